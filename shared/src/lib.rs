@@ -1,1 +1,48 @@
-//! Skeleton.
+//! What a Bandana device and a Bandana aggregator agree on.
+//!
+//! - [`channel`] and [`curve`]: the one-bit channel under ε-local differential
+//!   privacy, decided by integers, and the curves of the Bernoulli mechanisms.
+//! - [`tally`], [`estimate`], [`interval`], [`confidence`]: what a server can
+//!   say about the rewards from private bits.
+//! - [`specification`], [`upload`], [`policy`]: the validated form of what
+//!   travels. The features `messages` and `services` add the protobuf messages
+//!   and the gRPC stubs generated from `proto/`, and the only conversions
+//!   between the two forms.
+//!
+//! A reward's way through this crate:
+//!
+//! ```
+//! use bandana_shared::channel::Floor;
+//! use bandana_shared::curve::{Curve, Level, Mechanism};
+//! use bandana_shared::epsilon::Epsilon;
+//!
+//! let epsilon = Epsilon::new(1.0)?;
+//! let floor = Floor::for_epsilon(epsilon);
+//! assert!(floor.certified_epsilon() <= epsilon.get());
+//!
+//! let curve = Curve::new(Mechanism::Linear, epsilon);
+//! let threshold = floor.threshold(curve.apply(Level::from_unit(0.75)?));
+//! // A device draws the word from its operating system.
+//! let bit = threshold.bit(0x0123_4567_89ab_cdef, 0);
+//! assert!(bit);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod canonical;
+pub mod channel;
+pub mod confidence;
+pub mod curve;
+pub mod epsilon;
+pub mod estimate;
+pub mod identity;
+pub mod interval;
+pub mod limits;
+pub mod policy;
+pub mod rewards;
+pub mod specification;
+#[cfg(feature = "stored")]
+pub mod stored;
+pub mod tally;
+pub mod upload;
+#[cfg(feature = "messages")]
+pub mod wire;

@@ -1,1 +1,4 @@
-//! Skeleton.
+//! What the end-to-end tests share, and the generators of committed files.
+
+pub mod committed;
+pub mod wire_code;

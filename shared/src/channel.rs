@@ -1,0 +1,212 @@
+//! The one-bit channel, in integers.
+//!
+//! Everything about its privacy follows from one integer, the floor `t0`. A
+//! device computes a threshold `T` from the reward and sends `u < T` for one
+//! uniform random `u`. However `T` came about, an integer clamp keeps
+//! `t0/2^64 <= P(1) <= 1 - t0/2^64`, so the likelihood ratio of either bit
+//! between any two rewards is at most `(2^64 - t0)/t0`: the channel is
+//! ε-locally differentially private with `ε = ln((2^64 - t0)/t0)`.
+//!
+//! The threshold has 128 bits: with 64, its rounding would bias an estimate by
+//! up to `2^-43` at the smallest ε. The lower word of `u` matters only when the
+//! upper word equals that of the threshold, which happens once in `2^64`
+//! reports, so in practice a report costs one word of randomness.
+
+use thiserror::Error;
+
+use crate::curve::Level;
+use crate::epsilon::Epsilon;
+
+/// Relative guard below `exp(ε) - 1` when a floor is computed.
+const WIDE_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 48) as f64;
+
+/// Relative guard below `exp(ε) - 1` when a floor is verified. The distance to
+/// [`WIDE_GUARD`] is what lets two math libraries differ by several units in
+/// the last place without refusing each other.
+const NARROW_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 50) as f64;
+
+/// The floor `t0` of a channel, with `1 <= t0 < 2^63`.
+///
+/// `P(1)` is `t0/2^64` for the lowest reward and `1 - t0/2^64` for the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Floor(u64);
+
+impl Floor {
+    /// The smallest floor for `epsilon`, rounded to the private side:
+    /// `ceil(2^64 / (1 + e^ε))`, with `e^ε - 1` taken `2^-48` too small, which
+    /// is more than any math library errs.
+    ///
+    /// ```
+    /// use bandana_shared::{channel::Floor, epsilon::Epsilon};
+    /// let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
+    /// assert!(floor.certified_epsilon() <= 1.0);
+    /// assert!(floor.certified_epsilon() > 1.0 - 1e-13);
+    /// # Ok::<(), bandana_shared::epsilon::EpsilonError>(())
+    /// ```
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "x is positive, and rounding it down is meant"
+    )]
+    pub fn for_epsilon(epsilon: Epsilon) -> Self {
+        // Let x = e^ε - 1 in (2^-20, 2^47). 2^64/(2 + x) is taken in units of
+        // 2^-62: numerator 2^126, denominator 2^63 + floor(x 2^62) < 2^109.
+        // Rounding x down and the quotient up both enlarge the floor.
+        let x = libm::expm1(epsilon.get()) * WIDE_GUARD;
+        let scaled = (x * (1_u64 << 62) as f64) as u128;
+        let quotient = (1_u128 << 126).div_ceil((1_u128 << 63) + scaled);
+        Self(
+            u64::try_from(quotient)
+                .unwrap_or(u64::MAX >> 1)
+                .clamp(1, u64::MAX >> 1),
+        )
+    }
+
+    /// Accepts a floor that somebody else computed, if it keeps the promise:
+    /// `(2^64 - t0)/t0 <= e^ε`, checked in integers with `e^ε - 1` taken
+    /// `2^-50` too small.
+    ///
+    /// # Errors
+    /// [`FloorError::OutOfRange`] for 0 and for `2^63` and above,
+    /// [`FloorError::LossTooLarge`] when the loss would exceed `epsilon`.
+    ///
+    /// # Privacy
+    /// This is the check that makes a device independent of its server: the
+    /// guarantee of every report follows from it alone.
+    pub fn verify(floor: u64, epsilon: Epsilon) -> Result<Self, FloorError> {
+        if floor == 0 || floor >= 1 << 63 {
+            return Err(FloorError::OutOfRange { floor });
+        }
+        let candidate = Self(floor);
+        // (2^64 - t0)/t0 <= 1 + x is (2^64 - 2 t0) <= t0 x, and x = m 2^-k.
+        let (mantissa, shift) = decompose(libm::expm1(epsilon.get()) * NARROW_GUARD);
+        let width = u128::from(candidate.width());
+        let fits = shift <= width.leading_zeros()
+            && (width << shift) <= u128::from(floor) * u128::from(mantissa);
+        if fits {
+            Ok(candidate)
+        } else {
+            Err(FloorError::LossTooLarge {
+                floor,
+                loss: candidate.certified_epsilon(),
+                epsilon: epsilon.get(),
+            })
+        }
+    }
+
+    /// `t0`.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// `2^64 - 2 t0`, the number of words that tell the highest reward from the
+    /// lowest.
+    pub fn width(self) -> u64 {
+        0_u64.wrapping_sub(self.0 << 1)
+    }
+
+    /// The smallest ε that this floor certifies, `ln((2^64 - t0)/t0)` in nats,
+    /// rounded up.
+    pub fn certified_epsilon(self) -> f64 {
+        // ln(1 + width/t0). The conversions and the quotient err by at most
+        // three halves of a unit in the last place, which ln_1p does not
+        // enlarge, and ln_1p itself by at most one.
+        let loss = libm::log1p(self.width() as f64 / self.0 as f64);
+        (0..4).fold(loss, |value, _| value.next_up())
+    }
+
+    /// `1 - 2 t0/2^64`: how much of a difference between two rewards the
+    /// private means keep, in (0, 1).
+    pub fn contrast(self) -> f64 {
+        self.width() as f64 / TWO_POW_64
+    }
+
+    /// `t0/2^64`, the private mean of the lowest reward, in (0, 1/2).
+    pub fn lowest_private_mean(self) -> f64 {
+        self.0 as f64 / TWO_POW_64
+    }
+
+    /// The threshold for a curved reward `level`: linear from `t0` to
+    /// `2^64 - t0`, without rounding, then clamped to that range.
+    pub fn threshold(self, level: Level) -> Threshold {
+        let lowest = u128::from(self.0) << 64;
+        let highest = u128::from(0_u64.wrapping_sub(self.0)) << 64;
+        // level <= 2^53 and width < 2^64, so the product is below 2^117 and
+        // the sum at most 2^128 - t0 2^64.
+        let rise = (u128::from(level.get()) * u128::from(self.width())) << 11;
+        Threshold(lowest.saturating_add(rise).clamp(lowest, highest))
+    }
+}
+
+/// `2^64` as a floating-point number.
+pub(crate) const TWO_POW_64: f64 = (1_u128 << 64) as f64;
+
+/// Splits a finite `x >= 2^-20` into `(m, k)` with `x = m 2^-k` rounded down
+/// and `k >= 0`.
+fn decompose(x: f64) -> (u64, u32) {
+    let bits = x.to_bits();
+    let exponent = ((bits >> 52) & 0x7ff) as u32;
+    let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
+    // x = mantissa 2^(exponent - 1075); x < 2^53 for every ε in range.
+    (mantissa, 1075_u32.saturating_sub(exponent))
+}
+
+/// `P(1)` of one report, as a number of `2^-128`.
+///
+/// It is computed from a raw reward and as secret as the reward.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Threshold(u128);
+
+impl Threshold {
+    /// The private bit for a uniform random number `high 2^64 + low`.
+    pub fn bit(self, high: u64, low: u64) -> bool {
+        ((u128::from(high) << 64) | u128::from(low)) < self.0
+    }
+
+    /// The private bit, drawing uniform random words from `word`: one, and a
+    /// second one only when the first can't decide, once in `2^64` reports.
+    ///
+    /// # Errors
+    /// Passes on the error of `word`; there is no bit then.
+    pub fn draw<E>(self, mut word: impl FnMut() -> Result<u64, E>) -> Result<bool, E> {
+        let high = word()?;
+        let undecided = u128::from(high) == self.0 >> 64;
+        let low = if undecided { word()? } else { 0 };
+        Ok(self.bit(high, low))
+    }
+
+    /// `2^128 P(1)`, for proofs and vectors.
+    pub fn to_u128(self) -> u128 {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for Threshold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Threshold(<private>)")
+    }
+}
+
+/// A floor that can't be used.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum FloorError {
+    /// Not in `1..2^63`.
+    #[error("floor {floor} is not between 1 and 2^63 - 1")]
+    OutOfRange {
+        /// The value that was given.
+        floor: u64,
+    },
+    /// The floor is too low for the ε it comes with.
+    #[error(
+        "floor {floor} has a privacy loss of {loss}, above the epsilon of {epsilon} it comes with"
+    )]
+    LossTooLarge {
+        /// The value that was given.
+        floor: u64,
+        /// Its loss in nats.
+        loss: f64,
+        /// The promised bound in nats.
+        epsilon: f64,
+    },
+}

@@ -1,0 +1,225 @@
+//! Names and numbers that must not be mixed up.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::limits::{ARMS_MAX, EXPERIMENT_ID_CHARS_MAX};
+
+/// The name of an experiment: 1 to 64 characters of `[a-z0-9._-]`, the first
+/// one a letter or a digit.
+///
+/// ```
+/// use bandana_shared::identity::ExperimentId;
+/// assert!(ExperimentId::new("checkout-button.v2").is_ok());
+/// assert!(ExperimentId::new("Checkout").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExperimentId(String);
+
+impl ExperimentId {
+    /// Checks the characters.
+    ///
+    /// # Errors
+    /// [`IdentityError::ExperimentId`] when `name` breaks the rule above.
+    pub fn new(name: impl Into<String>) -> Result<Self, IdentityError> {
+        let name = name.into();
+        let bytes = name.as_bytes();
+        let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let valid = bytes.len() <= EXPERIMENT_ID_CHARS_MAX
+            && bytes.first().is_some_and(plain)
+            && bytes.iter().all(|b| plain(b) || b"._-".contains(b));
+        if valid {
+            Ok(Self(name))
+        } else {
+            Err(IdentityError::ExperimentId(name))
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ExperimentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The place of an arm in its specification, below [`ARMS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ArmIndex(u16);
+
+impl ArmIndex {
+    /// Checks the range that the protocol allows; whether a specification has
+    /// so many arms is for its holder to say.
+    ///
+    /// # Errors
+    /// [`IdentityError::ArmIndex`] when `index` is not below [`ARMS_MAX`].
+    pub fn new(index: usize) -> Result<Self, IdentityError> {
+        match u16::try_from(index) {
+            Ok(small) if index < ARMS_MAX => Ok(Self(small)),
+            _ => Err(IdentityError::ArmIndex(index)),
+        }
+    }
+
+    /// The index, for use with slices.
+    pub fn get(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The index as it travels.
+    pub fn to_u32(self) -> u32 {
+        u32::from(self.0)
+    }
+}
+
+impl fmt::Display for ArmIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whole days since 1970-01-01 (UTC), by the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(u32);
+
+impl Day {
+    /// A day by its number.
+    pub fn new(days_since_epoch: u32) -> Self {
+        Self(days_since_epoch)
+    }
+
+    /// The day that holds the given second since 1970-01-01 (UTC).
+    pub fn of_unix_seconds(seconds: u64) -> Self {
+        Self(u32::try_from(seconds / 86_400).unwrap_or(u32::MAX))
+    }
+
+    /// Its number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The day that lies `days` before, or day 0.
+    #[must_use]
+    pub fn back(self, days: u32) -> Self {
+        Self(self.0.saturating_sub(days))
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The revision of a specification, 1 and up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(u32);
+
+impl Revision {
+    /// The revision that an experiment starts with.
+    pub const FIRST: Self = Self(1);
+
+    /// Checks that the number is not 0.
+    ///
+    /// # Errors
+    /// [`IdentityError::Revision`] for 0.
+    pub fn new(number: u32) -> Result<Self, IdentityError> {
+        if number == 0 {
+            Err(IdentityError::Revision)
+        } else {
+            Ok(Self(number))
+        }
+    }
+
+    /// Its number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The revision after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// Defines a 16-byte name: constructors, bytes and hexadecimal form.
+macro_rules! sixteen_bytes {
+    ($(#[$doc:meta])* $name:ident, $error:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name([u8; 16]);
+
+        impl $name {
+            /// The name made of these bytes.
+            pub const fn new(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+
+            /// Its bytes.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                &self.0
+            }
+        }
+
+        impl TryFrom<&[u8]> for $name {
+            type Error = IdentityError;
+
+            fn try_from(bytes: &[u8]) -> Result<Self, IdentityError> {
+                bytes.try_into().map(Self).map_err(|_| IdentityError::$error(bytes.len()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+    };
+}
+
+sixteen_bytes! {
+    /// The random name of an upload. Together with its day it makes the upload
+    /// count once.
+    UploadId, UploadId
+}
+
+sixteen_bytes! {
+    /// The digest of a specification's canonical encoding, which names the
+    /// specification everywhere.
+    Digest, Digest
+}
+
+/// A name or number that breaks its rule.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// See [`ExperimentId`].
+    #[error(
+        "experiment id {0:?} is not 1 to {max} characters of a-z, 0-9, '.', '_' and '-' that start \
+         with a letter or a digit", max = EXPERIMENT_ID_CHARS_MAX
+    )]
+    ExperimentId(String),
+    /// See [`ArmIndex`].
+    #[error("arm {0} is beyond the {max} arms that an experiment can have", max = ARMS_MAX)]
+    ArmIndex(usize),
+    /// See [`Revision`].
+    #[error("revision 0 does not exist; revisions start at 1")]
+    Revision,
+    /// See [`UploadId`].
+    #[error("an upload id has 16 bytes; this one has {0}")]
+    UploadId(usize),
+    /// See [`Digest`].
+    #[error("a digest has 16 bytes; this one has {0}")]
+    Digest(usize),
+}

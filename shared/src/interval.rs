@@ -1,0 +1,160 @@
+//! Intervals, and Wilson's for a sample of fixed size.
+
+use thiserror::Error;
+
+use crate::channel::Floor;
+use crate::tally::Tally;
+
+/// The probability with which a statement may be wrong, in (0, 1).
+///
+/// ```
+/// use bandana_shared::interval::ErrorLevel;
+/// assert_eq!(ErrorLevel::FIVE_PERCENT.get(), 0.05);
+/// assert!(ErrorLevel::new(0.0).is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct ErrorLevel(f64);
+
+impl ErrorLevel {
+    /// 0.05, for intervals of 95%.
+    pub const FIVE_PERCENT: Self = Self(0.05);
+
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`ErrorLevelError`] when `alpha` is not strictly between 0 and 1.
+    pub fn new(alpha: f64) -> Result<Self, ErrorLevelError> {
+        if alpha > 0.0 && alpha < 1.0 {
+            Ok(Self(alpha))
+        } else {
+            Err(ErrorLevelError(alpha))
+        }
+    }
+
+    /// α.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// α divided among `statements` simultaneous statements (Bonferroni).
+    #[must_use]
+    pub fn shared_by(self, statements: usize) -> Self {
+        Self(self.0 / statements.max(1) as f64)
+    }
+}
+
+/// An error level outside (0, 1).
+#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[error("error level {0} is not strictly between 0 and 1; 0.05 gives intervals of 95%")]
+pub struct ErrorLevelError(f64);
+
+/// A closed interval of real numbers, `low <= high`, possibly unbounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    low: f64,
+    high: f64,
+}
+
+impl Interval {
+    /// The whole line: nothing is known.
+    pub const UNBOUNDED: Self = Self {
+        low: f64::NEG_INFINITY,
+        high: f64::INFINITY,
+    };
+
+    /// The interval between two numbers, in either order.
+    pub fn between(a: f64, b: f64) -> Self {
+        Self {
+            low: a.min(b),
+            high: a.max(b),
+        }
+    }
+
+    /// Its lower end.
+    pub fn low(self) -> f64 {
+        self.low
+    }
+
+    /// Its upper end.
+    pub fn high(self) -> f64 {
+        self.high
+    }
+
+    /// `high - low`.
+    pub fn width(self) -> f64 {
+        self.high - self.low
+    }
+
+    /// Whether `x` lies in the interval, ends included.
+    pub fn contains(self, x: f64) -> bool {
+        self.low <= x && x <= self.high
+    }
+
+    /// Both ends moved into `low..=high`. A statement about a number that is
+    /// known to lie in that range stays as valid as it was.
+    #[must_use]
+    pub fn clamped(self, low: f64, high: f64) -> Self {
+        Self {
+            low: self.low.clamp(low, high),
+            high: self.high.clamp(low, high),
+        }
+    }
+
+    /// The interval of private means carried over to the mean of g(r).
+    #[must_use]
+    pub fn debiased(self, floor: Floor) -> Self {
+        let debias = |q: f64| (q - floor.lowest_private_mean()) / floor.contrast();
+        Self {
+            low: debias(self.low),
+            high: debias(self.high),
+        }
+    }
+}
+
+/// Wilson's score interval for the private mean, for a sample whose size was
+/// fixed in advance and that is looked at once (Wilson 1927).
+///
+/// `z` is the normal quantile of the two-sided level: 1.96 for 95%. Adaptive
+/// allocation and repeated looks break its level; see [`crate::confidence`] for
+/// what holds then. Without reports it is 0..=1.
+pub fn wilson(tally: Tally, z: f64) -> Interval {
+    let Some(mean) = tally.private_mean() else {
+        return Interval::between(0.0, 1.0);
+    };
+    let n = tally.reports() as f64;
+    let shrink = 1.0 + z * z / n;
+    let center = (mean + z * z / (2.0 * n)) / shrink;
+    let radius = z / shrink * (mean * (1.0 - mean) / n + z * z / (4.0 * n * n)).sqrt();
+    Interval::between(center - radius, center + radius).clamped(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wilson_matches_published_values() {
+        // Newcombe 1998, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+        for (ones, reports, low, high) in [
+            (81, 263, 0.2553, 0.3662),
+            (15, 148, 0.0624, 0.1605),
+            (0, 20, 0.0, 0.1611),
+            (1, 29, 0.0061, 0.1718),
+        ] {
+            let interval = wilson(Tally::new(reports, ones).unwrap(), 1.959_964);
+            assert!(
+                (interval.low() - low).abs() < 6e-5,
+                "{ones}/{reports}: {interval:?}"
+            );
+            assert!(
+                (interval.high() - high).abs() < 6e-5,
+                "{ones}/{reports}: {interval:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_reports_say_nothing() {
+        assert_eq!(wilson(Tally::EMPTY, 1.96), Interval::between(0.0, 1.0));
+    }
+}

@@ -1,0 +1,428 @@
+//! The experiment, as device and server both see it.
+
+use std::collections::HashSet;
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use crate::canonical::Writer;
+use crate::channel::{Floor, FloorError};
+use crate::curve::{Curve, Mechanism};
+use crate::epsilon::Epsilon;
+use crate::estimate::Estimand;
+use crate::identity::{ArmIndex, Digest, ExperimentId, Revision};
+use crate::limits::{
+    ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, RELEASE_DELAY_SECONDS_MAX,
+};
+use crate::rewards::{OutOfRange, RewardKind, Rewards};
+
+/// What the digest covers in front of the encoding, so that no other protocol's
+/// bytes can be taken for a specification's.
+const DIGEST_DOMAIN: &[u8] = b"bandana.v1.specification\0";
+
+/// One option that the app can show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arm {
+    label: String,
+    retired: bool,
+}
+
+impl Arm {
+    /// An arm that is in play.
+    ///
+    /// # Errors
+    /// [`SpecificationError::Label`] when `label` is empty, longer than
+    /// [`LABEL_BYTES_MAX`] bytes or holds control characters.
+    pub fn new(label: impl Into<String>) -> Result<Self, SpecificationError> {
+        let label = label.into();
+        let valid = !label.is_empty()
+            && label.len() <= LABEL_BYTES_MAX
+            && !label.chars().any(char::is_control);
+        if valid {
+            Ok(Self {
+                label,
+                retired: false,
+            })
+        } else {
+            Err(SpecificationError::Label { label })
+        }
+    }
+
+    /// The same arm, no longer given to anyone.
+    #[must_use]
+    pub fn retired(self) -> Self {
+        Self {
+            retired: true,
+            ..self
+        }
+    }
+
+    /// Its name for people.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Whether it is no longer given to anyone.
+    pub fn is_retired(&self) -> bool {
+        self.retired
+    }
+}
+
+/// When a report may leave a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReleaseTiming {
+    /// Seconds after the choice in which rewards still count, at most
+    /// [`ATTRIBUTION_WINDOW_SECONDS_MAX`].
+    pub attribution_window_seconds: u32,
+    /// Greatest random delay in seconds after that, at most
+    /// [`RELEASE_DELAY_SECONDS_MAX`].
+    pub release_delay_seconds_max: u32,
+}
+
+/// The parts of a [`Specification`], before they are checked against each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpecificationParts {
+    /// Name of the experiment.
+    pub experiment_id: ExperimentId,
+    /// Counts the changes of the arms.
+    pub revision: Revision,
+    /// Whether the users are simulated.
+    pub simulation: bool,
+    /// Privacy loss bound of one report.
+    pub epsilon: Epsilon,
+    /// `t0`, as somebody claims it; see [`Floor::verify`].
+    pub floor: u64,
+    /// What rewards may be.
+    pub rewards: Rewards,
+    /// How a reward becomes a bit.
+    pub mechanism: Mechanism,
+    /// The options, 1 to [`ARMS_MAX`].
+    pub arms: Vec<Arm>,
+    /// When a report may leave a device.
+    pub timing: ReleaseTiming,
+}
+
+/// A valid, immutable experiment.
+///
+/// ```
+/// use bandana_shared::curve::Mechanism;
+/// use bandana_shared::epsilon::Epsilon;
+/// use bandana_shared::identity::ExperimentId;
+/// use bandana_shared::rewards::Rewards;
+/// use bandana_shared::specification::{Arm, Specification};
+///
+/// let specification = Specification::first(
+///     ExperimentId::new("button-colour")?,
+///     Epsilon::new(1.0)?,
+///     Rewards::binary(),
+///     Mechanism::RandomizedResponse,
+///     vec![Arm::new("red")?, Arm::new("green")?],
+/// )?;
+/// assert_eq!(specification.arms().len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Specification {
+    parts: SpecificationParts,
+    floor: Floor,
+    digest: Digest,
+}
+
+impl Specification {
+    /// Checks the parts against each other.
+    ///
+    /// # Errors
+    /// [`SpecificationError`] says which part breaks which rule.
+    ///
+    /// # Privacy
+    /// A floor that promises less privacy than the epsilon is refused here, so
+    /// no `Specification` with such a floor exists.
+    pub fn new(parts: SpecificationParts) -> Result<Self, SpecificationError> {
+        let floor = Floor::verify(parts.floor, parts.epsilon)?;
+        check_arms(&parts.arms)?;
+        if parts.mechanism == Mechanism::RandomizedResponse
+            && parts.rewards.kind() != RewardKind::Binary
+        {
+            return Err(SpecificationError::RandomizedResponseNeedsBinary);
+        }
+        let ReleaseTiming {
+            attribution_window_seconds,
+            release_delay_seconds_max,
+        } = parts.timing;
+        if attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX
+            || release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
+        {
+            return Err(SpecificationError::Timing(parts.timing));
+        }
+        let mut hasher = Sha256::new();
+        hasher.update(DIGEST_DOMAIN);
+        hasher.update(encode(&parts));
+        let hash: [u8; 32] = hasher.finalize().into();
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash[..16]);
+        Ok(Self {
+            parts,
+            floor,
+            digest: Digest::new(digest),
+        })
+    }
+
+    /// The first revision of an experiment with real users, rewards counted at
+    /// once, and the floor computed from `epsilon`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn first(
+        experiment_id: ExperimentId,
+        epsilon: Epsilon,
+        rewards: Rewards,
+        mechanism: Mechanism,
+        arms: Vec<Arm>,
+    ) -> Result<Self, SpecificationError> {
+        Self::new(SpecificationParts {
+            experiment_id,
+            revision: Revision::FIRST,
+            simulation: false,
+            epsilon,
+            floor: Floor::for_epsilon(epsilon).get(),
+            rewards,
+            mechanism,
+            arms,
+            timing: ReleaseTiming::default(),
+        })
+    }
+
+    /// The next revision, with one more arm.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_arm(&self, arm: Arm) -> Result<Self, SpecificationError> {
+        let mut parts = self.parts.clone();
+        parts.revision = parts.revision.next();
+        parts.arms.push(arm);
+        Self::new(parts)
+    }
+
+    /// The next revision, with one arm retired.
+    ///
+    /// # Errors
+    /// [`SpecificationError::UnknownArm`]; [`SpecificationError::NoActiveArm`]
+    /// when it is the last one in play.
+    pub fn without_arm(&self, arm: ArmIndex) -> Result<Self, SpecificationError> {
+        let mut parts = self.parts.clone();
+        parts.revision = parts.revision.next();
+        let arms = parts.arms.len();
+        let place = parts
+            .arms
+            .get_mut(arm.get())
+            .ok_or(SpecificationError::UnknownArm {
+                arm: arm.get(),
+                arms,
+            })?;
+        *place = place.clone().retired();
+        Self::new(parts)
+    }
+
+    /// Its canonical encoding, which the digest covers.
+    pub fn canonical_bytes(&self) -> Vec<u8> {
+        encode(&self.parts)
+    }
+
+    /// The first 16 bytes of SHA-256 over a domain and the canonical encoding.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The parts, for a changed copy.
+    pub fn to_parts(&self) -> SpecificationParts {
+        self.parts.clone()
+    }
+
+    /// Name of the experiment.
+    pub fn experiment_id(&self) -> &ExperimentId {
+        &self.parts.experiment_id
+    }
+
+    /// Counts the changes of the arms.
+    pub fn revision(&self) -> Revision {
+        self.parts.revision
+    }
+
+    /// Whether the users are simulated.
+    pub fn is_simulation(&self) -> bool {
+        self.parts.simulation
+    }
+
+    /// Privacy loss bound of one report.
+    pub fn epsilon(&self) -> Epsilon {
+        self.parts.epsilon
+    }
+
+    /// The floor of the channel.
+    pub fn floor(&self) -> Floor {
+        self.floor
+    }
+
+    /// The least ε that the floor certifies, in nats: rounded up, and never
+    /// above [`Self::epsilon`], which the integers were checked against.
+    pub fn certified_epsilon(&self) -> f64 {
+        self.floor.certified_epsilon().min(self.parts.epsilon.get())
+    }
+
+    /// What rewards may be.
+    pub fn rewards(&self) -> Rewards {
+        self.parts.rewards
+    }
+
+    /// How a reward becomes a bit.
+    pub fn mechanism(&self) -> Mechanism {
+        self.parts.mechanism
+    }
+
+    /// The curve of the mechanism.
+    pub fn curve(&self) -> Curve {
+        Curve::new(self.parts.mechanism, self.parts.epsilon)
+    }
+
+    /// What a server can estimate.
+    pub fn estimand(&self) -> Estimand {
+        let rewards = self.parts.rewards;
+        Estimand::of(
+            self.parts.mechanism.is_linear(),
+            rewards.kind(),
+            rewards.range(),
+        )
+    }
+
+    /// The options.
+    pub fn arms(&self) -> &[Arm] {
+        &self.parts.arms
+    }
+
+    /// For each arm, whether it is in play.
+    pub fn active_arms(&self) -> Vec<bool> {
+        self.parts
+            .arms
+            .iter()
+            .map(|arm| !arm.is_retired())
+            .collect()
+    }
+
+    /// When a report may leave a device.
+    pub fn timing(&self) -> ReleaseTiming {
+        self.parts.timing
+    }
+}
+
+/// Number, labels and activity of the arms.
+fn check_arms(arms: &[Arm]) -> Result<(), SpecificationError> {
+    if arms.is_empty() || arms.len() > ARMS_MAX {
+        return Err(SpecificationError::ArmCount { arms: arms.len() });
+    }
+    let mut labels = HashSet::with_capacity(arms.len());
+    if let Some(arm) = arms.iter().find(|arm| !labels.insert(arm.label())) {
+        return Err(SpecificationError::DuplicateLabel {
+            label: arm.label.clone(),
+        });
+    }
+    if arms.iter().all(Arm::is_retired) {
+        return Err(SpecificationError::NoActiveArm);
+    }
+    Ok(())
+}
+
+/// The canonical encoding of `bandana.v1.Specification`.
+fn encode(parts: &SpecificationParts) -> Vec<u8> {
+    let mut buffer = Vec::with_capacity(128 + 32 * parts.arms.len());
+    let mut writer = Writer::new(&mut buffer);
+    let rewards = parts.rewards;
+    writer.bytes(1, parts.experiment_id.as_str().as_bytes());
+    writer.varint(2, u64::from(parts.revision.get()));
+    writer.varint(3, u64::from(parts.simulation));
+    writer.double(4, parts.epsilon.get());
+    writer.fixed64(5, parts.floor);
+    let kind = match rewards.kind() {
+        RewardKind::Binary => 1,
+        RewardKind::Bounded => 2,
+    };
+    writer.varint(6, kind);
+    writer.double(7, rewards.range().low());
+    writer.double(8, rewards.range().high());
+    let out_of_range = match rewards.out_of_range() {
+        OutOfRange::Refuse => 1,
+        OutOfRange::Clamp => 2,
+    };
+    writer.varint(9, out_of_range);
+    writer.double(10, rewards.default_reward());
+    match parts.mechanism {
+        Mechanism::Linear => writer.message(11, &[]),
+        Mechanism::Quadratic(curvature) => {
+            let mut inner = Vec::with_capacity(8);
+            Writer::new(&mut inner).signed(1, curvature.units());
+            writer.message(12, &inner);
+        }
+        Mechanism::Exponential => writer.message(13, &[]),
+        Mechanism::RandomizedResponse => writer.message(14, &[]),
+    }
+    for arm in &parts.arms {
+        let mut inner = Vec::with_capacity(LABEL_BYTES_MAX + 8);
+        let mut arm_writer = Writer::new(&mut inner);
+        arm_writer.bytes(1, arm.label.as_bytes());
+        arm_writer.varint(2, u64::from(arm.retired));
+        writer.message(15, &inner);
+    }
+    writer.varint(16, u64::from(parts.timing.attribution_window_seconds));
+    writer.varint(17, u64::from(parts.timing.release_delay_seconds_max));
+    buffer
+}
+
+/// Parts that do not make an experiment.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum SpecificationError {
+    /// The floor can't be used with the epsilon.
+    #[error("the channel is not as private as promised")]
+    Floor(#[from] FloorError),
+    /// Too few or too many arms.
+    #[error("an experiment has 1 to {max} arms; this one has {arms}", max = ARMS_MAX)]
+    ArmCount {
+        /// How many there are.
+        arms: usize,
+    },
+    /// A label that can't be shown.
+    #[error(
+        "arm label {label:?} must have 1 to {max} bytes and no control characters",
+        max = LABEL_BYTES_MAX
+    )]
+    Label {
+        /// The label.
+        label: String,
+    },
+    /// Two arms with one label.
+    #[error("two arms are labelled {label:?}; labels must differ")]
+    DuplicateLabel {
+        /// The label.
+        label: String,
+    },
+    /// Nothing left to choose.
+    #[error("every arm is retired; at least one must be in play")]
+    NoActiveArm,
+    /// An index beyond the arms.
+    #[error("there is no arm {arm}; the experiment has {arms} arms, counted from 0")]
+    UnknownArm {
+        /// The index.
+        arm: usize,
+        /// How many arms there are.
+        arms: usize,
+    },
+    /// Warner's mechanism for rewards it is not made for.
+    #[error("randomized response takes binary rewards; use the linear mechanism for bounded ones")]
+    RandomizedResponseNeedsBinary,
+    /// Times beyond the limits.
+    #[error(
+        "attribution window and release delay must be at most {} and {} seconds; got {} and {}",
+        ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX,
+        .0.attribution_window_seconds, .0.release_delay_seconds_max
+    )]
+    Timing(ReleaseTiming),
+}

@@ -1,0 +1,257 @@
+//! Reports that travel together.
+
+use thiserror::Error;
+
+use crate::canonical::Writer;
+use crate::identity::{ArmIndex, Day, Digest, UploadId};
+use crate::limits::REPORTS_PER_UPLOAD_MAX;
+use crate::tally::Tally;
+
+/// Private bits sorted by arm: a run of bits for each arm, packed.
+///
+/// ```
+/// use bandana_shared::identity::ArmIndex;
+/// use bandana_shared::upload::PackedReports;
+/// let (first, third) = (ArmIndex::new(0)?, ArmIndex::new(2)?);
+/// let reports = PackedReports::pack(vec![(third, true), (first, false), (third, false)])?;
+/// let tallies: Vec<_> = reports.tallies().collect();
+/// assert_eq!(tallies[1].0, third);
+/// assert_eq!((tallies[1].1.reports(), tallies[1].1.ones()), (2, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedReports {
+    /// Strictly ascending arms, each with its number of reports, at least 1.
+    runs: Vec<(ArmIndex, u32)>,
+    /// Eight bits to a byte, the first in the least significant bit.
+    bits: Vec<u8>,
+}
+
+impl PackedReports {
+    /// A single report.
+    pub fn single(arm: ArmIndex, bit: bool) -> Self {
+        Self {
+            runs: vec![(arm, 1)],
+            bits: vec![u8::from(bit)],
+        }
+    }
+
+    /// Sorts and packs reports. Their order within an arm is kept.
+    ///
+    /// # Errors
+    /// [`UploadError::ReportCount`] for none, and for more than
+    /// [`REPORTS_PER_UPLOAD_MAX`].
+    pub fn pack(mut reports: Vec<(ArmIndex, bool)>) -> Result<Self, UploadError> {
+        check_count(reports.len() as u64)?;
+        reports.sort_by_key(|&(arm, _)| arm);
+        let mut runs: Vec<(ArmIndex, u32)> = Vec::new();
+        let mut bits = vec![0; reports.len().div_ceil(8)];
+        for (place, (arm, bit)) in reports.into_iter().enumerate() {
+            match runs.last_mut() {
+                Some((last, count)) if *last == arm => *count += 1,
+                _ => runs.push((arm, 1)),
+            }
+            bits[place / 8] |= u8::from(bit) << (place % 8);
+        }
+        Ok(Self { runs, bits })
+    }
+
+    /// Checks runs and bits that somebody else packed: flattened pairs of arm
+    /// and number of reports, and the bits in their order.
+    ///
+    /// # Errors
+    /// [`UploadError`] says which rule is broken.
+    pub fn from_packed(runs: &[u32], bits: &[u8]) -> Result<Self, UploadError> {
+        let (pairs, []) = runs.as_chunks::<2>() else {
+            return Err(UploadError::OddRuns);
+        };
+        check_count(pairs.iter().map(|&[_, count]| u64::from(count)).sum())?;
+        let mut checked: Vec<(ArmIndex, u32)> = Vec::with_capacity(pairs.len());
+        for &[arm, count] in pairs {
+            let arm = ArmIndex::new(arm as usize).map_err(|_| UploadError::UnknownArm { arm })?;
+            if count == 0 {
+                return Err(UploadError::EmptyRun { arm });
+            }
+            if checked.last().is_some_and(|&(last, _)| last >= arm) {
+                return Err(UploadError::UnsortedRuns { arm });
+            }
+            checked.push((arm, count));
+        }
+        let reports: usize = checked.iter().map(|&(_, count)| count as usize).sum();
+        let expected = reports.div_ceil(8);
+        if bits.len() != expected {
+            return Err(UploadError::BitLength {
+                bytes: bits.len(),
+                reports,
+                expected,
+            });
+        }
+        let unused = expected * 8 - reports;
+        if unused > 0 && bits[expected - 1] >> (8 - unused) != 0 {
+            return Err(UploadError::UnusedBits);
+        }
+        Ok(Self {
+            runs: checked,
+            bits: bits.to_vec(),
+        })
+    }
+
+    /// Number of reports, 1 to [`REPORTS_PER_UPLOAD_MAX`].
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|&(_, count)| count as usize).sum()
+    }
+
+    /// Never: an upload carries at least one report.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The largest arm index.
+    pub fn last_arm(&self) -> Option<ArmIndex> {
+        self.runs.last().map(|&(arm, _)| arm)
+    }
+
+    /// The tally of each arm that occurs, in ascending order of the arms.
+    pub fn tallies(&self) -> impl Iterator<Item = (ArmIndex, Tally)> + '_ {
+        let mut start = 0;
+        self.runs.iter().map(move |&(arm, count)| {
+            let end = start + count as usize;
+            let ones = count_ones(&self.bits, start, end);
+            start = end;
+            (arm, Tally::new(u64::from(count), ones).unwrap_or_default())
+        })
+    }
+
+    /// The runs as they travel.
+    pub fn flat_runs(&self) -> impl Iterator<Item = u32> + Clone + '_ {
+        self.runs
+            .iter()
+            .flat_map(|&(arm, count)| [arm.to_u32(), count])
+    }
+
+    /// The packed bits.
+    pub fn bits(&self) -> &[u8] {
+        &self.bits
+    }
+}
+
+/// Number of ones among the bits `start..end`.
+fn count_ones(bits: &[u8], start: usize, end: usize) -> u64 {
+    let ones = |bytes: &[u8]| -> u64 {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let in_words: u32 = words
+            .iter()
+            .map(|word| u64::from_le_bytes(*word).count_ones())
+            .sum();
+        let in_rest: u32 = rest.iter().map(|byte| byte.count_ones()).sum();
+        u64::from(in_words + in_rest)
+    };
+    let (first, last) = (start / 8, end / 8);
+    // Whole bytes from `first` to `last`, less the bits before `start`, plus
+    // those of the last byte before `end`.
+    let before = (bits[first] & low_mask(start % 8)).count_ones();
+    let after = if end.is_multiple_of(8) {
+        0
+    } else {
+        (bits[last] & low_mask(end % 8)).count_ones()
+    };
+    ones(&bits[first..last]) + u64::from(after) - u64::from(before)
+}
+
+/// A byte whose `count` lowest bits are set, `count < 8`.
+fn low_mask(count: usize) -> u8 {
+    (1 << count) - 1
+}
+
+fn check_count(reports: u64) -> Result<(), UploadError> {
+    if (1..=REPORTS_PER_UPLOAD_MAX as u64).contains(&reports) {
+        Ok(())
+    } else {
+        Err(UploadError::ReportCount { reports })
+    }
+}
+
+/// An upload: reports, the specification they were made under, and the name
+/// that makes them count once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// Random; unique together with the day.
+    pub id: UploadId,
+    /// The specification under which the reports were made.
+    pub digest: Digest,
+    /// The server's day, as the device last heard it.
+    pub day: Day,
+    /// The reports.
+    pub reports: PackedReports,
+}
+
+impl Upload {
+    /// Appends the canonical encoding of `bandana.v1.UploadRequest`.
+    pub fn encode_into(&self, buffer: &mut Vec<u8>) {
+        let mut writer = Writer::new(buffer);
+        writer.bytes(1, self.id.as_bytes());
+        writer.bytes(2, self.digest.as_bytes());
+        writer.varint(3, u64::from(self.day.get()));
+        writer.packed(4, self.reports.flat_runs());
+        writer.bytes(5, self.reports.bits());
+    }
+
+    /// The canonical encoding of `bandana.v1.UploadRequest`.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut buffer = Vec::with_capacity(64 + self.reports.bits().len());
+        self.encode_into(&mut buffer);
+        buffer
+    }
+}
+
+/// An upload that breaks a rule of the protocol.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UploadError {
+    /// The id or the digest has the wrong length.
+    #[error("the upload can't be identified")]
+    Identity(#[from] crate::identity::IdentityError),
+    /// No reports, or too many.
+    #[error(
+        "an upload carries 1 to {max} reports; this one has {reports}",
+        max = REPORTS_PER_UPLOAD_MAX
+    )]
+    ReportCount {
+        /// How many there are.
+        reports: u64,
+    },
+    /// An arm that the experiment does not have.
+    #[error("arm {arm} is not one of the specification's arms")]
+    UnknownArm {
+        /// The index.
+        arm: u32,
+    },
+    /// An odd number of entries in the runs.
+    #[error("runs must be pairs of an arm and a number of reports")]
+    OddRuns,
+    /// A run without reports.
+    #[error("the run of arm {arm} has no reports; leave it out")]
+    EmptyRun {
+        /// The arm.
+        arm: ArmIndex,
+    },
+    /// Runs out of order, or two for one arm.
+    #[error("the run of arm {arm} is out of order; arms must be strictly ascending")]
+    UnsortedRuns {
+        /// The arm.
+        arm: ArmIndex,
+    },
+    /// Bits and runs do not fit each other.
+    #[error("{reports} reports need {expected} bytes of bits; got {bytes}")]
+    BitLength {
+        /// Length of the bits.
+        bytes: usize,
+        /// Number of reports by the runs.
+        reports: usize,
+        /// Length that would fit.
+        expected: usize,
+    },
+    /// Ones after the last report.
+    #[error("the unused bits of the last byte must be zero")]
+    UnusedBits,
+}

@@ -1,0 +1,286 @@
+//! The protobuf messages and gRPC stubs, and the only conversions between them
+//! and the validated types.
+//!
+//! The code in [`v1`] is generated from `proto/` and committed. Messages that
+//! come from outside become validated types by `TryFrom`, which checks every
+//! field.
+
+use prost::Message as _;
+use thiserror::Error;
+
+use crate::curve::{Curvature, CurvatureError, Mechanism};
+use crate::epsilon::{Epsilon, EpsilonError};
+use crate::estimate::Estimand;
+use crate::identity::{Day, Digest, ExperimentId, IdentityError, Revision, UploadId};
+use crate::policy::{Policy, PolicyError, Weights};
+use crate::rewards::{OutOfRange, RewardKind, RewardRange, Rewards, RewardsError};
+use crate::specification::{
+    Arm, ReleaseTiming, Specification, SpecificationError, SpecificationParts,
+};
+use crate::upload::{PackedReports, Upload, UploadError};
+
+/// Package `bandana.v1`, generated from `proto/`.
+#[allow(
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    unused_qualifications,
+    single_use_lifetimes,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "generated from proto/, where the fields are documented"
+)]
+#[rustfmt::skip]
+#[path = "bandana.v1.rs"]
+pub mod v1;
+
+/// The parts of a specification from its message, unchecked against each other.
+impl TryFrom<&v1::Specification> for SpecificationParts {
+    type Error = WireError;
+
+    fn try_from(message: &v1::Specification) -> Result<Self, WireError> {
+        let arm = |arm: &v1::Arm| {
+            let checked = Arm::new(arm.label.clone())?;
+            Ok(if arm.retired {
+                checked.retired()
+            } else {
+                checked
+            })
+        };
+        Ok(Self {
+            experiment_id: ExperimentId::new(message.experiment_id.clone())?,
+            revision: Revision::new(message.revision)?,
+            simulation: message.simulation,
+            epsilon: Epsilon::new(message.epsilon)?,
+            floor: message.floor,
+            rewards: rewards(message)?,
+            mechanism: mechanism(message)?,
+            arms: message
+                .arms
+                .iter()
+                .map(arm)
+                .collect::<Result<_, WireError>>()?,
+            timing: ReleaseTiming {
+                attribution_window_seconds: message.attribution_window_seconds,
+                release_delay_seconds_max: message.release_delay_seconds_max,
+            },
+        })
+    }
+}
+
+fn rewards(message: &v1::Specification) -> Result<Rewards, WireError> {
+    let kind = match message.reward_kind() {
+        v1::RewardKind::Binary => RewardKind::Binary,
+        v1::RewardKind::Bounded => RewardKind::Bounded,
+        v1::RewardKind::Unspecified => return Err(WireError::Missing("reward_kind")),
+    };
+    let out_of_range = match message.out_of_range() {
+        v1::OutOfRange::Refuse => OutOfRange::Refuse,
+        v1::OutOfRange::Clamp => OutOfRange::Clamp,
+        v1::OutOfRange::Unspecified => return Err(WireError::Missing("out_of_range")),
+    };
+    let range = RewardRange::new(message.reward_low, message.reward_high)?;
+    Ok(Rewards::new(
+        kind,
+        range,
+        out_of_range,
+        message.default_reward,
+    )?)
+}
+
+fn mechanism(message: &v1::Specification) -> Result<Mechanism, WireError> {
+    use v1::specification::Mechanism as Wire;
+    match message.mechanism {
+        Some(Wire::Linear(_)) => Ok(Mechanism::Linear),
+        Some(Wire::Quadratic(v1::Quadratic { curvature })) => {
+            Ok(Mechanism::Quadratic(Curvature::from_units(curvature)?))
+        }
+        Some(Wire::Exponential(_)) => Ok(Mechanism::Exponential),
+        Some(Wire::RandomizedResponse(_)) => Ok(Mechanism::RandomizedResponse),
+        None => Err(WireError::Missing("mechanism")),
+    }
+}
+
+impl TryFrom<&v1::Specification> for Specification {
+    type Error = WireError;
+
+    fn try_from(message: &v1::Specification) -> Result<Self, WireError> {
+        Ok(Self::new(message.try_into()?)?)
+    }
+}
+
+/// The message of a specification; its canonical encoding is that of
+/// [`Specification::canonical_bytes`].
+impl From<&Specification> for v1::Specification {
+    fn from(specification: &Specification) -> Self {
+        use v1::specification::Mechanism as Wire;
+        let rewards = specification.rewards();
+        let kind = match rewards.kind() {
+            RewardKind::Binary => v1::RewardKind::Binary,
+            RewardKind::Bounded => v1::RewardKind::Bounded,
+        };
+        let out_of_range = match rewards.out_of_range() {
+            OutOfRange::Refuse => v1::OutOfRange::Refuse,
+            OutOfRange::Clamp => v1::OutOfRange::Clamp,
+        };
+        let arm = |arm: &Arm| v1::Arm {
+            label: arm.label().to_owned(),
+            retired: arm.is_retired(),
+        };
+        Self {
+            experiment_id: specification.experiment_id().to_string(),
+            revision: specification.revision().get(),
+            simulation: specification.is_simulation(),
+            epsilon: specification.epsilon().get(),
+            floor: specification.floor().get(),
+            reward_kind: kind.into(),
+            reward_low: rewards.range().low(),
+            reward_high: rewards.range().high(),
+            out_of_range: out_of_range.into(),
+            default_reward: rewards.default_reward(),
+            arms: specification.arms().iter().map(arm).collect(),
+            attribution_window_seconds: specification.timing().attribution_window_seconds,
+            release_delay_seconds_max: specification.timing().release_delay_seconds_max,
+            mechanism: Some(match specification.mechanism() {
+                Mechanism::Linear => Wire::Linear(v1::Linear {}),
+                Mechanism::Quadratic(curvature) => Wire::Quadratic(v1::Quadratic {
+                    curvature: curvature.units(),
+                }),
+                Mechanism::Exponential => Wire::Exponential(v1::Exponential {}),
+                Mechanism::RandomizedResponse => {
+                    Wire::RandomizedResponse(v1::RandomizedResponse {})
+                }
+            }),
+        }
+    }
+}
+
+/// Reads a specification from its canonical encoding.
+///
+/// # Errors
+/// [`WireError`] when the bytes do not decode, break a rule, or are not the
+/// canonical encoding of what was understood: then they hold something that
+/// this program does not know, and taking part would mean agreeing to it.
+pub fn decode_specification(bytes: &[u8]) -> Result<Specification, WireError> {
+    let specification = Specification::try_from(&v1::Specification::decode(bytes)?)?;
+    if specification.canonical_bytes() == bytes {
+        Ok(specification)
+    } else {
+        Err(WireError::NotCanonical)
+    }
+}
+
+/// Reads an experiment and checks that its digest is that of its bytes.
+///
+/// # Errors
+/// As [`decode_specification`], and [`WireError::DigestMismatch`].
+impl TryFrom<&v1::Experiment> for Specification {
+    type Error = WireError;
+
+    fn try_from(message: &v1::Experiment) -> Result<Self, WireError> {
+        let specification = decode_specification(&message.specification)?;
+        if specification.digest().as_bytes()[..] == message.digest[..] {
+            Ok(specification)
+        } else {
+            Err(WireError::DigestMismatch)
+        }
+    }
+}
+
+impl From<&Specification> for v1::Experiment {
+    fn from(specification: &Specification) -> Self {
+        Self {
+            specification: specification.canonical_bytes().into(),
+            digest: specification.digest().as_bytes().to_vec().into(),
+        }
+    }
+}
+
+impl TryFrom<&v1::Policy> for Policy {
+    type Error = WireError;
+
+    fn try_from(message: &v1::Policy) -> Result<Self, WireError> {
+        if message.version == 0 || message.time_to_live_seconds == 0 {
+            return Err(PolicyError::Unversioned.into());
+        }
+        Ok(Self {
+            version: message.version,
+            weights: Weights::new(&message.weights)?,
+            time_to_live_seconds: message.time_to_live_seconds,
+        })
+    }
+}
+
+impl From<&Policy> for v1::Policy {
+    fn from(policy: &Policy) -> Self {
+        Self {
+            version: policy.version,
+            weights: policy.weights.iter().collect(),
+            time_to_live_seconds: policy.time_to_live_seconds,
+        }
+    }
+}
+
+impl TryFrom<&v1::UploadRequest> for Upload {
+    type Error = UploadError;
+
+    fn try_from(message: &v1::UploadRequest) -> Result<Self, UploadError> {
+        Ok(Self {
+            id: UploadId::try_from(&message.upload_id[..])?,
+            digest: Digest::try_from(&message.digest[..])?,
+            day: Day::new(message.day),
+            reports: PackedReports::from_packed(&message.runs, &message.bits)?,
+        })
+    }
+}
+
+impl From<Estimand> for v1::Estimand {
+    fn from(estimand: Estimand) -> Self {
+        match estimand {
+            Estimand::MeanReward(_) => Self::MeanReward,
+            Estimand::MeanCurvedReward => Self::MeanCurvedReward,
+        }
+    }
+}
+
+/// A message that is not what it should be.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Not protobuf, or not this message.
+    #[error("the message can't be decoded")]
+    Decode(#[from] prost::DecodeError),
+    /// Bytes with more in them than this program understands.
+    #[error(
+        "the specification holds fields that this version does not know, or is not in canonical \
+         form; update the program"
+    )]
+    NotCanonical,
+    /// Bytes and digest belong to different specifications.
+    #[error("the digest is not that of the specification's bytes")]
+    DigestMismatch,
+    /// A field that must be set.
+    #[error("the field `{0}` must be set")]
+    Missing(&'static str),
+    /// A name or number.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The privacy loss bound.
+    #[error(transparent)]
+    Epsilon(#[from] EpsilonError),
+    /// The curvature of a quadratic mechanism.
+    #[error(transparent)]
+    Curvature(#[from] CurvatureError),
+    /// What rewards may be.
+    #[error(transparent)]
+    Rewards(#[from] RewardsError),
+    /// The specification as a whole.
+    #[error(transparent)]
+    Specification(#[from] SpecificationError),
+    /// The weights of a policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
