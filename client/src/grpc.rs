@@ -1,0 +1,185 @@
+//! Carries out a client's tasks over gRPC.
+
+use std::time::Duration;
+
+use bandana_shared::identity::Day;
+use bandana_shared::policy::Policy;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::WireError;
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{
+    GetExperimentRequest, GetExperimentResponse, UploadRequest, UploadStatus,
+};
+use prost::Message as _;
+use thiserror::Error;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
+use crate::noise::NoiseSource;
+use crate::outbox::{UploadOutcome, UploadTask};
+use crate::time::Timestamp;
+
+/// Metadata in which a server says how long to wait, in milliseconds.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// How long a paused experiment's reports wait at least.
+const PAUSED_WAIT: Duration = Duration::from_mins(1);
+
+/// A connection to an aggregator. Cheap to clone; clones share the connection.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    device: DeviceClient<Channel>,
+}
+
+impl Transport {
+    /// A transport over an existing channel.
+    pub fn new(channel: Channel) -> Self {
+        Self {
+            device: DeviceClient::new(channel),
+        }
+    }
+
+    /// Asks for an experiment.
+    ///
+    /// # Errors
+    /// [`TransportError`] when there was no answer or not a valid one.
+    pub async fn fetch(&mut self, task: &FetchTask) -> Result<Fetched, TransportError> {
+        let (known_digest, known_policy_version) = match &task.known {
+            Some((digest, version)) => (digest.as_bytes().to_vec(), *version),
+            None => (Vec::new(), 0),
+        };
+        let request = GetExperimentRequest {
+            experiment_id: task.experiment_id.to_string(),
+            known_digest: known_digest.into(),
+            known_policy_version,
+        };
+        Ok(fetched(
+            &self.device.get_experiment(request).await?.into_inner(),
+        )?)
+    }
+
+    /// Sends an upload. Whatever goes wrong, the outcome says whether to send
+    /// the same bytes again.
+    pub async fn upload(&mut self, task: &UploadTask) -> UploadOutcome {
+        // The message re-encodes to the bytes of the task: both are canonical.
+        let request = match UploadRequest::decode(task.bytes()) {
+            Ok(request) => request,
+            Err(error) => {
+                return UploadOutcome::Refused {
+                    message: error.to_string(),
+                };
+            }
+        };
+        match self.device.submit_upload(request).await {
+            Ok(response) => {
+                let response = response.into_inner();
+                outcome(response.status(), response.message)
+            }
+            Err(status) => outcome_of_error(&status),
+        }
+    }
+}
+
+fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
+    Ok(Fetched {
+        specification: response
+            .experiment
+            .as_ref()
+            .map(Specification::try_from)
+            .transpose()?,
+        policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
+        day: Day::new(response.server_day),
+    })
+}
+
+fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
+    match status {
+        UploadStatus::Accepted => UploadOutcome::Accepted,
+        UploadStatus::Duplicate => UploadOutcome::Duplicate,
+        UploadStatus::Paused => UploadOutcome::Retry {
+            retry_after: Some(PAUSED_WAIT),
+        },
+        // Newer servers may answer what this client does not know.
+        UploadStatus::Unspecified => UploadOutcome::Retry { retry_after: None },
+        UploadStatus::Malformed
+        | UploadStatus::UnknownSpecification
+        | UploadStatus::UnknownArm
+        | UploadStatus::TooManyReports
+        | UploadStatus::Expired
+        | UploadStatus::FutureDay
+        | UploadStatus::Stopped => UploadOutcome::Refused { message },
+    }
+}
+
+/// Only what the server says about the bytes themselves is final.
+fn outcome_of_error(status: &Status) -> UploadOutcome {
+    match status.code() {
+        Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange => UploadOutcome::Refused {
+            message: status.message().to_owned(),
+        },
+        _ => {
+            let pushback = status
+                .metadata()
+                .get(PUSHBACK)
+                .and_then(|value| value.to_str().ok());
+            let milliseconds = pushback.and_then(|value| value.parse().ok());
+            UploadOutcome::Retry {
+                retry_after: milliseconds.map(Duration::from_millis),
+            }
+        }
+    }
+}
+
+/// Carries out tasks until there is nothing left to do before `deadline`, or
+/// `deadline` has passed. `clock` tells the time.
+///
+/// Network failures are not errors: the client keeps what it could not send.
+///
+/// # Errors
+/// [`TransportError::Client`] for what the client refuses: an experiment beyond
+/// what the app accepts, or a failing random source.
+pub async fn run_until<N: NoiseSource>(
+    core: &mut Core<N>,
+    transport: &mut Transport,
+    clock: &impl Fn() -> Timestamp,
+    deadline: Timestamp,
+) -> Result<(), TransportError> {
+    while clock() <= deadline {
+        match core.next_task(clock())? {
+            Task::Done => return Ok(()),
+            Task::Wait(time) if time > deadline => return Ok(()),
+            Task::Wait(time) => tokio::time::sleep(time.since(clock())).await,
+            Task::Fetch(task) => match transport.fetch(&task).await {
+                Ok(fetched) => core.on_fetched(&task.experiment_id, fetched, clock())?,
+                Err(_) => core.on_fetch_failed(&task.experiment_id, clock())?,
+            },
+            Task::Upload(task) => {
+                let outcome = transport.upload(&task).await;
+                core.on_upload_result(task.id(), &outcome, clock())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A task that could not be carried out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The server could not be reached, or refused.
+    #[error("the aggregator could not answer")]
+    Status(#[from] Box<Status>),
+    /// The server's answer breaks the protocol.
+    #[error("the aggregator's answer is not valid")]
+    Answer(#[from] WireError),
+    /// The client refused.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl From<Status> for TransportError {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}

@@ -1,0 +1,195 @@
+use std::time::Duration;
+
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
+use bandana_shared::upload::{PackedReports, Upload};
+
+use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
+use crate::privatizer::PrivateBit;
+use crate::time::Timestamp;
+
+/// Reports that a client keeps at most, assignments still open among them: a
+/// month of one report every half hour. Beyond it arms are still given, and
+/// those assignments never report.
+pub(crate) const REPORTS_MAX: usize = 1500;
+
+/// First bound of the random wait after a failure; doubled with every further
+/// one.
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+
+/// Largest bound of that wait.
+const BACKOFF_MAX: Duration = Duration::from_hours(1);
+
+/// An upload to be carried out. Retries get the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadTask {
+    id: UploadId,
+    bytes: Vec<u8>,
+}
+
+impl UploadTask {
+    /// Its name, for [`crate::Core::on_upload_result`].
+    pub fn id(&self) -> UploadId {
+        self.id
+    }
+
+    /// The encoded `bandana.v1.UploadRequest`.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What became of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UploadOutcome {
+    /// Committed now.
+    Accepted,
+    /// Committed before; a success.
+    Duplicate,
+    /// Refused for good: the report is dropped and counted.
+    Refused {
+        /// The server's words.
+        message: String,
+    },
+    /// Not committed as far as is known. The same bytes are sent again, after
+    /// `retry_after` at the earliest.
+    Retry {
+        /// The server's wish, if it had one.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// A released report, waiting to be sent.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    experiment_id: ExperimentId,
+    digest: Digest,
+    arm: ArmIndex,
+    bit: PrivateBit,
+    /// Name and bytes, fixed when the report is first handed out.
+    sealed: Option<UploadTask>,
+    under_way: bool,
+    failures: u32,
+    not_before: Timestamp,
+}
+
+/// Released reports in no order, so that the order of uploads tells nothing
+/// about the order of events.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    parcels: Vec<Parcel>,
+}
+
+impl Outbox {
+    pub(crate) fn len(&self) -> usize {
+        self.parcels.len()
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        experiment_id: ExperimentId,
+        digest: Digest,
+        arm: ArmIndex,
+        bit: PrivateBit,
+        now: Timestamp,
+    ) {
+        let parcel = Parcel {
+            experiment_id,
+            digest,
+            arm,
+            bit,
+            sealed: None,
+            under_way: false,
+            failures: 0,
+            not_before: now,
+        };
+        self.parcels.push(parcel);
+    }
+
+    /// Hands out one of the reports that may be sent now, picked at random.
+    /// `day_of` is the server's day as last heard for an experiment.
+    pub(crate) fn take(
+        &mut self,
+        now: Timestamp,
+        noise: &mut impl NoiseSource,
+        day_of: impl Fn(&ExperimentId) -> Day,
+    ) -> Result<Option<UploadTask>, EntropyError> {
+        let ready = |parcel: &&mut Parcel| !parcel.under_way && parcel.not_before <= now;
+        let count = self.parcels.iter_mut().filter(ready).count() as u64;
+        let Some(last) = count.checked_sub(1) else {
+            return Ok(None);
+        };
+        let place = uniform_up_to(noise, last)?;
+        let mut candidates = self.parcels.iter_mut().filter(ready).zip(0_u64..);
+        let Some((parcel, _)) = candidates.find(|(_, index)| *index == place) else {
+            return Ok(None);
+        };
+        let task = if let Some(task) = &parcel.sealed {
+            task.clone()
+        } else {
+            let upload = Upload {
+                id: UploadId::new(noise.unique_name()?),
+                digest: parcel.digest,
+                day: day_of(&parcel.experiment_id),
+                reports: PackedReports::single(parcel.arm, parcel.bit.get()),
+            };
+            UploadTask {
+                id: upload.id,
+                bytes: upload.to_bytes(),
+            }
+        };
+        parcel.sealed = Some(task.clone());
+        parcel.under_way = true;
+        Ok(Some(task))
+    }
+
+    /// The earliest time at which a waiting report may be sent.
+    pub(crate) fn next_time(&self) -> Option<Timestamp> {
+        let waiting = self.parcels.iter().filter(|parcel| !parcel.under_way);
+        waiting.map(|parcel| parcel.not_before).min()
+    }
+
+    fn position(&self, id: UploadId) -> Option<usize> {
+        let named = |parcel: &Parcel| parcel.sealed.as_ref().is_some_and(|task| task.id == id);
+        self.parcels.iter().position(named)
+    }
+
+    /// Forgets an upload that needs no further attempt.
+    pub(crate) fn remove(&mut self, id: UploadId) -> bool {
+        self.position(id)
+            .map(|place| self.parcels.swap_remove(place))
+            .is_some()
+    }
+
+    /// Keeps an upload for another attempt: after `retry_after`, plus a wait
+    /// that is uniform up to a bound that doubles with every failure ("full
+    /// jitter").
+    pub(crate) fn postpone(
+        &mut self,
+        id: UploadId,
+        retry_after: Option<Duration>,
+        now: Timestamp,
+        noise: &mut impl NoiseSource,
+    ) -> Result<bool, EntropyError> {
+        let Some(place) = self.position(id) else {
+            return Ok(false);
+        };
+        let parcel = &mut self.parcels[place];
+        let wait = full_jitter(parcel.failures, noise)?;
+        parcel.failures = parcel.failures.saturating_add(1);
+        parcel.under_way = false;
+        parcel.not_before = now.after(retry_after.unwrap_or_default()).after(wait);
+        Ok(true)
+    }
+}
+
+/// Uniform from zero to a bound that doubles with every failure so far.
+pub(crate) fn full_jitter(
+    failures: u32,
+    noise: &mut impl NoiseSource,
+) -> Result<Duration, EntropyError> {
+    let bound = BACKOFF_FIRST
+        .saturating_mul(1 << failures.min(16))
+        .min(BACKOFF_MAX);
+    let bound_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+    Ok(Duration::from_millis(uniform_up_to(noise, bound_ms)?))
+}

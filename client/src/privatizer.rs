@@ -1,0 +1,136 @@
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::Curve;
+use bandana_shared::rewards::{OutOfRange, RewardKind, Rewards};
+use bandana_shared::specification::Specification;
+use thiserror::Error;
+
+use crate::noise::{EntropyError, NoiseSource};
+use crate::reward::Reward;
+
+/// What is left of a reward: one random bit. Safe to store and to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivateBit(bool);
+
+impl PrivateBit {
+    /// The bit.
+    pub fn get(self) -> bool {
+        self.0
+    }
+}
+
+/// Turns rewards of one experiment into private bits.
+///
+/// # Privacy
+/// One call is ε-locally differentially private with the specification's
+/// `certified_epsilon`, whatever the reward, and k calls on the same reward
+/// cost k ε. After the reward is found valid, no branch and no memory access
+/// depends on it.
+///
+/// ```
+/// use bandana_client::{BulkNoise, Privatizer, Reward};
+/// # use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::ExperimentId};
+/// # use bandana_shared::{rewards::Rewards, specification::{Arm, Specification}};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let specification = Specification::first(ExperimentId::new("x")?, Epsilon::new(1.0)?,
+/// #     Rewards::binary(), Mechanism::Linear, vec![Arm::new("only")?])?;
+/// let privatizer = Privatizer::new(&specification);
+/// let bit = privatizer.privatize(&Reward::new(1.0)?, &mut BulkNoise::new()?)?;
+/// # let _ = bit.get();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Privatizer {
+    rewards: Rewards,
+    curve: Curve,
+    floor: Floor,
+}
+
+impl Privatizer {
+    /// The privatizer of an experiment.
+    pub fn new(specification: &Specification) -> Self {
+        Self {
+            rewards: specification.rewards(),
+            curve: specification.curve(),
+            floor: specification.floor(),
+        }
+    }
+
+    /// Draws the private bit of `reward`.
+    ///
+    /// # Errors
+    /// [`PrivatizeError::OutOfRange`] and [`PrivatizeError::NotBinary`] for
+    /// rewards that the experiment does not admit; [`PrivatizeError::Entropy`]
+    /// without randomness. There is no bit then.
+    pub fn privatize(
+        &self,
+        reward: &Reward,
+        noise: &mut impl NoiseSource,
+    ) -> Result<PrivateBit, PrivatizeError> {
+        let admitted = self.admit(reward)?;
+        self.privatize_admitted(admitted, noise)
+    }
+
+    /// The value that counts for `reward`: itself, or the nearer end of the
+    /// range when the experiment clamps.
+    pub(crate) fn admit(&self, reward: &Reward) -> Result<f64, PrivatizeError> {
+        let range = self.rewards.range();
+        let value = match self.rewards.out_of_range() {
+            OutOfRange::Refuse => reward.expose(),
+            OutOfRange::Clamp => reward.expose().clamp(range.low(), range.high()),
+        };
+        match self.rewards.kind() {
+            _ if self.rewards.admits(value) => Ok(value),
+            RewardKind::Binary => Err(PrivatizeError::NotBinary {
+                low: range.low(),
+                high: range.high(),
+            }),
+            RewardKind::Bounded => Err(PrivatizeError::OutOfRange {
+                low: range.low(),
+                high: range.high(),
+            }),
+        }
+    }
+
+    /// The private bit of a value that [`Self::admit`] returned.
+    pub(crate) fn privatize_admitted(
+        &self,
+        admitted: f64,
+        noise: &mut impl NoiseSource,
+    ) -> Result<PrivateBit, PrivatizeError> {
+        let range = self.rewards.range();
+        let level = range
+            .level(admitted)
+            .map_err(|_| PrivatizeError::OutOfRange {
+                low: range.low(),
+                high: range.high(),
+            })?;
+        let threshold = self.floor.threshold(self.curve.apply(level));
+        Ok(PrivateBit(threshold.draw(|| noise.word())?))
+    }
+}
+
+/// No bit was made. The reward is never part of the message.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum PrivatizeError {
+    /// The reward is outside the range, and the experiment does not clamp.
+    #[error("the reward is outside the declared range {low} to {high}")]
+    OutOfRange {
+        /// Lower end of the range.
+        low: f64,
+        /// Upper end of the range.
+        high: f64,
+    },
+    /// Binary rewards take two values.
+    #[error("the reward is neither {low} nor {high}, the two values of a binary reward")]
+    NotBinary {
+        /// The lower value.
+        low: f64,
+        /// The upper value.
+        high: f64,
+    },
+    /// No randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+}
