@@ -1,1 +1,21 @@
-//! Skeleton.
+//! The server's side of Bandana: durable tallies of private bits, and the
+//! learners that choose arms from them.
+//!
+//! The way of an upload: [`service`] checks its form, [`ingest`] decides, commits
+//! it to the [`store`] and acknowledges, [`registry`] publishes the tallies,
+//! [`policy`] asks a [`learner`] for weights, and devices fetch them.
+//!
+//! Nothing in this crate ever holds a reward.
+
+pub mod cli;
+pub mod clock;
+pub mod ending;
+pub mod estimates;
+pub mod ingest;
+pub mod learner;
+pub mod policy;
+pub mod registry;
+pub mod seen;
+pub mod server;
+pub mod service;
+pub mod store;

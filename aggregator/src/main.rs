@@ -1,1 +1,8 @@
-fn main() {}
+//! The aggregator's command line. All of it is in the library, so that other
+//! programs can be the server too.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bandana_aggregator::cli::main(std::env::args_os())
+}

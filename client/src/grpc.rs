@@ -112,22 +112,16 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
     }
 }
 
-/// Only what the server says about the bytes themselves is final.
+/// Only an answer about the upload itself is final. An error may come from
+/// anything between here and the store, so the upload is kept.
 fn outcome_of_error(status: &Status) -> UploadOutcome {
-    match status.code() {
-        Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange => UploadOutcome::Refused {
-            message: status.message().to_owned(),
-        },
-        _ => {
-            let pushback = status
-                .metadata()
-                .get(PUSHBACK)
-                .and_then(|value| value.to_str().ok());
-            let milliseconds = pushback.and_then(|value| value.parse().ok());
-            UploadOutcome::Retry {
-                retry_after: milliseconds.map(Duration::from_millis),
-            }
-        }
+    let pushback = status
+        .metadata()
+        .get(PUSHBACK)
+        .and_then(|value| value.to_str().ok());
+    let milliseconds = pushback.and_then(|value| value.parse().ok());
+    UploadOutcome::Retry {
+        retry_after: milliseconds.map(Duration::from_millis),
     }
 }
 

@@ -1,1 +1,7 @@
-//! Skeleton.
+//! What the example programs are made of.
+
+pub mod aggregator_process;
+pub mod instance;
+pub mod plot;
+pub mod report;
+pub mod simulation;

@@ -1,0 +1,133 @@
+//! The command line: `bandana`.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::clock::SystemClock;
+use crate::ingest::WriterSettings;
+use crate::server::{Server, ServerSettings};
+
+/// Private bandits: learns which option is best without seeing a reward.
+#[derive(Debug, Parser)]
+#[command(name = "bandana", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the aggregator.
+    Serve(Serve),
+}
+
+/// Run the aggregator until SIGTERM or SIGINT.
+///
+/// When both services listen, their addresses are printed to standard output,
+/// one `device=ADDRESS` and one `operator=ADDRESS` line.
+#[derive(Debug, Args)]
+struct Serve {
+    /// Directory of the store; created when missing.
+    #[arg(long, env = "BANDANA_DATA_DIR")]
+    data_dir: PathBuf,
+    /// Address for devices.
+    #[arg(long, env = "BANDANA_LISTEN", default_value = "127.0.0.1:7301")]
+    listen: SocketAddr,
+    /// Address for operators; loopback only.
+    #[arg(
+        long,
+        env = "BANDANA_OPERATOR_LISTEN",
+        default_value = "127.0.0.1:7302"
+    )]
+    operator_listen: SocketAddr,
+    /// Seconds from the signal to the end, at most.
+    #[arg(long, env = "BANDANA_DRAIN_DEADLINE", default_value_t = 20,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    drain_deadline: u64,
+    /// Days whose uploads are taken, today included.
+    #[arg(long, env = "BANDANA_REPLAY_WINDOW_DAYS", default_value_t = 7,
+          value_parser = clap::value_parser!(u32).range(1..=365))]
+    replay_window_days: u32,
+    /// Upload ids to remember at most, about 40 bytes of memory each.
+    #[arg(long, env = "BANDANA_IDS_MAX", default_value_t = 50_000_000)]
+    ids_max: usize,
+}
+
+/// Runs the command line `arguments`, program name first. Errors go to standard
+/// error; the exit code is 2 for a wrong command line and 1 for a failure.
+#[expect(clippy::print_stderr, reason = "this is the command line")]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version come this way too, with exit code 0.
+            error.print().ok();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Serve(serve) => run_server(serve),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bandana: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_server(serve: Serve) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A host program may have set up its own subscriber.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init()
+        .ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(serve_until_signal(serve));
+    // Connections that did not end in time are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve_until_signal(serve: Serve) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
+    let settings = ServerSettings {
+        data_dir: serve.data_dir,
+        listen: serve.listen,
+        operator_listen: serve.operator_listen,
+        drain_deadline: Duration::from_secs(serve.drain_deadline),
+        writer: WriterSettings {
+            replay_window_days: serve.replay_window_days,
+            ids_max: serve.ids_max,
+        },
+    };
+    let server = Server::bind(settings, Arc::new(SystemClock::new())).await?;
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "device={}", server.device_address()?)?;
+    writeln!(stdout, "operator={}", server.operator_address()?)?;
+    stdout.flush()?;
+    drop(stdout);
+    let signalled = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    Ok(server.run(signalled).await?)
+}

@@ -1,0 +1,87 @@
+//! Time, as the aggregator sees it.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bandana_shared::identity::Day;
+
+/// A source of time that tests can move.
+pub trait Clock: Debug + Send + Sync {
+    /// Seconds since 1970-01-01 (UTC).
+    fn unix_seconds(&self) -> u64;
+
+    /// Time since some fixed moment; never goes back.
+    fn monotonic(&self) -> Duration;
+
+    /// Today.
+    fn day(&self) -> Day {
+        Day::of_unix_seconds(self.unix_seconds())
+    }
+}
+
+/// The clocks of the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotonic time starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn unix_seconds(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs())
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// A clock that stands still until it is moved.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    seconds: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock at the start of `day`.
+    pub fn at_day(day: Day) -> Self {
+        let clock = Self::default();
+        clock.set_day(day);
+        clock
+    }
+
+    /// Moves the clock to the start of `day`.
+    pub fn set_day(&self, day: Day) {
+        self.seconds
+            .store(u64::from(day.get()) * 86_400, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn unix_seconds(&self) -> u64 {
+        self.seconds.load(Ordering::SeqCst)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.unix_seconds())
+    }
+}

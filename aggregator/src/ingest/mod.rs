@@ -1,0 +1,167 @@
+//! From valid uploads to durable tallies.
+//!
+//! One thread owns the store. Everything that changes it goes through one
+//! queue: uploads that wait while a commit is under way form the next group,
+//! which is committed in one transaction and then acknowledged.
+
+mod plan;
+mod writer;
+
+use bandana_shared::specification::Specification;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+pub use plan::{Arrival, Plan, Situation, Verdict, plan};
+pub use writer::{Writer, WriterError, WriterSettings};
+
+use crate::learner::LearnerError;
+use crate::store::{Conduct, ExperimentState, StoreError};
+use std::sync::Arc;
+
+use crate::registry::Experiment;
+
+/// Uploads that wait at most. Beyond it callers are told to come back.
+const QUEUE_MAX: usize = 8192;
+
+/// A change that the writer is to make.
+#[derive(Debug)]
+enum Command {
+    Upload(Arrival, oneshot::Sender<Verdict>),
+    Administer(
+        Administration,
+        oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>,
+    ),
+    Stop,
+}
+
+/// A change to an experiment.
+#[derive(Debug)]
+pub enum Administration {
+    /// Add a running experiment.
+    Create(Box<Specification>, Conduct),
+    /// Move an experiment to another state, if it is in one of these.
+    SetState {
+        /// The experiment.
+        experiment: Arc<Experiment>,
+        /// States from which the change is allowed.
+        from: &'static [ExperimentState],
+        /// The new state.
+        to: ExperimentState,
+    },
+    /// Make the next revision from the current one.
+    Revise {
+        /// The experiment.
+        experiment: Arc<Experiment>,
+        /// The change.
+        change: Revise,
+    },
+}
+
+/// A change of the arms.
+#[derive(Clone, Debug)]
+pub enum Revise {
+    /// Append an arm.
+    Add(bandana_shared::specification::Arm),
+    /// Retire an arm.
+    Retire(bandana_shared::identity::ArmIndex),
+}
+
+/// The way into the queue. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Ingest {
+    queue: mpsc::Sender<Command>,
+}
+
+impl Ingest {
+    /// A queue, and its other end for [`Writer::run`].
+    fn channel() -> (Self, mpsc::Receiver<Command>) {
+        let (queue, commands) = mpsc::channel(QUEUE_MAX);
+        (Self { queue }, commands)
+    }
+
+    /// Hands in an upload, and waits until its group is committed. A caller that
+    /// goes away in the meantime changes nothing for the others.
+    ///
+    /// # Errors
+    /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`]: it
+    /// is not known whether the upload was counted.
+    pub async fn submit(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
+        let (answer, verdict) = oneshot::channel();
+        self.queue
+            .try_send(Command::Upload(arrival, answer))
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
+                mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
+            })?;
+        verdict.await.map_err(|_| IngestError::Ended)
+    }
+
+    /// Makes a change to an experiment, and waits until it is durable.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] says why it was not made.
+    pub async fn administer(
+        &self,
+        administration: Administration,
+    ) -> Result<Arc<Experiment>, AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Administer(administration, answer);
+        self.queue
+            .send(command)
+            .await
+            .map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
+    }
+
+    /// Lets the writer commit what is queued by now, and end.
+    pub async fn stop(&self) {
+        // A queue without a writer has ended already.
+        self.queue.send(Command::Stop).await.ok();
+    }
+}
+
+/// Why an upload got no verdict.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IngestError {
+    /// Too many uploads wait.
+    #[error("too many uploads are waiting; send the same bytes again later")]
+    QueueFull,
+    /// The server is going down.
+    #[error("the aggregator is going down; send the same bytes again")]
+    Ended,
+}
+
+/// Why an experiment was not changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AdministrationError {
+    /// The id is taken, or the store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The specification can't be changed so.
+    #[error(transparent)]
+    Specification(#[from] bandana_shared::specification::SpecificationError),
+    /// The learner can't work with it.
+    #[error(transparent)]
+    Learner(#[from] LearnerError),
+    /// The change does not fit the experiment's state.
+    #[error("the experiment is {}; this needs one that is {}", state.name(), expected(from))]
+    State {
+        /// Where it stands.
+        state: ExperimentState,
+        /// States that would allow the change.
+        from: &'static [ExperimentState],
+    },
+    /// The server is going down.
+    #[error("the aggregator is going down")]
+    Ended,
+}
+
+fn expected(states: &[ExperimentState]) -> String {
+    states
+        .iter()
+        .map(|state| state.name())
+        .collect::<Vec<_>>()
+        .join(" or ")
+}

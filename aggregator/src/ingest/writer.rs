@@ -1,0 +1,288 @@
+//! The thread that owns the store.
+
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+
+use bandana_shared::identity::{Day, UploadId};
+use bandana_shared::tally::Tally;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+use super::plan::{Arrival, Situation, Verdict, plan};
+use super::{Administration, AdministrationError, Command, Ingest, Revise};
+use crate::clock::Clock;
+use crate::learner::LearnerError;
+use crate::registry::{Experiment, Registry};
+use crate::seen::SeenIds;
+use crate::store::{ExperimentRecord, ExperimentState, SqliteStore, StoreError};
+
+/// Commands that are taken from the queue at once, and so uploads in a group.
+const GROUP_MAX: usize = 4096;
+
+/// Limits of the writer.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterSettings {
+    /// Days whose uploads are taken: today and those before it, at least 1.
+    pub replay_window_days: u32,
+    /// Most upload ids that are remembered, about 40 bytes of memory each.
+    pub ids_max: usize,
+}
+
+/// Owns the store, decides about uploads, commits and publishes.
+#[derive(Debug)]
+pub struct Writer {
+    store: SqliteStore,
+    registry: Arc<Registry>,
+    seen: SeenIds,
+    oldest: Day,
+    clock: Arc<dyn Clock>,
+    settings: WriterSettings,
+    commands: mpsc::Receiver<Command>,
+    /// Experiments that are due for a new policy.
+    due: std_mpsc::Sender<Arc<Experiment>>,
+}
+
+/// An upload that waits for its verdict.
+type Waiting = oneshot::Sender<Verdict>;
+
+impl Writer {
+    /// Fills the registry and the set of ids from the store.
+    ///
+    /// # Errors
+    /// [`WriterError`] when the store can't be read.
+    pub fn open(
+        store: SqliteStore,
+        registry: Arc<Registry>,
+        clock: Arc<dyn Clock>,
+        settings: WriterSettings,
+        due: std_mpsc::Sender<Arc<Experiment>>,
+    ) -> Result<(Self, Ingest), WriterError> {
+        for record in store.experiments()? {
+            registry.add(record)?;
+        }
+        let mut seen = SeenIds::new();
+        for (day, count) in store.id_counts()? {
+            seen.reserve(day, count);
+        }
+        store.visit_ids(|day, ids| {
+            for id in ids {
+                seen.insert(day, UploadId::new(*id));
+            }
+        })?;
+        let oldest = store.oldest_day()?;
+        let (ingest, commands) = Ingest::channel();
+        let writer = Self {
+            store,
+            registry,
+            seen,
+            oldest,
+            clock,
+            settings,
+            commands,
+            due,
+        };
+        Ok((writer, ingest))
+    }
+
+    /// Number of upload ids that are remembered.
+    pub fn ids(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Works until [`Ingest::stop`], then closes the store.
+    ///
+    /// # Errors
+    /// [`WriterError`] after a failed commit. Nobody of that group was
+    /// acknowledged; the process must end, since it is not known what is on the
+    /// disk.
+    pub fn run(mut self) -> Result<(), WriterError> {
+        let mut batch = Vec::with_capacity(GROUP_MAX);
+        'work: while self.commands.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
+            let mut group: (Vec<Arrival>, Vec<Waiting>) = (Vec::new(), Vec::new());
+            for command in batch.drain(..) {
+                match command {
+                    Command::Upload(arrival, waiting) => {
+                        group.0.push(arrival);
+                        group.1.push(waiting);
+                    }
+                    Command::Administer(administration, answer) => {
+                        self.commit(std::mem::take(&mut group))?;
+                        let outcome = self.administer(administration)?;
+                        // Whoever asked may have gone away.
+                        answer.send(outcome).ok();
+                    }
+                    Command::Stop => {
+                        self.commit(group)?;
+                        break 'work;
+                    }
+                }
+            }
+            self.commit(group)?;
+        }
+        Ok(self.store.close()?)
+    }
+
+    /// Plans, commits, publishes and acknowledges a group, in this order.
+    fn commit(&mut self, group: (Vec<Arrival>, Vec<Waiting>)) -> Result<(), WriterError> {
+        let (arrivals, waiting) = group;
+        if arrivals.is_empty() {
+            return Ok(());
+        }
+        let today = self.clock.day();
+        self.expire(today)?;
+        let situation = Situation {
+            seen: &self.seen,
+            ids_max: self.settings.ids_max,
+            oldest: self.oldest,
+            today,
+        };
+        let plan = plan(&arrivals, &situation);
+        if !plan.rows.is_empty() {
+            self.store.commit_group(&plan.rows)?;
+        }
+        for row in &plan.rows {
+            for id in &row.ids {
+                self.seen.insert(row.day, *id);
+            }
+        }
+        for (key, experiment) in &plan.touched {
+            let deltas = plan.rows.iter().flat_map(|row| &row.deltas);
+            let own = deltas
+                .filter(|d| d.experiment == *key)
+                .map(|d| (d.arm, d.tally));
+            if experiment.add(own) {
+                // The policy thread ends after this one.
+                self.due.send(Arc::clone(experiment)).ok();
+            }
+        }
+        for (verdict, waiting) in plan.verdicts.into_iter().zip(waiting) {
+            // Whoever asked may have gone away.
+            waiting.send(verdict).ok();
+        }
+        Ok(())
+    }
+
+    /// Moves the replay window on when a new day has begun.
+    fn expire(&mut self, today: Day) -> Result<(), WriterError> {
+        let oldest = today.back(self.settings.replay_window_days.saturating_sub(1));
+        if oldest > self.oldest {
+            self.store.expire_before(oldest)?;
+            self.seen.forget_before(oldest);
+            self.oldest = oldest;
+        }
+        Ok(())
+    }
+
+    /// The outer error ends the writer, the inner one is the caller's.
+    fn administer(
+        &mut self,
+        administration: Administration,
+    ) -> Result<Result<Arc<Experiment>, AdministrationError>, WriterError> {
+        let outcome = match administration {
+            Administration::Create(specification, conduct) => {
+                // The learner must be able to work before anything is stored.
+                let arms = vec![Tally::EMPTY; specification.arms().len()];
+                let active = specification.active_arms();
+                match conduct
+                    .learner
+                    .weights(&arms, &active, conduct.floor_weight)
+                {
+                    Ok(_) => self.create(*specification, conduct),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Administration::SetState {
+                experiment,
+                from,
+                to,
+            } => self.set_state(&experiment, from, to).map(|()| experiment),
+            Administration::Revise { experiment, change } => {
+                self.revise(&experiment, change).map(|()| experiment)
+            }
+        };
+        match outcome {
+            Err(AdministrationError::Store(StoreError::ExperimentExists(id))) => {
+                Ok(Err(StoreError::ExperimentExists(id).into()))
+            }
+            Err(AdministrationError::Store(fatal)) => Err(fatal.into()),
+            other => Ok(other),
+        }
+    }
+
+    fn create(
+        &mut self,
+        specification: bandana_shared::specification::Specification,
+        conduct: crate::store::Conduct,
+    ) -> Result<Arc<Experiment>, AdministrationError> {
+        let key = self.store.create_experiment(&specification, conduct)?;
+        let tallies = vec![Tally::EMPTY; specification.arms().len()];
+        let state = ExperimentState::Running;
+        let revisions = vec![specification];
+        Ok(self.registry.add(ExperimentRecord {
+            key,
+            conduct,
+            state,
+            revisions,
+            tallies,
+        })?)
+    }
+
+    fn set_state(
+        &mut self,
+        experiment: &Experiment,
+        from: &'static [ExperimentState],
+        to: ExperimentState,
+    ) -> Result<(), AdministrationError> {
+        let serving = experiment.serving();
+        if !from.contains(&serving.state) {
+            return Err(AdministrationError::State {
+                state: serving.state,
+                from,
+            });
+        }
+        self.store.set_state(experiment.key(), to)?;
+        experiment.replace(Arc::clone(&serving.specification), to)?;
+        Ok(())
+    }
+
+    fn revise(
+        &mut self,
+        experiment: &Arc<Experiment>,
+        change: Revise,
+    ) -> Result<(), AdministrationError> {
+        const OPEN: &[ExperimentState] = &[ExperimentState::Running, ExperimentState::Paused];
+        let serving = experiment.serving();
+        if !OPEN.contains(&serving.state) {
+            return Err(AdministrationError::State {
+                state: serving.state,
+                from: OPEN,
+            });
+        }
+        let current = &serving.specification;
+        let revised = match change {
+            Revise::Add(arm) => current.with_arm(arm)?,
+            Revise::Retire(arm) => current.without_arm(arm)?,
+        };
+        let conduct = experiment.conduct();
+        let empty = vec![Tally::EMPTY; revised.arms().len()];
+        conduct
+            .learner
+            .weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
+        self.store.add_revision(experiment.key(), &revised)?;
+        self.registry.add_revision(experiment, &revised);
+        experiment.replace(Arc::new(revised), serving.state)?;
+        Ok(())
+    }
+}
+
+/// Why the writer ended.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WriterError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stored experiment can't be run.
+    #[error("a stored experiment can't be run")]
+    Learner(#[from] LearnerError),
+}

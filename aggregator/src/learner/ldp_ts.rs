@@ -1,0 +1,334 @@
+//! LDP-TS by quadrature; see [`Learner::LdpTs`](super::Learner::LdpTs).
+//!
+//! The weight of arm i is the integral of f_i times the product of all F_j, j
+//! other than i, with f the posterior densities and F their distribution
+//! functions. One march from the right computes all of it: the widest panels
+//! that no density varies much on, the distribution functions by integrating the
+//! densities, the products by multiplying from both sides (a division would fail
+//! where a factor is 0), each function with two derivatives, so that two values
+//! per panel give an error of order seven.
+
+use bandana_shared::tally::Tally;
+
+use super::posterior::{Jet, Posterior};
+use super::shared_by_largest;
+
+/// Width of a panel, in scales of the narrowest density on it. Halving it
+/// divides the error by 64. Against panels a quarter as wide, 20,000 random sets of
+/// 2 to 20 arms with up to `2^62` reports differed by at most `6e-8`.
+const PANEL_SCALES: f64 = 0.25;
+
+/// The share of each arm; they sum to 1. There is at least one arm.
+pub(super) fn shares(tallies: &[Tally]) -> Vec<f64> {
+    normalised(winning_masses(tallies), tallies)
+}
+
+/// Divides by the sum. Masses that sum to nothing usable give the weight to the
+/// arms with the largest posterior mean.
+fn normalised(masses: Vec<f64>, tallies: &[Tally]) -> Vec<f64> {
+    let total: f64 = masses.iter().sum();
+    if total.is_finite() && total > 0.0 {
+        return masses.into_iter().map(|mass| mass / total).collect();
+    }
+    let posterior_mean =
+        |tally: &Tally| (1.0 + tally.ones() as f64) / (2.0 + tally.reports() as f64);
+    shared_by_largest(&tallies.iter().map(posterior_mean).collect::<Vec<f64>>())
+}
+
+/// An arm on the march from the right, at the left end of the last panel.
+struct Contender {
+    arm: usize,
+    posterior: Posterior,
+    /// Above it the density counts as 0.
+    highest: f64,
+    density: Jet,
+    /// Integral of the density from here to the right.
+    survival: f64,
+    /// Product of the distribution functions of the contenders before this one.
+    before: Jet,
+    /// Density times the distribution functions of all others.
+    integrand: Jet,
+    /// Integral of the integrand from here to the right.
+    mass: f64,
+}
+
+impl Contender {
+    /// The probability to lie below the left end, as a function of that end.
+    fn distribution(&self) -> Jet {
+        Jet {
+            value: 1.0 - self.survival,
+            first: self.density.value,
+            second: self.density.first,
+        }
+    }
+}
+
+/// The probability of each arm to have the largest mean, up to a common factor
+/// near 1.
+fn winning_masses(tallies: &[Tally]) -> Vec<f64> {
+    let bounded: Vec<(Posterior, (f64, f64))> = tallies
+        .iter()
+        .map(|tally| Posterior::of(*tally))
+        .map(|posterior| (posterior, posterior.bounds()))
+        .collect();
+    // The largest mean lies above the low end of every arm. Arms that do not
+    // reach that far never have it.
+    let lowest = (bounded.iter()).fold(f64::NEG_INFINITY, |most, (_, (low, _))| most.max(*low));
+    let mut contenders: Vec<Contender> = bounded
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (_, (_, high)))| *high > lowest)
+        .map(|(arm, (posterior, (_, highest)))| Contender {
+            arm,
+            posterior,
+            highest,
+            density: Jet::ZERO,
+            survival: 0.0,
+            before: Jet::ONE,
+            integrand: Jet::ZERO,
+            mass: 0.0,
+        })
+        .collect();
+    let mut right = (contenders.iter()).fold(lowest, |most, contender| most.max(contender.highest));
+    while right > lowest {
+        let left = panel_end(&contenders, right).max(lowest);
+        step(&mut contenders, left, right - left);
+        right = left;
+    }
+    let mut masses = vec![0.0; tallies.len()];
+    for contender in &contenders {
+        // Rounding can leave a mass of about -1e-12.
+        masses[contender.arm] = contender.mass.max(0.0);
+    }
+    masses
+}
+
+/// The left end of the widest panel that resolves all densities on it.
+///
+/// A density that starts far ahead must start exactly at the end of a panel:
+/// even its negligible tail has derivatives that are large on the scale of a
+/// wider density's panel.
+fn panel_end(contenders: &[Contender], right: f64) -> f64 {
+    contenders
+        .iter()
+        .map(|contender| {
+            let width = PANEL_SCALES * contender.posterior.scale();
+            if right - contender.highest > width {
+                contender.highest
+            } else {
+                right.min(contender.highest) - width
+            }
+        })
+        .fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// Moves all contenders to `left`, across a panel of the given width.
+fn step(contenders: &mut [Contender], left: f64, width: f64) {
+    let mut before = Jet::ONE;
+    for contender in contenders.iter_mut() {
+        if left < contender.highest {
+            let density = contender.posterior.density(left);
+            contender.survival += Jet::integral(density, contender.density, width);
+            contender.density = density;
+        }
+        contender.before = before;
+        before = before.times(contender.distribution());
+    }
+    let mut after = Jet::ONE;
+    for contender in contenders.iter_mut().rev() {
+        let others = contender.before.times(after);
+        let integrand = contender.density.times(others);
+        contender.mass += Jet::integral(integrand, contender.integrand, width);
+        contender.integrand = integrand;
+        after = after.times(contender.distribution());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::tally::TallyError;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shares_of(counts: &[(u64, u64)]) -> Result<Vec<f64>, TallyError> {
+        let tallies = counts.iter().map(|&(n, ones)| Tally::new(n, ones));
+        Ok(shares(&tallies.collect::<Result<Vec<Tally>, _>>()?))
+    }
+
+    /// Fails unless both have the same length and differ by at most `1e-7`.
+    fn assert_near(actual: &[f64], expected: &[f64]) {
+        assert_eq!(actual.len(), expected.len());
+        for (arm, (a, e)) in actual.iter().zip(expected).enumerate() {
+            assert!((a - e).abs() < 1e-7, "arm {arm}: {a} instead of {e}");
+        }
+    }
+
+    fn ln_beta(a: f64, b: f64) -> f64 {
+        libm::lgamma(a) + libm::lgamma(b) - libm::lgamma(a + b)
+    }
+
+    /// P(second > first) for Beta(a, b) and Beta(c, d), c an integer: the finite
+    /// sum that integration by parts gives.
+    fn second_wins((a, b): (u32, u32), (c, d): (u32, u32)) -> f64 {
+        let (a, b, d) = (f64::from(a), f64::from(b), f64::from(d));
+        let term = |i: u32| {
+            let i = f64::from(i);
+            libm::exp(ln_beta(a + i, b + d) - ln_beta(1.0 + i, d) - ln_beta(a, b)) / (d + i)
+        };
+        (0..c).map(term).sum()
+    }
+
+    #[test]
+    fn identical_arms_share_equally() {
+        for arm in [
+            (0, 0),
+            (1, 1),
+            (50, 20),
+            (1_000_000_000, 3),
+            (1 << 62, 1 << 61),
+        ] {
+            for arms in [1, 2, 7, 1024] {
+                let expected = vec![1.0 / arms as f64; arms];
+                assert_near(&shares_of(&vec![arm; arms]).unwrap(), &expected);
+            }
+        }
+    }
+
+    #[test]
+    fn arms_that_always_succeeded_win_in_proportion() {
+        // Beta(k, 1) is the law of the largest of k uniform variables, so the
+        // arm with k of the K variables wins with probability k/K.
+        for unit in [0, 1, 9, 1_000, 1_000_000_000, 1 << 55] {
+            let ones: Vec<u64> = (0..20).map(|arm| unit * (arm % 7) + arm).collect();
+            let total: f64 = ones.iter().map(|&n| 1.0 + n as f64).sum();
+            let expected: Vec<f64> = ones.iter().map(|&n| (1.0 + n as f64) / total).collect();
+            let counts: Vec<(u64, u64)> = ones.iter().map(|&n| (n, n)).collect();
+            assert_near(&shares_of(&counts).unwrap(), &expected);
+        }
+    }
+
+    #[test]
+    fn two_arms_agree_with_the_finite_sum() {
+        for (first, second) in [
+            ((1, 2), (2, 1)),
+            ((3, 5), (2, 9)),
+            ((40, 60), (50, 50)),
+            ((600, 400), (64, 36)),
+            ((1, 900), (3, 1100)),
+            ((1, 1), (999, 1)),
+        ] {
+            let counts = [first, second].map(|(a, b)| (u64::from(a + b - 2), u64::from(a - 1)));
+            let wins = second_wins(first, second);
+            assert_near(&shares_of(&counts).unwrap(), &[1.0 - wins, wins]);
+        }
+        // Beta(1, 2) beats Beta(2, 1) once in 6 times.
+        assert_near(
+            &shares_of(&[(1, 0), (1, 1)]).unwrap(),
+            &[1.0 / 6.0, 5.0 / 6.0],
+        );
+    }
+
+    #[test]
+    fn one_arm_beside_uniform_ones_wins_by_its_moment() {
+        // P(X > k uniform variables) = E[X^k], the product over i < k of
+        // (a + i)/(a + b + i). The first case has a density 10,000 times as
+        // narrow as the other.
+        for (n, ones, uniforms) in [
+            (235_330_701_u64, 100_984_989_u64, 1),
+            (1_000_000_000, 999_999_000, 19),
+            (1_000_000_000, 500_000_000, 19),
+            (1_000_000_000, 1_000_000_000, 19),
+            (1_000_000_000, 0, 1),
+            (1 << 62, 1 << 61, 3),
+            (30, 20, 5),
+        ] {
+            let factor = |i: u32| {
+                let i = f64::from(i);
+                (1.0 + ones as f64 + i) / (2.0 + n as f64 + i)
+            };
+            let wins: f64 = (0..uniforms).map(factor).product();
+            let mut expected = vec![(1.0 - wins) / f64::from(uniforms); uniforms as usize];
+            expected.push(wins);
+            let mut counts = vec![(0, 0); uniforms as usize];
+            counts.push((n, ones));
+            assert_near(&shares_of(&counts).unwrap(), &expected);
+        }
+    }
+
+    #[test]
+    fn large_counts_agree_with_the_normal_law() {
+        // The difference of the means is normal up to a skewness of 1e-5.
+        // Arms with 1/2 and 1/2 + gap differ by z of its standard deviations.
+        for (n, more) in [
+            (1_000_000_000_u64, 20_000),
+            (1 << 62, 1 << 30),
+            (1 << 62, 1 << 32),
+        ] {
+            let shares = shares_of(&[(n, n / 2), (n, n / 2 + more)]).unwrap();
+            let z = more as f64 / libm::sqrt(n as f64 / 2.0);
+            let expected = 0.5 * libm::erfc(z / std::f64::consts::SQRT_2);
+            assert!((shares[0] - expected).abs() < 1e-5, "{n} {z} {shares:?}");
+        }
+    }
+
+    #[test]
+    fn hopeless_arms_have_no_share() {
+        let counts = [(1_000_000, 500_000), (1_000_000, 600_000), (0, 0)];
+        let shares = shares_of(&counts).unwrap();
+        assert!(shares[0] < 1e-300, "{shares:?}");
+        assert!((shares[1] - 0.6).abs() < 1e-6, "{shares:?}");
+    }
+
+    #[test]
+    fn unusable_masses_fall_back_to_the_largest_posterior_mean() {
+        let counts = [(3, 2), (0, 0), (8, 5), (1, 0)];
+        let tallies: Vec<Tally> = counts
+            .iter()
+            .map(|&(n, ones)| Tally::new(n, ones).unwrap())
+            .collect();
+        // The posterior means are 3/5, 1/2, 6/10 and 1/3.
+        for masses in [vec![0.0; 4], vec![f64::NAN; 4], vec![f64::INFINITY; 4]] {
+            assert_eq!(normalised(masses, &tallies), [0.5, 0.0, 0.5, 0.0]);
+        }
+    }
+
+    /// Counts of every magnitude, up to the largest.
+    fn any_counts() -> impl Strategy<Value = (u64, u64)> {
+        let reports = (0_u32..=62, any::<u64>()).prop_map(|(bits, word)| word % ((1 << bits) + 1));
+        reports.prop_flat_map(|n| (Just(n), 0..=n))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn shares_are_a_distribution_that_follows_its_arms(
+            counts in prop::collection::vec(any_counts(), 1..24),
+        ) {
+            let shares = shares_of(&counts)?;
+            prop_assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
+            prop_assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            let reversed: Vec<(u64, u64)> = counts.into_iter().rev().collect();
+            let back: Vec<f64> = shares_of(&reversed)?.into_iter().rev().collect();
+            for (there, back) in shares.iter().zip(&back) {
+                prop_assert!((there - back).abs() < 1e-9);
+            }
+        }
+
+        #[test]
+        fn more_ones_never_cost_a_share(
+            others in prop::collection::vec(any_counts(), 1..6),
+            n in 1_u64..100_000,
+            (low, high) in (0_u64..=1000, 0_u64..=1000),
+        ) {
+            let share_with = |rate: u64| -> Result<f64, TallyError> {
+                let mut counts = others.clone();
+                counts.push((n, n * rate / 1000));
+                Ok(shares_of(&counts)?[others.len()])
+            };
+            let (less, more) = (share_with(low.min(high))?, share_with(low.max(high))?);
+            prop_assert!(less <= more + 1e-7, "{} {}", less, more);
+        }
+    }
+}

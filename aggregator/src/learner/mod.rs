@@ -1,0 +1,295 @@
+//! Learners: from tallies of private bits to weights over the arms.
+//!
+//! A learner is a pure function. It reads no clock and draws no randomness, so
+//! equal tallies give equal weights, whoever computes them; the randomness of a
+//! choice is drawn where the choice is made.
+//!
+//! All arms of an experiment share one channel with an increasing curve, which
+//! keeps their order. The learners therefore work on the private means, the
+//! shares of ones, and never debias them.
+
+mod ldp_ts;
+mod ldp_ucb;
+mod posterior;
+mod thompson_sampler;
+
+use std::str::FromStr;
+
+use bandana_shared::limits::ARMS_MAX;
+use bandana_shared::policy::{PolicyError, Weights};
+use bandana_shared::tally::Tally;
+use thiserror::Error;
+
+pub use thompson_sampler::ThompsonSampler;
+
+/// A rule that turns tallies into weights.
+///
+/// ```
+/// use bandana_aggregator::learner::Learner;
+/// use bandana_shared::tally::Tally;
+///
+/// let learner: Learner = "ldp-ts".parse()?;
+/// // Posteriors Beta(1, 1) and Beta(2, 1): the second sample wins 2 times in 3.
+/// let tallies = [Tally::EMPTY, Tally::of_bit(true)];
+/// let weights = learner.weights(&tallies, &[true, true], 0.0)?;
+/// assert!((weights.share(1) - 2.0 / 3.0).abs() < 1e-6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learner {
+    /// Thompson sampling (LDP-TS of Jiang, Zhao and Li, "Thompson Sampling under
+    /// Bernoulli Rewards with Local Differential Privacy", 2023, arXiv
+    /// 2307.00863): the weight of an arm is the posterior probability that its
+    /// private mean is the largest, each mean with the posterior
+    /// Beta(1 + ones, 1 + zeros).
+    ///
+    /// We differ in computing that probability, to within `1e-6`, where the
+    /// paper draws one sample per step.
+    LdpTs,
+    /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff,
+    /// "Multi-Armed Bandits with Local Differential Privacy", 2020,
+    /// arXiv 2007.03121): arms without reports come first; then the arm with the
+    /// largest `p + sqrt(2 ln t / n)` has all the weight, where p is its private
+    /// mean, n its reports and t the reports of all active arms. Arms that come
+    /// first together share equally.
+    ///
+    /// The paper's index is the debiased mean plus
+    /// `(e^ε + 1)/(e^ε - 1) sqrt(2 ln t / n)`. For the linear curve that is an
+    /// increasing linear function of ours, the same for all arms, so both put
+    /// the arms in the same order.
+    LdpUcb,
+}
+
+impl Learner {
+    /// All learners.
+    pub const ALL: [Self; 2] = [Self::LdpTs, Self::LdpUcb];
+
+    /// The name in configuration files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LdpTs => "ldp-ts",
+            Self::LdpUcb => "ldp-ucb",
+        }
+    }
+
+    /// Weighs the arms.
+    ///
+    /// `tallies` and `active` have one entry per arm, 1 to 1,024 of them. An arm
+    /// that is not active weighs exactly 0 and does not influence the others.
+    /// Every active arm has at least the share `floor_weight`, between 0 and 1
+    /// divided by the number of active arms, both included, up to the rounding
+    /// of [`Weights`], which is less than `2^-32`.
+    ///
+    /// # Errors
+    /// [`LearnerError::Policy`] without arms or with too many,
+    /// [`LearnerError::Lengths`] when the slices differ in length,
+    /// [`LearnerError::NoActiveArm`], and [`LearnerError::FloorWeight`] for a
+    /// floor out of its range.
+    pub fn weights(
+        self,
+        tallies: &[Tally],
+        active: &[bool],
+        floor_weight: f64,
+    ) -> Result<Weights, LearnerError> {
+        check_arm_count(tallies.len())?;
+        if tallies.len() != active.len() {
+            return Err(LearnerError::Lengths {
+                tallies: tallies.len(),
+                active: active.len(),
+            });
+        }
+        let contenders: Vec<Tally> = tallies
+            .iter()
+            .zip(active)
+            .filter_map(|(tally, &is_active)| is_active.then_some(*tally))
+            .collect();
+        let arms = contenders.len();
+        if arms == 0 {
+            return Err(LearnerError::NoActiveArm);
+        }
+        if !(0.0..=1.0 / arms as f64).contains(&floor_weight) {
+            return Err(LearnerError::FloorWeight { floor_weight, arms });
+        }
+        let shares = match self {
+            Self::LdpTs => ldp_ts::shares(&contenders),
+            Self::LdpUcb => ldp_ucb::shares(&contenders),
+        };
+        // Rounding can put the product just above 1.
+        let free = (1.0 - arms as f64 * floor_weight).max(0.0);
+        let mut mixed = shares.into_iter().map(|share| floor_weight + free * share);
+        let spread: Vec<f64> = active
+            .iter()
+            .map(|is_active| is_active.then(|| mixed.next()).flatten().unwrap_or(0.0))
+            .collect();
+        Ok(Weights::from_shares(&spread)?)
+    }
+}
+
+impl FromStr for Learner {
+    type Err = LearnerError;
+
+    fn from_str(name: &str) -> Result<Self, LearnerError> {
+        Self::ALL
+            .into_iter()
+            .find(|learner| learner.name() == name)
+            .ok_or_else(|| LearnerError::UnknownName(name.to_owned()))
+    }
+}
+
+/// What keeps a learner from weighing the arms.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum LearnerError {
+    /// A name that no learner has.
+    #[error("there is no learner {0:?}; the learners are {names}", names = names())]
+    UnknownName(String),
+    /// Slices that describe different numbers of arms.
+    #[error("{tallies} tallies but {active} activity flags; expected one of each per arm")]
+    Lengths {
+        /// Number of tallies.
+        tallies: usize,
+        /// Number of flags.
+        active: usize,
+    },
+    /// Nothing to choose from.
+    #[error("all arms are retired; keep at least one active")]
+    NoActiveArm,
+    /// A floor that the active arms cannot all have.
+    #[error("floor weight {floor_weight} is not between 0 and 1/{arms}, for {arms} active arms")]
+    FloorWeight {
+        /// The floor.
+        floor_weight: f64,
+        /// Number of active arms.
+        arms: usize,
+    },
+    /// Weights that make no policy.
+    #[error("these arms make no policy")]
+    Policy(#[from] PolicyError),
+}
+
+/// The names of all learners, for people.
+fn names() -> String {
+    Learner::ALL.map(Learner::name).join(", ")
+}
+
+/// Refuses what [`Weights`] cannot hold before anything is computed.
+fn check_arm_count(arms: usize) -> Result<(), PolicyError> {
+    if (1..=ARMS_MAX).contains(&arms) {
+        Ok(())
+    } else {
+        Err(PolicyError::ArmCount { arms })
+    }
+}
+
+/// Equal shares for the arms whose score is the largest, exact ties included.
+/// At least one score is a number.
+#[expect(clippy::float_cmp, reason = "exact ties are meant")]
+fn shared_by_largest(scores: &[f64]) -> Vec<f64> {
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let winners = scores.iter().filter(|score| **score == largest).count();
+    let share = 1.0 / winners as f64;
+    scores
+        .iter()
+        .map(|score| if *score == largest { share } else { 0.0 })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tallies(counts: &[(u64, u64)]) -> Vec<Tally> {
+        counts
+            .iter()
+            .filter_map(|&(reports, ones)| Tally::new(reports, ones).ok())
+            .collect()
+    }
+
+    #[test]
+    fn names_are_read_back_and_others_refused() {
+        for learner in Learner::ALL {
+            assert_eq!(learner.name().parse(), Ok(learner));
+        }
+        let message = "LDP-TS".parse::<Learner>().unwrap_err().to_string();
+        assert!(message.contains("\"LDP-TS\""), "{message}");
+        assert!(message.contains("ldp-ts, ldp-ucb"), "{message}");
+    }
+
+    #[test]
+    fn retired_arms_weigh_nothing_and_change_nothing() {
+        let all = tallies(&[(40, 30), (1_000_000, 999_999), (50, 33), (0, 0), (9, 4)]);
+        let active = [true, false, true, false, true];
+        let kept = tallies(&[(40, 30), (50, 33), (9, 4)]);
+        for learner in Learner::ALL {
+            for floor_weight in [0.0, 0.1] {
+                let some = learner.weights(&all, &active, floor_weight).unwrap();
+                let alone = learner.weights(&kept, &[true; 3], floor_weight).unwrap();
+                let of_kept = [some.get(0), some.get(2), some.get(4)];
+                assert_eq!(of_kept.to_vec(), alone.iter().collect::<Vec<u64>>());
+                assert_eq!((some.get(1), some.get(3)), (0, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_active_arm_takes_all() {
+        let all = tallies(&[(40, 30), (7, 0), (50, 33)]);
+        for learner in Learner::ALL {
+            for floor_weight in [0.0, 0.5, 1.0] {
+                let weights = learner
+                    .weights(&all, &[false, true, false], floor_weight)
+                    .unwrap();
+                assert_eq!(weights.get(1), Weights::TOTAL);
+            }
+        }
+    }
+
+    #[test]
+    fn the_floor_is_kept_and_the_rest_is_mixed() {
+        // The second arm wins without doubt, so the others have the bare floor.
+        let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
+        for learner in Learner::ALL {
+            let weights = learner.weights(&all, &[true; 3], 0.05).unwrap();
+            for (arm, expected) in [0.05, 0.90, 0.05].into_iter().enumerate() {
+                assert!((weights.share(arm) - expected).abs() < 1e-9, "{learner:?}");
+            }
+            let uniform = learner.weights(&all, &[true; 3], 1.0 / 3.0).unwrap();
+            assert!(uniform.iter().all(|w| w.abs_diff(Weights::TOTAL / 3) <= 1));
+        }
+        // A mixture, not a clamp: 2/3 and 1/3 under a floor of 1/4.
+        let pair = [Tally::of_bit(true), Tally::EMPTY];
+        let weights = Learner::LdpTs.weights(&pair, &[true; 2], 0.25).unwrap();
+        assert!((weights.share(0) - (0.25 + 0.5 * 2.0 / 3.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn impossible_requests_are_refused() {
+        let two = tallies(&[(4, 3), (5, 3)]);
+        for learner in Learner::ALL {
+            let refused = |tallies: &[Tally], active: &[bool], floor_weight: f64| {
+                learner.weights(tallies, active, floor_weight).unwrap_err()
+            };
+            let many = vec![Tally::EMPTY; ARMS_MAX + 1];
+            for arms in [0, ARMS_MAX + 1] {
+                let error = refused(&many[..arms], &vec![true; arms], 0.0);
+                assert_eq!(error, LearnerError::Policy(PolicyError::ArmCount { arms }));
+            }
+            let lengths = LearnerError::Lengths {
+                tallies: 2,
+                active: 3,
+            };
+            assert_eq!(refused(&two, &[true; 3], 0.0), lengths);
+            assert_eq!(refused(&two, &[false; 2], 0.0), LearnerError::NoActiveArm);
+            for floor in [-0.001, 0.501, f64::NAN, f64::INFINITY] {
+                let error = refused(&two, &[true; 2], floor);
+                assert!(
+                    matches!(error, LearnerError::FloorWeight { arms: 2, .. }),
+                    "{error}"
+                );
+            }
+            // One retired arm more, and the same floor is small enough.
+            assert!(learner.weights(&two, &[true, false], 0.501).is_ok());
+            assert!(learner.weights(&many[1..], &[true; ARMS_MAX], 0.0).is_ok());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The posterior of a private mean, written in log-odds.
+//!
+//! If x has the law Beta(a, b), y = ln(x/(1-x)) has the density
+//! `x^a (1-x)^b / B(a, b)`: smooth on the whole line, log-concave, without the
+//! corners that the density of x has at 0 and 1 and without the loss of digits
+//! of x near 1. The maximum over arms is the same arm in either scale.
+
+use std::f64::consts::TAU;
+
+use bandana_shared::tally::Tally;
+
+/// How far below its peak, in nats, a density counts as 0. Both tails of a
+/// log-concave density beyond that point hold less than `1e-11`.
+const DEPTH: f64 = 28.0;
+
+/// Newton steps towards [`DEPTH`]. The first one oversteps it, because the
+/// density is log-concave, and the others come back without crossing it, so any
+/// number of them is safe; the more, the tighter.
+const NEWTON_STEPS: usize = 12;
+
+/// From here on Stirling's series with four terms errs by less than `1e-14`.
+const STIRLING_MIN: f64 = 16.0;
+
+/// A value with its first and second derivative.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Jet {
+    pub(super) value: f64,
+    pub(super) first: f64,
+    pub(super) second: f64,
+}
+
+impl Jet {
+    pub(super) const ZERO: Self = Self {
+        value: 0.0,
+        first: 0.0,
+        second: 0.0,
+    };
+
+    pub(super) const ONE: Self = Self {
+        value: 1.0,
+        ..Self::ZERO
+    };
+
+    /// The jet of the product.
+    pub(super) fn times(self, other: Self) -> Self {
+        Self {
+            value: self.value * other.value,
+            first: self.first * other.value + self.value * other.first,
+            second: self.second * other.value
+                + 2.0 * self.first * other.first
+                + self.value * other.second,
+        }
+    }
+
+    /// The integral of a function over an interval of the given width, from its
+    /// jets at both ends: exact for polynomials of degree 5, the integral of the
+    /// quintic Hermite interpolant.
+    pub(super) fn integral(left: Self, right: Self, width: f64) -> f64 {
+        let curvatures = (left.second + right.second) * (width / 12.0);
+        let slopes = left.first - right.first + curvatures;
+        width * (f64::midpoint(left.value, right.value) + slopes * (width / 10.0))
+    }
+}
+
+/// The density of the log-odds of a Beta(a, b) variable, a and b at least 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posterior {
+    /// The smaller of a and b. If that is b, the density is mirrored.
+    minor: f64,
+    /// a + b.
+    sum: f64,
+    /// 1, or -1 for a mirrored density.
+    sign: f64,
+    /// Where the density peaks, ln(a/b).
+    centre: f64,
+    /// Its value there.
+    peak: f64,
+    /// The standard deviation of the normal law with the same peak.
+    scale: f64,
+}
+
+impl Posterior {
+    /// The posterior under the uniform prior: Beta(1 + ones, 1 + zeros).
+    pub(super) fn of(tally: Tally) -> Self {
+        let a = 1.0 + tally.ones() as f64;
+        let b = 1.0 + tally.zeros() as f64;
+        let sum = a + b;
+        let scale = libm::sqrt(1.0 / a + 1.0 / b);
+        // a^a b^b / (sum^sum B(a, b)), each factorial by Stirling's formula with
+        // its remainder; the powers cancel, which they would not do in f64.
+        let remainders = stirling_remainder(sum) - stirling_remainder(a) - stirling_remainder(b);
+        Self {
+            minor: a.min(b),
+            sum,
+            sign: if a <= b { 1.0 } else { -1.0 },
+            centre: libm::log(a / b),
+            peak: libm::exp(remainders) / (scale * libm::sqrt(TAU)),
+            scale,
+        }
+    }
+
+    /// The length on which the density varies.
+    pub(super) fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Log-odds between which all but [`DEPTH`] of the mass lies.
+    pub(super) fn bounds(&self) -> (f64, f64) {
+        // Where a normal density would have fallen by DEPTH.
+        let normal = self.scale * libm::sqrt(2.0 * DEPTH);
+        let (down, up) = (self.offset(-normal), self.offset(normal));
+        let one = self.centre + self.sign * down;
+        let other = self.centre + self.sign * up;
+        (one.min(other), one.max(other))
+    }
+
+    /// The density and its derivatives at the log-odds `y`.
+    pub(super) fn density(&self, y: f64) -> Jet {
+        let depth = self.depth(self.sign * (y - self.centre));
+        let value = self.peak * libm::exp(-depth.value);
+        Jet {
+            value,
+            first: -self.sign * value * depth.first,
+            second: value * (depth.first * depth.first - depth.second),
+        }
+    }
+
+    /// How many nats the density lies below its peak at an offset from it, in
+    /// the direction in which the density is not mirrored.
+    ///
+    /// With p the peak's x, at most 1/2 here: `sum ln(1 + p (e^u - 1)) - minor u`.
+    fn depth(&self, offset: f64) -> Jet {
+        let share = self.minor / self.sum;
+        let growth = libm::expm1(offset);
+        let odds = 1.0 + share * growth;
+        let complement = self.minor * (1.0 - share) / odds;
+        Jet {
+            value: self.sum * libm::log1p(share * growth) - self.minor * offset,
+            first: complement * growth,
+            second: complement * (1.0 + growth) / odds,
+        }
+    }
+
+    /// An offset beyond which the density is below [`DEPTH`], on the side of
+    /// `start`, which is not 0.
+    fn offset(&self, start: f64) -> f64 {
+        let mut offset = start;
+        for _ in 0..NEWTON_STEPS {
+            let depth = self.depth(offset);
+            offset -= (depth.value - DEPTH) / depth.first;
+        }
+        offset
+    }
+}
+
+/// `ln Γ(z) - (z - 1/2) ln z + z - ln(2π)/2`, for z of at least 1.
+fn stirling_remainder(z: f64) -> f64 {
+    if z < STIRLING_MIN {
+        return libm::lgamma(z) - (z - 0.5) * libm::log(z) + z - 0.5 * libm::log(TAU);
+    }
+    let w = 1.0 / (z * z);
+    (1.0 / 12.0 - w * (1.0 / 360.0 - w * (1.0 / 1260.0 - w / 1680.0))) / z
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn densities_agree_with_their_formula() {
+        // x^a (1-x)^b / B(a, b), with B(3, 5) = 2! 4! / 7! = 1/105 and
+        // B(40, 2) = 1/(40 * 41).
+        for (reports, ones, a, b, inverse) in [
+            (6, 2, 3, 5, 105.0),
+            (40, 39, 40, 2, 1640.0),
+            (40, 1, 2, 40, 1640.0),
+        ] {
+            let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
+            for x in [0.01_f64, 0.2, 0.5, 0.9, 0.999] {
+                let y = (x / (1.0 - x)).ln();
+                let expected = inverse * x.powi(a) * (1.0 - x).powi(b);
+                let ratio = posterior.density(y).value / expected;
+                assert!((ratio - 1.0).abs() < 1e-12, "{a} {b} {x}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn derivatives_agree_with_differences() {
+        let step = 1e-4;
+        for (reports, ones) in [(0, 0), (6, 2), (30, 27), (200, 0), (200, 200)] {
+            let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
+            let (low, high) = posterior.bounds();
+            for part in 1..10 {
+                let y = low + (high - low) * f64::from(part) / 10.0;
+                let at = |y| posterior.density(y);
+                let first = (at(y + step).value - at(y - step).value) / (2.0 * step);
+                let second = (at(y + step).first - at(y - step).first) / (2.0 * step);
+                assert!((at(y).first - first).abs() < 1e-5, "{reports} {ones} {y}");
+                assert!((at(y).second - second).abs() < 1e-5, "{reports} {ones} {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn densities_are_spent_at_their_bounds() {
+        let most = Tally::REPORTS_MAX;
+        for (reports, ones) in [
+            (0, 0),
+            (1, 1),
+            (9, 4),
+            (50, 0),
+            (most, 0),
+            (most, 1),
+            (most, most),
+            (most, most / 3),
+        ] {
+            let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
+            let (low, high) = posterior.bounds();
+            assert!(low < posterior.centre && posterior.centre < high);
+            for bound in [low, high] {
+                let depth = (posterior.peak / posterior.density(bound).value).ln();
+                assert!(
+                    (DEPTH - 1e-6..DEPTH + 1.0).contains(&depth),
+                    "{reports} {ones}: {depth}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn integrals_are_exact_up_to_degree_five() {
+        // x^5 from 1 to 3: (3^6 - 1)/6.
+        let jet = |x: f64| Jet {
+            value: x.powi(5),
+            first: 5.0 * x.powi(4),
+            second: 20.0 * x.powi(3),
+        };
+        let integral = Jet::integral(jet(1.0), jet(3.0), 2.0);
+        assert!((integral - 728.0 / 6.0).abs() < 1e-12, "{integral}");
+    }
+
+    #[test]
+    fn products_follow_the_rule_of_leibniz() {
+        // (x^2)(x^3) at x = 2.
+        let square = Jet {
+            value: 4.0,
+            first: 4.0,
+            second: 2.0,
+        };
+        let cube = Jet {
+            value: 8.0,
+            first: 12.0,
+            second: 12.0,
+        };
+        let product = square.times(cube);
+        assert_eq!(
+            (product.value, product.first, product.second),
+            (32.0, 80.0, 160.0)
+        );
+    }
+
+    #[test]
+    fn both_forms_of_the_remainder_meet() {
+        // Γ(16) = 15!, and the series with its next term, 1/(1188 z^9).
+        let below = stirling_remainder(16.0_f64.next_down());
+        let above = stirling_remainder(16.0);
+        assert!((below - above).abs() < 2e-14, "{below} {above}");
+        assert!((stirling_remainder(1.0) - (1.0 - 0.918_938_533_204_672_7)).abs() < 1e-15);
+    }
+}

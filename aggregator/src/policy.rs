@@ -1,0 +1,42 @@
+//! Recomputes policies.
+//!
+//! A policy is recomputed after 100 new reports or 1% of those that it was
+//! computed from, whichever is more, and otherwise within a second.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::registry::{Experiment, Registry};
+
+/// Longest time that reports wait to be learnt from.
+const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Recomputes the experiments that `due` names at once, and all others with new
+/// reports once a second; returns when the other end of `due` is gone.
+pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clock) {
+    let mut swept = clock.monotonic();
+    loop {
+        let age = clock.monotonic().saturating_sub(swept);
+        if age >= POLICY_AGE_MAX {
+            registry
+                .all()
+                .iter()
+                .for_each(|experiment| recompute(experiment));
+            swept = clock.monotonic();
+            continue;
+        }
+        match due.recv_timeout(POLICY_AGE_MAX.saturating_sub(age)) {
+            Ok(experiment) => recompute(&experiment),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn recompute(experiment: &Experiment) {
+    if let Err(error) = experiment.recompute() {
+        tracing::error!(experiment = %experiment.id(), %error, "the policy can't be recomputed");
+    }
+}

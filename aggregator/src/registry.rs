@@ -1,0 +1,302 @@
+//! The experiments in memory: what is served, as of the last commit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+use tokio::sync::watch;
+
+use crate::learner::LearnerError;
+use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState};
+
+/// Seconds after which a device should ask for a new policy.
+const TIME_TO_LIVE_SECONDS: u32 = 60;
+
+/// Fewest new reports after which a policy is recomputed at once.
+const REPORTS_PER_POLICY_MIN: u64 = 100;
+
+/// One experiment.
+#[derive(Debug)]
+pub struct Experiment {
+    key: ExperimentKey,
+    id: ExperimentId,
+    conduct: Conduct,
+    serving: ArcSwap<Serving>,
+    tallies: Mutex<Vec<Tally>>,
+    /// Held while a policy is computed, so that none overtakes a newer one.
+    computing: Mutex<()>,
+    policy_version: watch::Sender<u64>,
+}
+
+/// What devices get, all of one piece.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// The current revision.
+    pub specification: Arc<Specification>,
+    /// Where the experiment stands.
+    pub state: ExperimentState,
+    /// The current policy, with a weight for every arm of the revision.
+    pub policy: Arc<Policy>,
+    /// Reports that the policy was computed from.
+    pub policy_reports: u64,
+}
+
+impl Experiment {
+    fn new(record: ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
+        let ExperimentRecord {
+            key,
+            conduct,
+            state,
+            revisions,
+            tallies,
+        } = record;
+        let newest = revisions
+            .into_iter()
+            .next_back()
+            .ok_or(LearnerError::NoActiveArm)?;
+        let policy = make_policy(conduct, &newest, &tallies, version)?;
+        let serving = Serving {
+            state,
+            policy: Arc::new(policy),
+            policy_reports: reports(&tallies),
+            specification: Arc::new(newest),
+        };
+        Ok(Self {
+            key,
+            conduct,
+            id: serving.specification.experiment_id().clone(),
+            serving: ArcSwap::from_pointee(serving),
+            tallies: Mutex::new(tallies),
+            computing: Mutex::new(()),
+            policy_version: watch::Sender::new(version),
+        })
+    }
+
+    /// Its key in the store.
+    pub fn key(&self) -> ExperimentKey {
+        self.key
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &ExperimentId {
+        &self.id
+    }
+
+    /// How it is run.
+    pub fn conduct(&self) -> Conduct {
+        self.conduct
+    }
+
+    /// What devices get now.
+    pub fn serving(&self) -> Arc<Serving> {
+        self.serving.load_full()
+    }
+
+    /// The committed tally of every arm.
+    pub fn tallies(&self) -> Vec<Tally> {
+        self.tallies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Publishes what a commit added. `true` when so much has come since the
+    /// last policy that a new one is due: 1% of its reports, and at least
+    /// [`REPORTS_PER_POLICY_MIN`].
+    pub(crate) fn add(&self, deltas: impl Iterator<Item = (ArmIndex, Tally)>) -> bool {
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        for (arm, tally) in deltas {
+            if tallies.len() <= arm.get() {
+                tallies.resize(arm.get() + 1, Tally::EMPTY);
+            }
+            tallies[arm.get()] += tally;
+        }
+        let used = self.serving.load().policy_reports;
+        reports(&tallies) - used >= REPORTS_PER_POLICY_MIN.max(used / 100)
+    }
+
+    /// Whether reports have come since the last policy.
+    pub(crate) fn has_news(&self) -> bool {
+        reports(&self.tallies()) != self.serving.load().policy_reports
+    }
+
+    /// Computes the policy from all committed reports and serves it. Without
+    /// news the old one stays.
+    ///
+    /// # Errors
+    /// [`LearnerError`], which valid specifications and conducts do not cause.
+    pub fn recompute(&self) -> Result<Arc<Serving>, LearnerError> {
+        let _computing = self
+            .computing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !self.has_news() {
+            return Ok(self.serving());
+        }
+        let serving = self.serving();
+        let specification = Arc::clone(&serving.specification);
+        self.serve(specification, serving.state)
+    }
+
+    /// Serves another revision or state, with a policy of its own.
+    pub(crate) fn replace(
+        &self,
+        specification: Arc<Specification>,
+        state: ExperimentState,
+    ) -> Result<Arc<Serving>, LearnerError> {
+        let _computing = self
+            .computing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let arms = tallies.len().max(specification.arms().len());
+        tallies.resize(arms, Tally::EMPTY);
+        drop(tallies);
+        self.serve(specification, state)
+    }
+
+    /// Must be called with `computing` held.
+    fn serve(
+        &self,
+        specification: Arc<Specification>,
+        state: ExperimentState,
+    ) -> Result<Arc<Serving>, LearnerError> {
+        let tallies = self.tallies();
+        let version = *self.policy_version.borrow() + 1;
+        let policy = Arc::new(make_policy(
+            self.conduct,
+            &specification,
+            &tallies,
+            version,
+        )?);
+        let policy_reports = reports(&tallies);
+        let serving = Arc::new(Serving {
+            specification,
+            state,
+            policy,
+            policy_reports,
+        });
+        self.serving.store(Arc::clone(&serving));
+        self.policy_version.send_replace(version);
+        Ok(serving)
+    }
+
+    /// Tells of every new policy.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.policy_version.subscribe()
+    }
+}
+
+fn reports(tallies: &[Tally]) -> u64 {
+    tallies.iter().copied().sum::<Tally>().reports()
+}
+
+fn make_policy(
+    conduct: Conduct,
+    specification: &Specification,
+    tallies: &[Tally],
+    version: u64,
+) -> Result<Policy, LearnerError> {
+    let active = specification.active_arms();
+    let floor_weight = conduct.floor_weight;
+    let weights: Weights = conduct.learner.weights(tallies, &active, floor_weight)?;
+    Ok(Policy {
+        version,
+        weights,
+        time_to_live_seconds: TIME_TO_LIVE_SECONDS,
+    })
+}
+
+/// All experiments, by name and by the digest of every revision.
+#[derive(Debug)]
+pub struct Registry {
+    index: ArcSwap<Index>,
+    /// Version of the first policy of every experiment: the time of the start,
+    /// so that a restart does not give old versions to new weights.
+    first_version: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Index {
+    by_id: BTreeMap<ExperimentId, Arc<Experiment>>,
+    by_digest: HashMap<Digest, Revision>,
+}
+
+/// An experiment, and how many arms it has in one of its revisions.
+#[derive(Clone, Debug)]
+pub struct Revision {
+    /// The experiment.
+    pub experiment: Arc<Experiment>,
+    /// Number of arms in this revision.
+    pub arms: usize,
+}
+
+impl Registry {
+    /// An empty registry, in a process that started at this time.
+    pub fn new(unix_seconds: u64) -> Self {
+        Self {
+            index: ArcSwap::default(),
+            first_version: (unix_seconds << 24).max(1),
+        }
+    }
+
+    /// The experiment of this name.
+    pub fn by_id(&self, id: &ExperimentId) -> Option<Arc<Experiment>> {
+        self.index.load().by_id.get(id).cloned()
+    }
+
+    /// The experiment with a revision of this digest.
+    pub fn by_digest(&self, digest: Digest) -> Option<Revision> {
+        self.index.load().by_digest.get(&digest).cloned()
+    }
+
+    /// All experiments, by name.
+    pub fn all(&self) -> Vec<Arc<Experiment>> {
+        self.index.load().by_id.values().cloned().collect()
+    }
+
+    /// Adds an experiment from the store.
+    ///
+    /// # Errors
+    /// [`LearnerError`], which valid records do not cause.
+    pub(crate) fn add(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
+        let digests: Vec<(Digest, usize)> = record
+            .revisions
+            .iter()
+            .map(|r| (r.digest(), r.arms().len()))
+            .collect();
+        let experiment = Arc::new(Experiment::new(record, self.first_version)?);
+        self.index.rcu(|index| {
+            let mut index = Index::clone(index);
+            index
+                .by_id
+                .insert(experiment.id.clone(), Arc::clone(&experiment));
+            for &(digest, arms) in &digests {
+                let revision = Revision {
+                    experiment: Arc::clone(&experiment),
+                    arms,
+                };
+                index.by_digest.insert(digest, revision);
+            }
+            index
+        });
+        Ok(experiment)
+    }
+
+    /// Adds the digest of a new revision.
+    pub(crate) fn add_revision(&self, experiment: &Arc<Experiment>, revision: &Specification) {
+        let arms = revision.arms().len();
+        self.index.rcu(|index| {
+            let mut index = Index::clone(index);
+            let experiment = Arc::clone(experiment);
+            index
+                .by_digest
+                .insert(revision.digest(), Revision { experiment, arms });
+            index
+        });
+    }
+}

@@ -1,0 +1,259 @@
+//! The running server: listeners, threads, and an orderly end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::device_server::DeviceServer;
+use bandana_shared::wire::v1::operator_server::OperatorServer;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tonic::transport::Server as GrpcServer;
+use tonic::transport::server::TcpIncoming;
+
+use crate::clock::Clock;
+use crate::ending::ending;
+use crate::ingest::{Ingest, Writer, WriterError, WriterSettings};
+use crate::policy;
+use crate::registry::Registry;
+use crate::service::{DeviceService, OperatorService};
+use crate::store::{SqliteStore, StoreError};
+
+/// Streams, and so calls, of one connection at the same time. Enough for a
+/// gateway; a flood on one connection waits instead of filling memory.
+const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
+
+/// Where and how to serve.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Directory of the embedded store.
+    pub data_dir: PathBuf,
+    /// Address for devices. Port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Address for operators: loopback, since callers are not authorised.
+    pub operator_listen: SocketAddr,
+    /// Longest time from the signal to the end.
+    pub drain_deadline: Duration,
+    /// Limits of the writer.
+    pub writer: WriterSettings,
+}
+
+/// A server that listens. Dropping it without [`Self::run`] ends it without an
+/// orderly close; nothing acknowledged is lost.
+#[derive(Debug)]
+pub struct Server {
+    device: TcpListener,
+    operator: TcpListener,
+    registry: Arc<Registry>,
+    clock: Arc<dyn Clock>,
+    ingest: Ingest,
+    /// What the writer ended with.
+    ended: oneshot::Receiver<Result<(), WriterError>>,
+    drain_deadline: Duration,
+}
+
+impl Server {
+    /// Opens the store, starts the writer and the policy thread, and binds both
+    /// addresses.
+    ///
+    /// # Errors
+    /// [`ServerError`] says what can't be used.
+    pub async fn bind(
+        settings: ServerSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ServerError> {
+        if !settings.operator_listen.ip().is_loopback() {
+            return Err(ServerError::OperatorBeyondLoopback(
+                settings.operator_listen,
+            ));
+        }
+        let listen = async |address| {
+            let bound = TcpListener::bind(address).await;
+            bound.map_err(|source| ServerError::Listen { address, source })
+        };
+        let device = listen(settings.listen).await?;
+        let operator = listen(settings.operator_listen).await?;
+
+        let store = SqliteStore::open(&settings.data_dir)?;
+        let registry = Arc::new(Registry::new(clock.unix_seconds()));
+        let (due, experiments_due) = mpsc::channel();
+        let (writer, ingest) = Writer::open(
+            store,
+            Arc::clone(&registry),
+            Arc::clone(&clock),
+            settings.writer,
+            due,
+        )?;
+        tracing::info!(
+            experiments = registry.all().len(),
+            ids = writer.ids(),
+            "store opened"
+        );
+        let (end, ended) = oneshot::channel();
+        // The server that waited for it may have been dropped.
+        spawn("writer", move || drop(end.send(writer.run())))?;
+        let (policy_registry, policy_clock) = (Arc::clone(&registry), Arc::clone(&clock));
+        spawn("policy", move || {
+            policy::run(&experiments_due, &policy_registry, &*policy_clock);
+        })?;
+        let drain_deadline = settings.drain_deadline;
+        Ok(Self {
+            device,
+            operator,
+            registry,
+            clock,
+            ingest,
+            ended,
+            drain_deadline,
+        })
+    }
+
+    /// The address that devices reach.
+    ///
+    /// # Errors
+    /// [`ServerError::Address`] when the operating system does not tell.
+    pub fn device_address(&self) -> Result<SocketAddr, ServerError> {
+        self.device.local_addr().map_err(ServerError::Address)
+    }
+
+    /// The address that operators reach.
+    ///
+    /// # Errors
+    /// [`ServerError::Address`] when the operating system does not tell.
+    pub fn operator_address(&self) -> Result<SocketAddr, ServerError> {
+        self.operator.local_addr().map_err(ServerError::Address)
+    }
+
+    /// Serves until `signal`, then ends in order: health NOT_SERVING, streams
+    /// closed, calls under way answered, queue committed, store closed.
+    ///
+    /// # Errors
+    /// [`ServerError`] when a listener or the store fails. After a failed commit
+    /// it returns at once: nothing further may be acknowledged.
+    pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let Self {
+            device,
+            operator,
+            registry,
+            clock,
+            ingest,
+            mut ended,
+            drain_deadline,
+        } = self;
+        let (notifier, ending) = ending();
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let device_service =
+            DeviceService::new(Arc::clone(&registry), ingest.clone(), clock, ending.clone());
+        let operator_service = OperatorService::new(registry, ingest.clone(), ending.clone());
+        health.set_serving::<DeviceServer<DeviceService>>().await;
+        health
+            .set_serving::<OperatorServer<OperatorService>>()
+            .await;
+
+        let builder = || GrpcServer::builder().max_concurrent_streams(STREAMS_PER_CONNECTION_MAX);
+        let device = builder()
+            .add_service(health_service.clone())
+            .add_service(
+                DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX),
+            )
+            .serve_with_incoming_shutdown(
+                TcpIncoming::from(device).with_nodelay(Some(true)),
+                ending.clone().wait(),
+            );
+        let operator = builder()
+            .add_service(health_service)
+            .add_service(OperatorServer::new(operator_service))
+            .serve_with_incoming_shutdown(
+                TcpIncoming::from(operator).with_nodelay(Some(true)),
+                ending.wait(),
+            );
+        let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
+
+        tokio::select! {
+            () = signal => {}
+            outcome = &mut serving => { outcome.map_err(ServerError::Transport)?; }
+            outcome = &mut ended => return writer_ended(outcome),
+        }
+        tracing::info!("draining");
+        health
+            .set_not_serving::<DeviceServer<DeviceService>>()
+            .await;
+        health
+            .set_not_serving::<OperatorServer<OperatorService>>()
+            .await;
+        notifier.notify();
+        let drain = async {
+            // The writer works on while calls under way are answered.
+            if tokio::time::timeout(drain_deadline / 2, &mut serving)
+                .await
+                .is_err()
+            {
+                tracing::warn!("calls are still under way; closing their connections");
+            }
+            ingest.stop().await;
+            writer_ended((&mut ended).await)
+        };
+        tokio::time::timeout(drain_deadline, drain)
+            .await
+            .unwrap_or(Err(ServerError::Drain(drain_deadline)))
+    }
+}
+
+fn writer_ended(
+    outcome: Result<Result<(), WriterError>, oneshot::error::RecvError>,
+) -> Result<(), ServerError> {
+    outcome
+        .map_err(|_| ServerError::WriterPanicked)?
+        .map_err(ServerError::Writer)
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.spawn(work).map(drop).map_err(ServerError::Thread)
+}
+
+/// Why a server can't start, or ended.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The operators' port must not be reachable from elsewhere.
+    #[error(
+        "the operators' address {0} is not on loopback; operators are not authorised, so nobody \
+         else may reach them. Use 127.0.0.1 and a tunnel"
+    )]
+    OperatorBeyondLoopback(SocketAddr),
+    /// An address can't be bound.
+    #[error("can't listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An address can't be read.
+    #[error("the operating system does not tell the bound address")]
+    Address(#[source] std::io::Error),
+    /// A thread can't be started.
+    #[error("can't start a thread")]
+    Thread(#[source] std::io::Error),
+    /// The store can't be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The writer can't start, or had to end.
+    #[error("the writer ended; nothing that was acknowledged is lost")]
+    Writer(#[from] WriterError),
+    /// The writer is gone without a word.
+    #[error("the writer panicked; nothing that was acknowledged is lost")]
+    WriterPanicked,
+    /// A listener failed.
+    #[error("serving failed")]
+    Transport(#[source] tonic::transport::Error),
+    /// The end took too long.
+    #[error("the queue was not committed within {0:?}; what was not acknowledged may be lost")]
+    Drain(Duration),
+}

@@ -1,0 +1,213 @@
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bandana_shared::identity::Digest;
+use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
+use bandana_shared::upload::{Upload, UploadError};
+use bandana_shared::wire::v1::device_server::Device;
+use bandana_shared::wire::v1::{
+    self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
+    UploadRequest, UploadResponse, UploadStatus,
+};
+use futures_util::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{explain, find};
+use crate::clock::Clock;
+use crate::ending::Ending;
+use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
+use crate::registry::Registry;
+use crate::store::ExperimentState;
+
+/// Metadata that tells a client how long to wait, in milliseconds.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// That wait. The client adds a random one of its own.
+const PUSHBACK_MS: u32 = 1000;
+
+/// Uploads of one stream that wait for their commit at the same time. The
+/// stream is read no further meanwhile.
+const STREAM_WINDOW: usize = 64;
+
+/// What devices and gateways call.
+#[derive(Clone, Debug)]
+pub struct DeviceService {
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    clock: Arc<dyn Clock>,
+    ending: Ending,
+}
+
+impl DeviceService {
+    /// The service over these experiments. Streams end when the server goes
+    /// down.
+    pub fn new(
+        registry: Arc<Registry>,
+        ingest: Ingest,
+        clock: Arc<dyn Clock>,
+        ending: Ending,
+    ) -> Self {
+        Self {
+            registry,
+            ingest,
+            clock,
+            ending,
+        }
+    }
+
+    /// Takes an upload through to its answer.
+    async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
+        let (status, message) = match self.arrival(&request) {
+            Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
+            Err((status, message)) => (status, message),
+        };
+        Ok(UploadResponse {
+            upload_id: request.upload_id,
+            status: status.into(),
+            message,
+            server_day: self.clock.day().get(),
+        })
+    }
+
+    /// Checks everything about an upload that does not depend on others.
+    fn arrival(&self, request: &UploadRequest) -> Result<Arrival, (UploadStatus, String)> {
+        let upload = Upload::try_from(request).map_err(|error| refuse(&error))?;
+        let revision = self.registry.by_digest(upload.digest).ok_or_else(|| {
+            let message = format!("no specification has the digest {}", upload.digest);
+            (UploadStatus::UnknownSpecification, message)
+        })?;
+        match upload.reports.last_arm() {
+            Some(arm) if arm.get() >= revision.arms => {
+                let (arm, arms) = (arm.get(), revision.arms);
+                let message = format!("there is no arm {arm}; the specification has {arms} arms");
+                Err((UploadStatus::UnknownArm, message))
+            }
+            _ => Ok(Arrival {
+                id: upload.id,
+                day: upload.day,
+                experiment: revision.experiment,
+                tallies: upload.reports.tallies().collect(),
+            }),
+        }
+    }
+}
+
+/// What to say of an upload whose form is wrong.
+fn refuse(error: &UploadError) -> (UploadStatus, String) {
+    let status = match error {
+        UploadError::ReportCount { reports } if *reports > REPORTS_PER_UPLOAD_MAX as u64 => {
+            UploadStatus::TooManyReports
+        }
+        UploadError::UnknownArm { .. } => UploadStatus::UnknownArm,
+        _ => UploadStatus::Malformed,
+    };
+    (status, explain(error))
+}
+
+/// What to say of an upload that was decided about.
+fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
+    Ok(match verdict {
+        Verdict::Accepted => (UploadStatus::Accepted, String::new()),
+        Verdict::Duplicate => (
+            UploadStatus::Duplicate,
+            "this upload was counted before".to_owned(),
+        ),
+        Verdict::Expired { oldest } => (
+            UploadStatus::Expired,
+            format!("the oldest day that is taken is {oldest}"),
+        ),
+        Verdict::FutureDay { today } => (
+            UploadStatus::FutureDay,
+            format!("the server's day is {today}"),
+        ),
+        Verdict::Paused => (
+            UploadStatus::Paused,
+            "the experiment is paused; try again later".to_owned(),
+        ),
+        Verdict::Stopped => (UploadStatus::Stopped, "the experiment has ended".to_owned()),
+        Verdict::Full => {
+            return Err(exhausted(
+                "the server can't remember more uploads today".to_owned(),
+            ));
+        }
+    })
+}
+
+/// What to say of an upload that was not decided about.
+fn turn_away(error: IngestError) -> Status {
+    match error {
+        IngestError::QueueFull => exhausted(error.to_string()),
+        IngestError::Ended => Status::unavailable(error.to_string()),
+    }
+}
+
+fn exhausted(message: String) -> Status {
+    let mut status = Status::resource_exhausted(message);
+    status.metadata_mut().insert(PUSHBACK, PUSHBACK_MS.into());
+    status
+}
+
+#[tonic::async_trait]
+impl Device for DeviceService {
+    async fn get_experiment(
+        &self,
+        request: Request<GetExperimentRequest>,
+    ) -> Result<Response<GetExperimentResponse>, Status> {
+        let request = request.into_inner();
+        let serving = find(&self.registry, request.experiment_id)?.serving();
+        let known = Digest::try_from(&request.known_digest[..]).ok();
+        let same_specification = known == Some(serving.specification.digest());
+        let same_policy =
+            same_specification && request.known_policy_version == serving.policy.version;
+        Ok(Response::new(GetExperimentResponse {
+            experiment: (!same_specification)
+                .then(|| v1::Experiment::from(&*serving.specification)),
+            policy: (!same_policy).then(|| v1::Policy::from(&*serving.policy)),
+            server_day: self.clock.day().get(),
+        }))
+    }
+
+    async fn select_arm(
+        &self,
+        request: Request<SelectArmRequest>,
+    ) -> Result<Response<SelectArmResponse>, Status> {
+        let serving = find(&self.registry, request.into_inner().experiment_id)?.serving();
+        if serving.state == ExperimentState::Stopped {
+            return Err(Status::failed_precondition("the experiment has ended"));
+        }
+        let uniform = getrandom::u32()
+            .map_err(|_| Status::unavailable("the server's random source failed"))?;
+        Ok(Response::new(SelectArmResponse {
+            arm: serving.policy.weights.draw(uniform).to_u32(),
+            digest: serving.specification.digest().as_bytes().to_vec().into(),
+            server_day: self.clock.day().get(),
+        }))
+    }
+
+    async fn submit_upload(
+        &self,
+        request: Request<UploadRequest>,
+    ) -> Result<Response<UploadResponse>, Status> {
+        Ok(Response::new(self.upload(request.into_inner()).await?))
+    }
+
+    type SubmitUploadsStream =
+        Pin<Box<dyn Stream<Item = Result<UploadResponse, Status>> + Send + 'static>>;
+
+    async fn submit_uploads(
+        &self,
+        request: Request<Streaming<UploadRequest>>,
+    ) -> Result<Response<Self::SubmitUploadsStream>, Status> {
+        let service = self.clone();
+        let ending = self.ending.clone();
+        let submit = move |request: Result<UploadRequest, Status>| {
+            let service = service.clone();
+            async move { service.upload(request?).await }
+        };
+        // When the server goes down, uploads that were read are still answered.
+        let uploads = request.into_inner().take_until(Box::pin(ending.wait()));
+        Ok(Response::new(Box::pin(
+            uploads.map(submit).buffered(STREAM_WINDOW),
+        )))
+    }
+}

@@ -1,0 +1,164 @@
+//! What must survive: experiments, tallies, and which uploads were counted.
+
+mod schema;
+mod sqlite;
+
+use std::path::PathBuf;
+
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
+use bandana_shared::specification::Specification;
+use bandana_shared::stored::{Stored, StoredError};
+use bandana_shared::tally::Tally;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use sqlite::SqliteStore;
+
+use crate::learner::Learner;
+
+/// Where an experiment stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExperimentState {
+    /// Arms are given and uploads are taken.
+    Running,
+    /// Uploads are refused for now.
+    Paused,
+    /// Uploads are refused for good.
+    Stopped,
+}
+
+impl ExperimentState {
+    /// Its name in the store and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Running, Self::Paused, Self::Stopped]
+            .into_iter()
+            .find(|s| s.name() == name)
+    }
+}
+
+/// An experiment's key in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExperimentKey(pub(crate) i64);
+
+/// How an experiment is run, beside its specification.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conduct {
+    /// Who chooses the arms.
+    pub learner: Learner,
+    /// Least share of the traffic for every arm in play.
+    pub floor_weight: f64,
+}
+
+/// All that the store knows about an experiment.
+#[derive(Clone, Debug)]
+pub struct ExperimentRecord {
+    /// Its key.
+    pub key: ExperimentKey,
+    /// How it is run.
+    pub conduct: Conduct,
+    /// Where it stands.
+    pub state: ExperimentState,
+    /// Every revision, the oldest first; at least one.
+    pub revisions: Vec<Specification>,
+    /// The tally of every arm, all days together.
+    pub tallies: Vec<Tally>,
+}
+
+/// What one committed upload, or a group of them, adds to one arm's tally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// The experiment.
+    pub experiment: ExperimentKey,
+    /// The arm.
+    pub arm: ArmIndex,
+    /// What is added.
+    pub tally: Tally,
+}
+
+/// The uploads of one group that carry the same day: one row of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupRow {
+    /// Their day.
+    pub day: Day,
+    /// Their ids, sorted, so that their order tells nothing.
+    pub ids: Vec<UploadId>,
+    /// What they add together, at most one entry for an experiment's arm.
+    pub deltas: Vec<Delta>,
+}
+
+/// A row's deltas as they are stored beside the ids: experiment, arm, reports,
+/// ones.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredDeltas(Vec<(i64, u32, u64, u64)>);
+
+impl Stored for StoredDeltas {
+    const MAGIC: [u8; 4] = *b"BDdl";
+    const VERSION: u16 = 1;
+}
+
+/// What goes wrong with a store.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The directory can't be used.
+    #[error("the data directory {} can't be used", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process has the directory.
+    #[error(
+        "the data directory {} is in use by another process; stop that one or use another directory",
+        path.display()
+    )]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The database was written by a newer program.
+    #[error(
+        "the database has schema version {found}, this program knows up to {known}; use a newer \
+         program"
+    )]
+    NewerSchema {
+        /// Version found.
+        found: i64,
+        /// Newest version known.
+        known: i64,
+    },
+    /// The file is some other program's database.
+    #[error("the database file does not belong to Bandana")]
+    ForeignFile,
+    /// The database failed.
+    #[error("the database failed while {doing}")]
+    Database {
+        /// What was being done.
+        doing: &'static str,
+        /// The cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Something that was stored can't be understood.
+    #[error("the database holds damaged data: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+    /// Deltas that can't be written.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// The id of a new experiment is taken.
+    #[error("an experiment named {0} exists already; choose another id")]
+    ExperimentExists(ExperimentId),
+}

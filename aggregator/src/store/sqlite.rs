@@ -1,0 +1,442 @@
+//! The embedded store: one SQLite database in one directory.
+//!
+//! Write-ahead log, `synchronous = FULL`, one connection that writes. The lock
+//! is a file of its own, so that `sqlite3` can look inside while a server runs.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, TryLockError};
+use std::path::Path;
+
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
+use bandana_shared::specification::Specification;
+use bandana_shared::stored;
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::decode_specification;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+
+use super::{
+    Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow, StoreError,
+    StoredDeltas, schema,
+};
+
+/// The database file in the data directory.
+const DATABASE_FILE: &str = "bandana.sqlite3";
+
+/// The lock file in the data directory.
+const LOCK_FILE: &str = "bandana.lock";
+
+/// Pages in the log before it is copied into the database: 16 MiB, so that a
+/// commit under load rarely has to.
+const CHECKPOINT_PAGES: i64 = 4096;
+
+/// The embedded store. Whoever holds it is the only process that writes.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connection: Connection,
+    /// Held, not used: the lock ends with it.
+    _lock: File,
+}
+
+impl SqliteStore {
+    /// Opens the store in `directory`, creating both when they are missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the directory can't be used, another process has it,
+    /// or the database is damaged, foreign or newer.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        let unusable = |source| StoreError::Directory {
+            path: directory.to_owned(),
+            source,
+        };
+        create_private(directory).map_err(unusable)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(directory.join(LOCK_FILE))
+            .map_err(unusable)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::Locked {
+                path: directory.to_owned(),
+            },
+            TryLockError::Error(source) => unusable(source),
+        })?;
+        let connection = Connection::open(directory.join(DATABASE_FILE)).map_err(opening)?;
+        let mut store = Self {
+            connection,
+            _lock: lock,
+        };
+        store.configure().map_err(opening)?;
+        schema::prepare(&mut store.connection)?;
+        Ok(store)
+    }
+
+    fn configure(&self) -> rusqlite::Result<()> {
+        let connection = &self.connection;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.set_prepared_statement_cache_capacity(32);
+        Ok(())
+    }
+
+    /// All experiments with their tallies.
+    ///
+    /// # Errors
+    /// [`StoreError`] when something can't be read or understood.
+    pub fn experiments(&self) -> Result<Vec<ExperimentRecord>, StoreError> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT key, state, learner, floor_weight FROM experiment ORDER BY key")
+            .map_err(reading)?;
+        let mut rows = statement.query([]).map_err(reading)?;
+        let mut records = Vec::new();
+        while let Some(row) = rows.next().map_err(reading)? {
+            let key = ExperimentKey(row.get(0).map_err(reading)?);
+            let state: String = row.get(1).map_err(reading)?;
+            let learner: String = row.get(2).map_err(reading)?;
+            let learner = learner
+                .parse()
+                .map_err(|_| damaged(format!("learner {learner}")))?;
+            let state = ExperimentState::from_name(&state);
+            let revisions = self.revisions(key)?;
+            let arms = revisions.last().map_or(0, |newest| newest.arms().len());
+            records.push(ExperimentRecord {
+                key,
+                conduct: Conduct {
+                    learner,
+                    floor_weight: row.get(3).map_err(reading)?,
+                },
+                state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
+                tallies: self.tallies(key, arms)?,
+                revisions,
+            });
+        }
+        Ok(records)
+    }
+
+    fn revisions(&self, key: ExperimentKey) -> Result<Vec<Specification>, StoreError> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT bytes FROM specification WHERE experiment = ? ORDER BY revision",
+            )
+            .map_err(reading)?;
+        let bytes = statement
+            .query_map([key.0], |row| row.get::<_, Vec<u8>>(0))
+            .map_err(reading)?;
+        let decode = |bytes: rusqlite::Result<Vec<u8>>| {
+            decode_specification(&bytes.map_err(reading)?)
+                .map_err(|error| damaged(format!("a specification: {error}")))
+        };
+        let revisions: Vec<Specification> = bytes.map(decode).collect::<Result<_, _>>()?;
+        if revisions.is_empty() {
+            return Err(damaged("an experiment without specification".to_owned()));
+        }
+        Ok(revisions)
+    }
+
+    fn tallies(&self, key: ExperimentKey, arms: usize) -> Result<Vec<Tally>, StoreError> {
+        let mut tallies = vec![Tally::EMPTY; arms];
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT arm, reports, ones FROM tally WHERE experiment = ?")
+            .map_err(reading)?;
+        let mut rows = statement.query([key.0]).map_err(reading)?;
+        while let Some(row) = rows.next().map_err(reading)? {
+            let arm: usize = row.get(0).map_err(reading)?;
+            let (reports, ones) = (row.get(1).map_err(reading)?, row.get(2).map_err(reading)?);
+            let tally = Tally::new(reports, ones).map_err(|error| damaged(error.to_string()))?;
+            *tallies
+                .get_mut(arm)
+                .ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+        }
+        Ok(tallies)
+    }
+
+    /// The oldest day whose uploads are still taken.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn oldest_day(&self) -> Result<Day, StoreError> {
+        let query = "SELECT oldest_day FROM watermark";
+        self.connection
+            .query_row(query, [], |row| row.get(0))
+            .map(Day::new)
+            .map_err(reading)
+    }
+
+    /// Calls `visit` with the day and the ids of every group in the replay
+    /// window.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT day, ids FROM upload_group ORDER BY day, key")
+            .map_err(reading)?;
+        let mut rows = statement.query([]).map_err(reading)?;
+        while let Some(row) = rows.next().map_err(reading)? {
+            let day = Day::new(row.get(0).map_err(reading)?);
+            let ids = row.get_ref(1).map_err(reading)?;
+            let ids = ids.as_blob().map_err(|error| damaged(error.to_string()))?;
+            visit(day, ids.as_chunks().0);
+        }
+        Ok(())
+    }
+
+    /// Number of ids of each day in the replay window.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn id_counts(&self) -> Result<Vec<(Day, usize)>, StoreError> {
+        let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group GROUP BY day";
+        let mut statement = self.connection.prepare(query).map_err(reading)?;
+        let rows = statement.query_map([], |row| Ok((Day::new(row.get(0)?), row.get(1)?)));
+        rows.map_err(reading)?
+            .collect::<Result<_, _>>()
+            .map_err(reading)
+    }
+
+    /// Commits a group of uploads: their ids and what they add, in one
+    /// transaction. They are durable when this returns.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it is not known whether the group is durable, and the
+    /// store must not be used any further.
+    pub fn commit_group(&mut self, rows: &[GroupRow]) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction().map_err(committing)?;
+        for row in rows {
+            insert_group(&transaction, row)?;
+            for delta in &row.deltas {
+                add_to_tally(&transaction, row.day, delta).map_err(committing)?;
+            }
+        }
+        transaction.commit().map_err(committing)
+    }
+
+    /// Moves the watermark to `oldest`. The tallies of the days before it are
+    /// folded into the checkpoint, and their ids are forgotten.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the store must not be used any further.
+    pub fn expire_before(&mut self, oldest: Day) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction().map_err(committing)?;
+        let mut sums: BTreeMap<(i64, u32, u32), Tally> = BTreeMap::new();
+        for (day, deltas) in groups_before(&transaction, oldest)? {
+            for (experiment, arm, reports, ones) in deltas.0 {
+                let tally = Tally::new(reports, ones).map_err(|e| damaged(e.to_string()))?;
+                *sums.entry((experiment, day, arm)).or_default() += tally;
+            }
+        }
+        for ((experiment, day, arm), tally) in sums {
+            let insert = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)";
+            let values = params![experiment, day, arm, tally.reports(), tally.ones()];
+            transaction
+                .prepare_cached(insert)
+                .and_then(|mut s| s.execute(values))
+                .map_err(committing)?;
+        }
+        let day = [oldest.get()];
+        transaction
+            .execute("DELETE FROM upload_group WHERE day < ?", day)
+            .map_err(committing)?;
+        transaction
+            .execute("UPDATE watermark SET oldest_day = ?", day)
+            .map_err(committing)?;
+        transaction.commit().map_err(committing)
+    }
+
+    /// Adds a running experiment.
+    ///
+    /// # Errors
+    /// [`StoreError::ExperimentExists`]; [`StoreError::Database`].
+    pub fn create_experiment(
+        &mut self,
+        specification: &Specification,
+        conduct: Conduct,
+    ) -> Result<ExperimentKey, StoreError> {
+        let transaction = self.connection.transaction().map_err(committing)?;
+        let id = specification.experiment_id();
+        if experiment_exists(&transaction, id).map_err(reading)? {
+            return Err(StoreError::ExperimentExists(id.clone()));
+        }
+        let insert =
+            "INSERT INTO experiment (id, state, learner, floor_weight) VALUES (?, ?, ?, ?)";
+        let state = ExperimentState::Running.name();
+        let values = params![
+            id.as_str(),
+            state,
+            conduct.learner.name(),
+            conduct.floor_weight
+        ];
+        transaction.execute(insert, values).map_err(committing)?;
+        let key = ExperimentKey(transaction.last_insert_rowid());
+        insert_specification(&transaction, key, specification).map_err(committing)?;
+        transaction.commit().map_err(committing)?;
+        Ok(key)
+    }
+
+    /// Adds a revision of an experiment.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn add_revision(
+        &mut self,
+        key: ExperimentKey,
+        specification: &Specification,
+    ) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction().map_err(committing)?;
+        insert_specification(&transaction, key, specification).map_err(committing)?;
+        transaction.commit().map_err(committing)
+    }
+
+    /// Changes where an experiment stands.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn set_state(
+        &mut self,
+        key: ExperimentKey,
+        state: ExperimentState,
+    ) -> Result<(), StoreError> {
+        let update = "UPDATE experiment SET state = ? WHERE key = ?";
+        self.connection
+            .execute(update, params![state.name(), key.0])
+            .map_err(committing)?;
+        Ok(())
+    }
+
+    /// Copies the log into the database file and closes both.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn close(self) -> Result<(), StoreError> {
+        let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let failed = |source| StoreError::Database {
+            doing: "closing",
+            source,
+        };
+        self.connection
+            .query_row(truncate, [], |_| Ok(()))
+            .map_err(failed)?;
+        self.connection
+            .close()
+            .map_err(|(_, source)| failed(source))
+    }
+}
+
+fn create_private(directory: &Path) -> std::io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt as _;
+        builder.mode(0o700);
+    }
+    builder.create(directory)
+}
+
+fn experiment_exists(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
+    let query = "SELECT 1 FROM experiment WHERE id = ?";
+    Ok(connection
+        .query_row(query, [id.as_str()], |_| Ok(()))
+        .optional()?
+        .is_some())
+}
+
+fn insert_specification(
+    transaction: &Transaction<'_>,
+    key: ExperimentKey,
+    specification: &Specification,
+) -> rusqlite::Result<()> {
+    let digest: Digest = specification.digest();
+    let values = params![
+        digest.as_bytes(),
+        key.0,
+        specification.revision().get(),
+        specification.canonical_bytes()
+    ];
+    transaction.execute("INSERT INTO specification VALUES (?, ?, ?, ?)", values)?;
+    Ok(())
+}
+
+fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {
+    let ids: Vec<u8> = row
+        .ids
+        .iter()
+        .flat_map(UploadId::as_bytes)
+        .copied()
+        .collect();
+    let delta = |d: &Delta| {
+        (
+            d.experiment.0,
+            d.arm.to_u32(),
+            d.tally.reports(),
+            d.tally.ones(),
+        )
+    };
+    let deltas = stored::to_bytes(&StoredDeltas(row.deltas.iter().map(delta).collect()))?;
+    let insert = "INSERT INTO upload_group (day, ids, deltas) VALUES (?, ?, ?)";
+    let mut statement = transaction.prepare_cached(insert).map_err(committing)?;
+    statement
+        .execute(params![row.day.get(), ids, deltas])
+        .map_err(committing)?;
+    Ok(())
+}
+
+fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusqlite::Result<()> {
+    let upsert = "INSERT INTO tally VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
+    let arm: ArmIndex = delta.arm;
+    let (reports, ones) = (delta.tally.reports(), delta.tally.ones());
+    let values = params![delta.experiment.0, day.get(), arm.to_u32(), reports, ones];
+    transaction.prepare_cached(upsert)?.execute(values)?;
+    Ok(())
+}
+
+/// Day and deltas of every group before `oldest`.
+fn groups_before(
+    transaction: &Transaction<'_>,
+    oldest: Day,
+) -> Result<Vec<(u32, StoredDeltas)>, StoreError> {
+    let query = "SELECT day, deltas FROM upload_group WHERE day < ?";
+    let mut statement = transaction.prepare(query).map_err(reading)?;
+    let rows = statement
+        .query_map([oldest.get()], |row| {
+            Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?))
+        })
+        .map_err(reading)?;
+    let decode = |row: rusqlite::Result<(u32, Vec<u8>)>| {
+        let (day, bytes) = row.map_err(reading)?;
+        Ok((day, stored::from_bytes(&bytes)?))
+    };
+    rows.map(decode).collect()
+}
+
+fn opening(source: rusqlite::Error) -> StoreError {
+    StoreError::Database {
+        doing: "opening",
+        source,
+    }
+}
+
+fn reading(source: rusqlite::Error) -> StoreError {
+    StoreError::Database {
+        doing: "reading",
+        source,
+    }
+}
+
+fn committing(source: rusqlite::Error) -> StoreError {
+    StoreError::Database {
+        doing: "committing",
+        source,
+    }
+}
+
+fn damaged(what: String) -> StoreError {
+    StoreError::Damaged { what }
+}

@@ -1,0 +1,115 @@
+//! A real aggregator in a process of its own.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long an aggregator may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A running aggregator on loopback. It is killed when this is dropped, and
+/// ended in order by [`Self::stop`].
+#[derive(Debug)]
+pub struct AggregatorProcess {
+    child: Child,
+    /// URL of the device service.
+    pub device_url: String,
+    /// URL of the operator service.
+    pub operator_url: String,
+}
+
+impl AggregatorProcess {
+    /// Starts `program serve` on free ports with the store in `data_dir`;
+    /// `program` is one that calls [`bandana_aggregator::cli::main`].
+    ///
+    /// # Errors
+    /// When the process can't be started or does not listen in time.
+    pub async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
+        let mut child = Command::new(program)
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--operator-listen",
+                "127.0.0.1:0",
+            ])
+            .arg("--data-dir")
+            .arg(data_dir)
+            .env("RUST_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("can't start {} as the aggregator", program.display()))?;
+        let stdout = child
+            .stdout
+            .take()
+            .context("the aggregator has no standard output")?;
+        let addresses = tokio::time::timeout(PATIENCE, read_addresses(BufReader::new(stdout)));
+        let (device_url, operator_url) = addresses
+            .await
+            .context("the aggregator did not listen in time")??;
+        Ok(Self {
+            child,
+            device_url,
+            operator_url,
+        })
+    }
+
+    /// Asks the process to end, and waits until it has.
+    ///
+    /// # Errors
+    /// When it ends with an error or not in time.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        let status = self.ended().await?;
+        ensure!(status.success(), "the aggregator ended with {status}");
+        Ok(())
+    }
+
+    /// Kills the process, as a power cut would, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it had ended already.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::KILL)?;
+        self.ended().await.map(drop)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = self
+            .child
+            .id()
+            .context("the aggregator has ended already")?;
+        let process = Pid::from_raw(i32::try_from(id)?).context("no process has the id 0")?;
+        Ok(kill_process(process, signal)?)
+    }
+
+    async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        Ok(ended.context("the aggregator did not end in time")??)
+    }
+}
+
+/// Reads the two lines that a listening aggregator prints.
+async fn read_addresses(
+    output: BufReader<tokio::process::ChildStdout>,
+) -> anyhow::Result<(String, String)> {
+    let mut lines = output.lines();
+    let mut url = async |name: &str| -> anyhow::Result<String> {
+        let line = lines
+            .next_line()
+            .await?
+            .context("the aggregator ended before it listened")?;
+        let address = line
+            .strip_prefix(name)
+            .with_context(|| format!("unexpected line {line:?}"))?;
+        Ok(format!("http://{address}"))
+    };
+    Ok((url("device=").await?, url("operator=").await?))
+}

@@ -1,0 +1,242 @@
+//! Simulated users against a real aggregator, over real gRPC: the whole of
+//! Bandana in one command.
+//!
+//! Each user has a client of its own, which chooses an arm, adds the reward and
+//! sends one private bit. `simulated-users serve ...` is the aggregator itself:
+//! that is how this program starts one.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people"
+)]
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::instance::Instance;
+use bandana_examples::plot;
+use bandana_examples::report::{Report, largest};
+use bandana_examples::simulation::{self, Connections, Outcome, Progress, Settings};
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::rewards::RewardKind;
+use bandana_shared::wire::v1;
+use clap::{Parser, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Simulated users against a real aggregator, over real gRPC.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Number of users; each makes one choice and one report.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    users: u64,
+    /// Privacy loss bound of one report, in nats.
+    #[arg(long, default_value_t = 2.0)]
+    epsilon: f64,
+    /// How a reward becomes a bit.
+    #[arg(long, value_enum, default_value_t = MechanismName::Linear)]
+    mechanism: MechanismName,
+    /// Curvature of the quadratic mechanism, -1 to 1.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    curvature: f64,
+    /// Who chooses the arms.
+    #[arg(long, value_enum, default_value_t = LearnerName::LdpTs)]
+    learner: LearnerName,
+    /// Rewards of the arms, as CSV with the columns arm, label, reward (0 to 1)
+    /// and count. Without it: the 20 arms of the LDP bandit papers.
+    #[arg(long)]
+    arms_file: Option<PathBuf>,
+    /// Everything random follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Users between two policies.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    refresh: u64,
+    /// Connections that the users share.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: u16,
+    /// Where the plot goes.
+    #[arg(long, default_value = "simulated-users.svg")]
+    plot: PathBuf,
+    /// Where the result goes as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Device service of a running aggregator, instead of one of our own.
+    #[arg(long, requires = "operator_url")]
+    server: Option<String>,
+    /// Operator service of that aggregator.
+    #[arg(long, requires = "server")]
+    operator_url: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MechanismName {
+    Linear,
+    Quadratic,
+    Exponential,
+    Rr,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LearnerName {
+    LdpTs,
+    LdpUcb,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == "serve")
+    {
+        return Ok(bandana_aggregator::cli::main(std::env::args_os()));
+    }
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            outcome = simulate(&arguments) => outcome.map(|()| ExitCode::SUCCESS),
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                eprintln!("interrupted");
+                Ok(ExitCode::from(130))
+            }
+        }
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program that tells how long it took"
+)]
+async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
+    let (settings, instance) = prepare(arguments)?;
+    let (own, device, operator) =
+        if let (Some(device), Some(operator)) = (&arguments.server, &arguments.operator_url) {
+            (None, device.clone(), operator.clone())
+        } else {
+            let program = std::env::current_exe().context("can't find this program")?;
+            let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
+            let process = AggregatorProcess::start(&program, data_dir.path()).await?;
+            let urls = (process.device_url.clone(), process.operator_url.clone());
+            (Some((process, data_dir)), urls.0, urls.1)
+        };
+    let mut connections = Connections::open(&device, &operator, settings.connections).await?;
+    let display = Display::new(settings.users, &instance);
+    let start = Instant::now();
+    let outcome = simulation::run(&settings, &instance, &mut connections, |round| {
+        display.show(round);
+    })
+    .await?;
+    let seconds = start.elapsed().as_secs_f64();
+    display.bar.finish_and_clear();
+    drop(connections);
+    if let Some((process, _data_dir)) = own {
+        process.stop().await?;
+    }
+    present(arguments, &settings, &instance, &outcome, seconds)
+}
+
+/// Checks the options against each other.
+fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
+    let instance = match &arguments.arms_file {
+        Some(path) => Instance::from_csv(path)?,
+        None => Instance::paper_20(),
+    };
+    let mechanism = match arguments.mechanism {
+        MechanismName::Linear => Mechanism::Linear,
+        MechanismName::Quadratic => Mechanism::Quadratic(Curvature::new(arguments.curvature)?),
+        MechanismName::Exponential => Mechanism::Exponential,
+        MechanismName::Rr => Mechanism::RandomizedResponse,
+    };
+    ensure!(
+        mechanism != Mechanism::RandomizedResponse
+            || instance.rewards().kind() == RewardKind::Binary,
+        "randomized response takes rewards of 0 and 1 only, and these arms have others; use \
+         --mechanism linear"
+    );
+    let settings = Settings {
+        users: arguments.users,
+        refresh: arguments.refresh,
+        connections: usize::from(arguments.connections),
+        epsilon: Epsilon::new(arguments.epsilon)?,
+        mechanism,
+        learner: match arguments.learner {
+            LearnerName::LdpTs => v1::Learner::LdpTs,
+            LearnerName::LdpUcb => v1::Learner::LdpUcb,
+        },
+        seed: arguments.seed,
+    };
+    Ok((settings, instance))
+}
+
+/// Prints the result and writes the files.
+fn present(
+    arguments: &Arguments,
+    settings: &Settings,
+    instance: &Instance,
+    outcome: &Outcome,
+    seconds: f64,
+) -> anyhow::Result<()> {
+    let report = Report::new(settings, instance, outcome, seconds);
+    print!("{}\n{}", report.table(), report.summary());
+    let title = format!(
+        "{} users, epsilon {}, {} mechanism, {}",
+        report.users, report.epsilon, report.mechanism, report.learner
+    );
+    plot::write(&arguments.plot, &title, instance, &outcome.rounds)?;
+    println!("plot: {}", arguments.plot.display());
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+        println!("json: {}", path.display());
+    }
+    Ok(())
+}
+
+/// A progress bar on a terminal, a line for every tenth elsewhere.
+struct Display {
+    bar: ProgressBar,
+    labels: Vec<String>,
+    plain: bool,
+}
+
+impl Display {
+    fn new(users: u64, instance: &Instance) -> Self {
+        let plain = !std::io::stderr().is_terminal();
+        let target = if plain {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let template = "{bar:30} {pos}/{len} users, {per_sec}, {eta} left  {msg}";
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(Some(users), target).with_style(style);
+        let labels = instance.arms.iter().map(|arm| arm.label.clone()).collect();
+        Self { bar, labels, plain }
+    }
+
+    fn show(&self, round: &Progress) {
+        let before = self.bar.position();
+        let plays: Vec<f64> = round.plays.iter().map(|&count| count as f64).collect();
+        let favourite = &self.labels[largest(&plays)];
+        self.bar.set_position(round.users);
+        self.bar.set_message(format!("favourite: {favourite}"));
+        let users = self.bar.length().unwrap_or(1).max(1);
+        let tenth = |position: u64| position * 10 / users;
+        if self.plain && tenth(before) != tenth(round.users) {
+            eprintln!(
+                "{} of {users} users, regret {:.0}, favourite: {favourite}",
+                round.users, round.regret
+            );
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a simulation says at its end: JSON for programs, a table for people.
+
+use std::fmt::Write as _;
+
+use bandana_shared::wire::v1::{ArmEstimate, Learner};
+use serde::Serialize;
+
+use crate::instance::Instance;
+use crate::simulation::{Outcome, Settings};
+
+/// The result of a simulation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Number of users.
+    pub users: u64,
+    /// Reports that left the clients.
+    pub reports_sent: u64,
+    /// Reports that the server counted on first sight.
+    pub reports_accepted: u64,
+    /// Uploads that the server had counted before.
+    pub duplicates: u64,
+    /// Privacy loss bound of one report, in nats.
+    pub epsilon: f64,
+    /// The loss that the channel's floor certifies.
+    pub certified_epsilon: f64,
+    /// Name of the mechanism.
+    pub mechanism: String,
+    /// Name of the learner.
+    pub learner: String,
+    /// What the estimates estimate.
+    pub estimand: String,
+    /// Pseudo-regret in the true means.
+    pub regret: f64,
+    /// Expected pseudo-regret of playing all arms equally often.
+    pub uniform_regret: f64,
+    /// Time that the users took.
+    pub seconds: f64,
+    /// The arm with the largest mean.
+    pub best_arm: usize,
+    /// The arm that the last policy gives most.
+    pub learned_best_arm: usize,
+    /// One entry for each arm.
+    pub arms: Vec<ArmReport>,
+}
+
+/// The result for one arm.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArmReport {
+    /// Its index.
+    pub arm: usize,
+    /// Its name.
+    pub label: String,
+    /// Its mean reward.
+    pub true_mean: f64,
+    /// What its estimate estimates.
+    pub true_estimand: f64,
+    /// Reports that the server counted for it.
+    pub reports: u64,
+    /// Debiased estimate; none without reports.
+    pub estimate: Option<f64>,
+    /// Lower end of the anytime-valid 95% interval.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+impl Report {
+    /// Puts a simulation's outcome beside the truth.
+    pub fn new(settings: &Settings, instance: &Instance, outcome: &Outcome, seconds: f64) -> Self {
+        let specification = &outcome.specification;
+        let (means, estimand) = (instance.means(), specification.estimand());
+        let truths = instance.true_estimands(estimand, &specification.curve());
+        let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let gaps = means.iter().map(|mean| best - mean);
+        let uniform_regret = gaps.sum::<f64>() * settings.users as f64 / means.len() as f64;
+        let weights: Vec<f64> = outcome
+            .estimates
+            .arms
+            .iter()
+            .map(|arm| arm.weight)
+            .collect();
+        let arm = |((arm, true_mean), true_estimand): ((&ArmEstimate, &f64), &f64)| ArmReport {
+            arm: arm.arm as usize,
+            label: arm.label.clone(),
+            true_mean: *true_mean,
+            true_estimand: *true_estimand,
+            reports: arm.reports,
+            estimate: arm.estimate,
+            low: arm.low,
+            high: arm.high,
+        };
+        let statistics = outcome.statistics;
+        Self {
+            users: settings.users,
+            reports_sent: statistics.reports_released,
+            reports_accepted: statistics.uploads_accepted,
+            duplicates: statistics.uploads_duplicate,
+            epsilon: settings.epsilon.get(),
+            certified_epsilon: specification.certified_epsilon(),
+            mechanism: settings.mechanism.name().to_owned(),
+            learner: learner_name(settings.learner),
+            estimand: estimand.name().to_owned(),
+            regret: outcome.rounds.last().map_or(0.0, |round| round.regret),
+            uniform_regret,
+            seconds,
+            best_arm: largest(&means),
+            learned_best_arm: largest(&weights),
+            arms: outcome
+                .estimates
+                .arms
+                .iter()
+                .zip(&means)
+                .zip(&truths)
+                .map(arm)
+                .collect(),
+        }
+    }
+
+    /// The report as a table for people.
+    pub fn table(&self) -> String {
+        let widest = self
+            .arms
+            .iter()
+            .map(|arm| arm.label.chars().count())
+            .max()
+            .unwrap_or(5);
+        let width = widest.clamp(5, 40);
+        let mut table = format!(
+            "{:>3}  {:width$}  {:>9}  {:>8}  {:>19}  {:>7}  {:>8}\n",
+            "arm", "label", "true mean", "estimate", "95% interval", "traffic", "reports"
+        );
+        let total: u64 = self.arms.iter().map(|arm| arm.reports).sum();
+        for arm in &self.arms {
+            let label: String = arm.label.chars().take(width).collect();
+            let estimate = arm
+                .estimate
+                .map_or("-".to_owned(), |mean| format!("{mean:.4}"));
+            let interval = format!("{:.4} to {:.4}", arm.low, arm.high);
+            let traffic = 100.0 * arm.reports as f64 / total.max(1) as f64;
+            // Writing to a string does not fail.
+            writeln!(
+                table,
+                "{:>3}  {label:width$}  {:>9.4}  {estimate:>8}  {interval:>19}  {traffic:>6.2}%  {:>8}",
+                arm.arm, arm.true_mean, arm.reports
+            )
+            .ok();
+        }
+        table
+    }
+
+    /// The report in a few lines for people.
+    pub fn summary(&self) -> String {
+        let Self {
+            users,
+            reports_accepted,
+            duplicates,
+            seconds,
+            ..
+        } = self;
+        let label = |arm: usize| self.arms.get(arm).map_or("?", |arm| arm.label.as_str());
+        let verdict = if self.learned_best_arm == self.best_arm {
+            "the best arm"
+        } else {
+            "not the best arm"
+        };
+        format!(
+            "{users} users, {reports_accepted} reports accepted, {duplicates} duplicates, {seconds:.1} s\n\
+             privacy: epsilon {}, certified {:.15}; mechanism {}, learner {}\n\
+             estimates are of the {}\n\
+             regret {:.0}, {:.3} of uniform play ({:.0})\n\
+             learned: {} ({verdict}); best: {}\n",
+            self.epsilon,
+            self.certified_epsilon,
+            self.mechanism,
+            self.learner,
+            self.estimand,
+            self.regret,
+            self.regret / self.uniform_regret.max(f64::MIN_POSITIVE),
+            self.uniform_regret,
+            label(self.learned_best_arm),
+            label(self.best_arm),
+        )
+    }
+}
+
+/// The name of a learner in options: `ldp-ts` for `LEARNER_LDP_TS`.
+fn learner_name(learner: Learner) -> String {
+    learner
+        .as_str_name()
+        .trim_start_matches("LEARNER_")
+        .replace('_', "-")
+        .to_lowercase()
+}
+
+/// Place of the largest number, the first of equals.
+pub fn largest(numbers: &[f64]) -> usize {
+    let better = |best: usize, place: usize| {
+        if numbers[place] > numbers[best] {
+            place
+        } else {
+            best
+        }
+    };
+    (0..numbers.len()).fold(0, better)
+}

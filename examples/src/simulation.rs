@@ -1,0 +1,334 @@
+//! Simulated users, each with a client of its own, against an aggregator.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail, ensure};
+use bandana_client::grpc::{Transport, run_until};
+use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ExperimentId, Revision};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{
+    self, CreateExperimentRequest, Estimates, EstimatesRequest, ExperimentName,
+};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use rand::TryRng as _;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::instance::Instance;
+
+/// How long a user goes on trying to upload.
+const PATIENCE_MS: u64 = 120_000;
+
+/// Calls in flight on one connection.
+const CALLS_PER_CONNECTION: usize = 4;
+
+/// Keeps the users' reactions apart from their noise under one seed.
+const REACTIONS: u64 = 0x7265_6163_7469_6f6e;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of users, each with one report.
+    pub users: u64,
+    /// Users between two policies.
+    pub refresh: u64,
+    /// Shared connections.
+    pub connections: usize,
+    /// Privacy loss bound of one report.
+    pub epsilon: Epsilon,
+    /// How a reward becomes a bit.
+    pub mechanism: Mechanism,
+    /// Who chooses the arms.
+    pub learner: v1::Learner,
+    /// Everything random follows from it, but for the names of the uploads.
+    pub seed: u64,
+}
+
+/// How things stand after a round.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Users so far.
+    pub users: u64,
+    /// How often each arm was given so far.
+    pub plays: Vec<u64>,
+    /// Pseudo-regret so far, in the true means.
+    pub regret: f64,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The experiment as the server ran it.
+    pub specification: Specification,
+    /// Sum of all clients' counts.
+    pub statistics: Statistics,
+    /// State after every round.
+    pub rounds: Vec<Progress>,
+    /// The server's estimates at the end.
+    pub estimates: Estimates,
+}
+
+/// Where the aggregator is.
+#[derive(Debug)]
+pub struct Connections {
+    devices: Vec<Channel>,
+    operator: OperatorClient<Channel>,
+}
+
+impl Connections {
+    /// Connects to both services.
+    ///
+    /// # Errors
+    /// When one of them can't be reached.
+    pub async fn open(device: &str, operator: &str, count: usize) -> anyhow::Result<Self> {
+        ensure!(count > 0, "at least one connection is needed");
+        let endpoint = Endpoint::from_shared(device.to_owned())?.tcp_nodelay(true);
+        let unreachable = || format!("can't reach the device service at {device}");
+        let devices: Vec<Channel> = stream::iter(0..count)
+            .then(|_| endpoint.connect())
+            .try_collect()
+            .await
+            .with_context(unreachable)?;
+        let operator = OperatorClient::connect(operator.to_owned())
+            .await
+            .with_context(|| format!("can't reach the operator service at {operator}"))?;
+        Ok(Self { devices, operator })
+    }
+}
+
+/// Creates an experiment and runs all users through it, telling `on_round` after
+/// every round.
+///
+/// # Errors
+/// When the server refuses the experiment or can't be reached, or when a user's
+/// report is not counted.
+pub async fn run(
+    settings: &Settings,
+    instance: &Instance,
+    connections: &mut Connections,
+    mut on_round: impl FnMut(&Progress),
+) -> anyhow::Result<Outcome> {
+    let specification = create(settings, instance, &mut connections.operator).await?;
+    let experiment_id = specification.experiment_id().clone();
+    let means = instance.means();
+    let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut statistics = Statistics::default();
+    let mut plays = vec![0; means.len()];
+    let mut rounds = Vec::new();
+    let users: Vec<u64> = (0..settings.users).collect();
+    for round in users.chunks(usize::try_from(settings.refresh.max(1))?) {
+        let users = run_round(settings, instance, &specification, connections, round).await?;
+        for user in users {
+            plays[user.arm] += 1;
+            add(&mut statistics, user.statistics);
+        }
+        let name = ExperimentName {
+            experiment_id: experiment_id.to_string(),
+        };
+        connections
+            .operator
+            .refresh_policy(name)
+            .await
+            .context("refreshing the policy")?;
+        let gaps = plays
+            .iter()
+            .zip(&means)
+            .map(|(&count, mean)| count as f64 * (best - mean));
+        let users = round.last().map_or(0, |last| last + 1);
+        let progress = Progress {
+            users,
+            plays: plays.clone(),
+            regret: gaps.sum(),
+        };
+        on_round(&progress);
+        rounds.push(progress);
+    }
+    let experiment_id = experiment_id.to_string();
+    let request = EstimatesRequest {
+        experiment_id: experiment_id.clone(),
+        ..Default::default()
+    };
+    let estimates = connections
+        .operator
+        .get_estimates(request)
+        .await?
+        .into_inner();
+    connections
+        .operator
+        .stop_experiment(ExperimentName { experiment_id })
+        .await?;
+    Ok(Outcome {
+        specification,
+        statistics,
+        rounds,
+        estimates,
+    })
+}
+
+/// Creates the experiment under a name that nobody else uses.
+async fn create(
+    settings: &Settings,
+    instance: &Instance,
+    operator: &mut OperatorClient<Channel>,
+) -> anyhow::Result<Specification> {
+    let suffix = rand::rngs::SysRng
+        .try_next_u64()
+        .context("no randomness for a name")?;
+    let arms = instance.arms.iter().map(|arm| Arm::new(arm.label.clone()));
+    let wanted = Specification::new(SpecificationParts {
+        experiment_id: ExperimentId::new(format!("simulated-{}-{suffix:016x}", settings.seed))?,
+        revision: Revision::FIRST,
+        simulation: true,
+        epsilon: settings.epsilon,
+        floor: bandana_shared::channel::Floor::for_epsilon(settings.epsilon).get(),
+        rewards: instance.rewards(),
+        mechanism: settings.mechanism,
+        arms: arms.collect::<Result<_, _>>()?,
+        timing: ReleaseTiming::default(),
+    })?;
+    let request = CreateExperimentRequest {
+        specification: Some(v1::Specification {
+            floor: 0,
+            ..(&wanted).into()
+        }),
+        learner: settings.learner.into(),
+        floor_weight: 0.0,
+        // Whoever runs a simulation sees in its output what is estimated.
+        accept_nonlinear_estimand: true,
+    };
+    let created = operator
+        .create_experiment(request)
+        .await
+        .context("creating the experiment")?;
+    let created = created
+        .into_inner()
+        .specification
+        .context("an answer without experiment")?;
+    Ok(Specification::try_from(&created)?)
+}
+
+/// A user who has chosen and reacted.
+struct User {
+    number: u64,
+    client: SimulatedClient,
+    arm: usize,
+    statistics: Statistics,
+}
+
+/// Lets every user of a round choose, then lets every user report.
+///
+/// The two steps are apart so that all choose by the same policy, however the
+/// uploads arrive: then a seed fixes what comes out.
+async fn run_round(
+    settings: &Settings,
+    instance: &Instance,
+    specification: &Specification,
+    connections: &Connections,
+    round: &[u64],
+) -> anyhow::Result<Vec<User>> {
+    let in_flight = connections.devices.len() * CALLS_PER_CONNECTION;
+    let channel = |user: u64| {
+        let place = user % connections.devices.len() as u64;
+        connections.devices[usize::try_from(place).unwrap_or(0)].clone()
+    };
+    let choosing = round.iter().map(|&user| {
+        choose(
+            settings,
+            instance,
+            specification,
+            user,
+            Transport::new(channel(user)),
+        )
+    });
+    let chosen: Vec<User> = stream::iter(choosing)
+        .buffered(in_flight)
+        .try_collect()
+        .await?;
+    let reporting = chosen.into_iter().map(|user| {
+        let transport = Transport::new(channel(user.number));
+        report(user, transport)
+    });
+    stream::iter(reporting)
+        .buffered(in_flight)
+        .try_collect()
+        .await
+}
+
+async fn choose(
+    settings: &Settings,
+    instance: &Instance,
+    specification: &Specification,
+    number: u64,
+    mut transport: Transport,
+) -> anyhow::Result<User> {
+    let experiment_id = specification.experiment_id();
+    let mut client = SimulatedClient::seeded(settings.seed, number);
+    let rewards: Rewards = instance.rewards();
+    client.enroll(
+        experiment_id.clone(),
+        Acceptance::new(settings.epsilon, rewards),
+    );
+    let start = now();
+    // The first and only task is to ask for the policy.
+    run_until(&mut client, &mut transport, &now, start.after(patience())).await?;
+    let time = now();
+    let assignment = client.choose(experiment_id, time)?;
+    let arm = assignment.arm().get();
+    let mut rng = ChaCha20Rng::seed_from_u64(settings.seed ^ REACTIONS);
+    rng.set_stream(number);
+    let reward = Reward::new(instance.arms[arm].rewards.draw(&mut rng))?;
+    client.reward(assignment.id(), reward, time)?;
+    Ok(User {
+        number,
+        client,
+        arm,
+        statistics: Statistics::default(),
+    })
+}
+
+async fn report(mut user: User, mut transport: Transport) -> anyhow::Result<User> {
+    let deadline = now().after(patience());
+    run_until(&mut user.client, &mut transport, &now, deadline).await?;
+    user.statistics = user.client.statistics();
+    let counted = user.statistics.uploads_accepted + user.statistics.uploads_duplicate;
+    if counted != 1 {
+        bail!(
+            "the report of user {} was not counted: {:?}",
+            user.number,
+            user.statistics
+        );
+    }
+    Ok(user)
+}
+
+fn add(sum: &mut Statistics, one: Statistics) {
+    sum.assignments += one.assignments;
+    sum.assignments_without_report += one.assignments_without_report;
+    sum.reports_released += one.reports_released;
+    sum.uploads_accepted += one.uploads_accepted;
+    sum.uploads_duplicate += one.uploads_duplicate;
+    sum.uploads_refused += one.uploads_refused;
+    sum.uploads_postponed += one.uploads_postponed;
+}
+
+fn patience() -> std::time::Duration {
+    std::time::Duration::from_millis(PATIENCE_MS)
+}
+
+/// The time of the operating system.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the host of a client tells it the time"
+)]
+fn now() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

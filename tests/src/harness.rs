@@ -1,0 +1,190 @@
+//! A real aggregator process for a test, and what tests say to it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::specification::Specification;
+use bandana_shared::upload::{PackedReports, Upload};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{
+    self, CreateExperimentRequest, Estimates, EstimatesRequest, GetExperimentRequest, UploadRequest,
+};
+use prost::Message as _;
+use tempfile::TempDir;
+use tonic::transport::Channel;
+
+/// An aggregator with clients of both services. Its process is killed when this
+/// is dropped.
+#[derive(Debug)]
+pub struct Aggregator {
+    program: PathBuf,
+    data_dir: TempDir,
+    /// The process.
+    pub process: AggregatorProcess,
+    /// What devices call.
+    pub device: DeviceClient<Channel>,
+    /// What operators call.
+    pub operator: OperatorClient<Channel>,
+}
+
+impl Aggregator {
+    /// Starts `program` with an empty store.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start(program: &str) -> anyhow::Result<Self> {
+        Self::open(Path::new(program), tempfile::tempdir()?).await
+    }
+
+    async fn open(program: &Path, data_dir: TempDir) -> anyhow::Result<Self> {
+        let process = AggregatorProcess::start(program, data_dir.path()).await?;
+        let device = DeviceClient::connect(process.device_url.clone()).await?;
+        let operator = OperatorClient::connect(process.operator_url.clone()).await?;
+        Ok(Self {
+            program: program.to_owned(),
+            data_dir,
+            process,
+            device,
+            operator,
+        })
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &Path {
+        self.data_dir.path()
+    }
+
+    /// Kills the process as a power cut would, and starts it again on the same
+    /// store.
+    ///
+    /// # Errors
+    /// When it does not start again.
+    pub async fn kill_and_restart(self) -> anyhow::Result<Self> {
+        self.process.kill().await?;
+        Self::open(&self.program, self.data_dir).await
+    }
+
+    /// Ends the process in order, and starts it again on the same store.
+    ///
+    /// # Errors
+    /// When it does not exit with 0, or does not start again.
+    pub async fn stop_and_restart(self) -> anyhow::Result<Self> {
+        self.process.stop().await?;
+        Self::open(&self.program, self.data_dir).await
+    }
+
+    /// Creates an experiment from `message` and returns it as it runs.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn create(&mut self, message: v1::Specification) -> anyhow::Result<Specification> {
+        let request = CreateExperimentRequest {
+            specification: Some(message),
+            learner: v1::Learner::LdpTs.into(),
+            floor_weight: 0.0,
+            accept_nonlinear_estimand: false,
+        };
+        let created = self.operator.create_experiment(request).await?.into_inner();
+        let created = created
+            .specification
+            .context("an answer without specification")?;
+        Ok(Specification::try_from(&created)?)
+    }
+
+    /// The server's day.
+    ///
+    /// # Errors
+    /// When the server does not know the experiment.
+    pub async fn day(&mut self, specification: &Specification) -> anyhow::Result<Day> {
+        let experiment_id = specification.experiment_id().to_string();
+        let request = GetExperimentRequest {
+            experiment_id,
+            ..Default::default()
+        };
+        Ok(Day::new(
+            self.device
+                .get_experiment(request)
+                .await?
+                .into_inner()
+                .server_day,
+        ))
+    }
+
+    /// The server's estimates.
+    ///
+    /// # Errors
+    /// When the server does not know the experiment.
+    pub async fn estimates(&mut self, specification: &Specification) -> anyhow::Result<Estimates> {
+        let request = estimates_request(specification);
+        Ok(self.operator.get_estimates(request).await?.into_inner())
+    }
+
+    /// For each arm, the reports and the ones among them.
+    ///
+    /// # Errors
+    /// When the server does not know the experiment.
+    pub async fn tallies(
+        &mut self,
+        specification: &Specification,
+    ) -> anyhow::Result<Vec<(u64, u64)>> {
+        let estimates = self.estimates(specification).await?;
+        Ok(estimates
+            .arms
+            .iter()
+            .map(|arm| (arm.reports, arm.ones))
+            .collect())
+    }
+}
+
+/// Asks for the estimates of an experiment at the default level.
+pub fn estimates_request(specification: &Specification) -> EstimatesRequest {
+    let experiment_id = specification.experiment_id().to_string();
+    EstimatesRequest {
+        experiment_id,
+        alpha: 0.0,
+        dishonest_share: 0.0,
+    }
+}
+
+/// A binary experiment with three arms and epsilon 1, for real clients.
+pub fn three_arms(experiment_id: &str) -> v1::Specification {
+    let arm = |label: &str| v1::Arm {
+        label: label.to_owned(),
+        retired: false,
+    };
+    v1::Specification {
+        experiment_id: experiment_id.to_owned(),
+        epsilon: 1.0,
+        reward_kind: v1::RewardKind::Binary.into(),
+        reward_low: 0.0,
+        reward_high: 1.0,
+        out_of_range: v1::OutOfRange::Refuse.into(),
+        mechanism: Some(v1::specification::Mechanism::Linear(v1::Linear {})),
+        arms: vec![arm("red"), arm("green"), arm("blue")],
+        ..Default::default()
+    }
+}
+
+/// An upload of these reports, named by a number.
+///
+/// # Errors
+/// When there are no reports, too many, or an arm beyond all limits.
+pub fn upload(
+    number: u128,
+    specification: &Specification,
+    day: Day,
+    reports: &[(usize, bool)],
+) -> anyhow::Result<UploadRequest> {
+    let report = |&(arm, bit): &(usize, bool)| Ok((ArmIndex::new(arm)?, bit));
+    let reports: Vec<_> = reports.iter().map(report).collect::<anyhow::Result<_>>()?;
+    let upload = Upload {
+        id: UploadId::new(number.to_be_bytes()),
+        digest: specification.digest(),
+        day,
+        reports: PackedReports::pack(reports)?,
+    };
+    Ok(UploadRequest::decode(&upload.to_bytes()[..])?)
+}

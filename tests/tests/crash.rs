@@ -1,0 +1,140 @@
+//! What was acknowledged survives a crash, and a retry after an unknown outcome
+//! counts once.
+
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
+use bandana_tests::harness::{Aggregator, estimates_request, three_arms, upload};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// Listens on loopback and passes one connection on to `upstream`. While
+/// `withhold` is true, nothing comes back.
+async fn proxy(upstream: String, withhold: watch::Receiver<bool>) -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        let (downstream, _) = listener.accept().await?;
+        let (mut from_client, mut to_client) = downstream.into_split();
+        let (mut from_server, mut to_server) = TcpStream::connect(upstream).await?.into_split();
+        let forward =
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let length = from_server.read(&mut buffer).await.unwrap_or(0);
+            if length == 0 {
+                break;
+            }
+            if !*withhold.borrow() {
+                to_client.write_all(&buffer[..length]).await?;
+            }
+        }
+        forward.abort();
+        anyhow::Ok(())
+    });
+    Ok(format!("http://{address}"))
+}
+
+#[tokio::test]
+async fn a_withheld_answer_and_a_kill_lose_and_double_nothing() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("crash")).await?;
+    let day = aggregator.day(&experiment).await?;
+    for number in 0..50 {
+        let request = upload(number, &experiment, day, &[(0, true)])?;
+        let answer = aggregator.device.submit_upload(request).await?.into_inner();
+        assert_eq!(answer.status(), UploadStatus::Accepted);
+    }
+
+    let (withhold, withheld) = watch::channel(false);
+    let upstream = aggregator
+        .process
+        .device_url
+        .trim_start_matches("http://")
+        .to_owned();
+    let mut behind_proxy = DeviceClient::connect(proxy(upstream, withheld).await?).await?;
+    let experiment_id = experiment.experiment_id().to_string();
+    let hello = GetExperimentRequest {
+        experiment_id,
+        ..Default::default()
+    };
+    behind_proxy.get_experiment(hello).await?;
+
+    // From here on the server hears, and is not heard.
+    withhold.send_replace(true);
+    let request = upload(77, &experiment, day, &[(2, true), (2, false), (1, true)])?;
+    let unanswered = tokio::spawn({
+        let request = request.clone();
+        async move { behind_proxy.submit_upload(request).await }
+    });
+    let watch = estimates_request(&experiment);
+    let mut estimates = aggregator
+        .operator
+        .watch_estimates(watch)
+        .await?
+        .into_inner();
+    while let Some(now) = estimates.next().await {
+        if now?.reports == 53 {
+            break;
+        }
+    }
+    assert!(!unanswered.is_finished());
+
+    let mut aggregator = aggregator.kill_and_restart().await?;
+    assert!(unanswered.await?.is_err(), "the answer was withheld");
+    assert_eq!(
+        aggregator.tallies(&experiment).await?,
+        [(50, 50), (1, 1), (2, 1)]
+    );
+    let answer = aggregator.device.submit_upload(request).await?.into_inner();
+    assert_eq!(answer.status(), UploadStatus::Duplicate);
+    assert_eq!(
+        aggregator.tallies(&experiment).await?,
+        [(50, 50), (1, 1), (2, 1)]
+    );
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn every_acknowledged_upload_survives_a_kill_under_load() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("load")).await?;
+    let day = aggregator.day(&experiment).await?;
+    let (acknowledged, mut acknowledgements) = tokio::sync::mpsc::unbounded_channel();
+    for worker in 0..16_u128 {
+        let (mut device, acknowledged) = (aggregator.device.clone(), acknowledged.clone());
+        let experiment = experiment.clone();
+        tokio::spawn(async move {
+            for number in 0_u128.. {
+                let number = worker << 64 | number;
+                let request = upload(number, &experiment, day, &[(0, true)])?;
+                device.submit_upload(request).await?;
+                acknowledged.send(number)?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    drop(acknowledged);
+    let mut numbers = Vec::new();
+    while numbers.len() < 500 {
+        numbers.extend(acknowledgements.recv().await);
+    }
+    let mut aggregator = aggregator.kill_and_restart().await?;
+    while let Some(number) = acknowledgements.recv().await {
+        numbers.push(number);
+    }
+    // Every acknowledged one is known; at most one more for each worker was
+    // committed without an answer.
+    let (reports, _) = aggregator.tallies(&experiment).await?[0];
+    assert!((numbers.len() as u64..=numbers.len() as u64 + 16).contains(&reports));
+    for number in numbers {
+        let request = upload(number, &experiment, day, &[(0, true)])?;
+        let answer = aggregator.device.submit_upload(request).await?.into_inner();
+        assert_eq!(answer.status(), UploadStatus::Duplicate);
+    }
+    assert_eq!(aggregator.tallies(&experiment).await?[0].0, reports);
+    aggregator.process.stop().await
+}

@@ -1,0 +1,128 @@
+//! Ending in order, and refusing to start where that would be wrong.
+
+use std::process::Stdio;
+
+use bandana_shared::wire::v1::UploadStatus;
+use bandana_tests::harness::{Aggregator, estimates_request, three_arms, upload};
+use tokio::process::Command;
+use tokio_stream::StreamExt as _;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+#[tokio::test]
+async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("shutdown")).await?;
+    let day = aggregator.day(&experiment).await?;
+    let watch = estimates_request(&experiment);
+    let mut watched = aggregator
+        .operator
+        .watch_estimates(watch)
+        .await?
+        .into_inner();
+    watched.next().await.transpose()?;
+    let (acknowledged, mut acknowledgements) = tokio::sync::mpsc::unbounded_channel();
+    for worker in 0..16_u128 {
+        let (mut device, acknowledged) = (aggregator.device.clone(), acknowledged.clone());
+        let experiment = experiment.clone();
+        tokio::spawn(async move {
+            for number in 0_u128.. {
+                let request = upload(worker << 64 | number, &experiment, day, &[(0, true)])?;
+                let status = device.submit_upload(request).await?.into_inner().status();
+                acknowledged.send(status)?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    drop(acknowledged);
+    let mut accepted = 0;
+    while accepted < 200 {
+        assert_eq!(acknowledgements.recv().await, Some(UploadStatus::Accepted));
+        accepted += 1;
+    }
+    // The watch stays open, and uploads keep coming, until the server ends both.
+    let mut aggregator = aggregator.stop_and_restart().await?;
+    while let Some(status) = acknowledgements.recv().await {
+        assert_eq!(status, UploadStatus::Accepted);
+        accepted += 1;
+    }
+    let mut last = watched.next().await;
+    while matches!(last, Some(Ok(_))) {
+        last = watched.next().await;
+    }
+    assert_eq!(
+        aggregator.tallies(&experiment).await?[0],
+        (accepted, accepted)
+    );
+    // The log was copied into the database file.
+    assert!(
+        !aggregator
+            .data_dir()
+            .join("bandana.sqlite3-wal")
+            .metadata()
+            .is_ok_and(|m| m.len() > 1 << 20)
+    );
+    aggregator.process.stop().await
+}
+
+/// Runs the program and returns its exit code and what it says.
+async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+    let output = Command::new(PROGRAM)
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    Ok((output.status.code(), String::from_utf8(output.stderr)?))
+}
+
+#[tokio::test]
+async fn one_process_has_a_data_directory() -> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let directory = aggregator.data_dir().to_string_lossy().into_owned();
+    let addresses = [
+        "--listen",
+        "127.0.0.1:0",
+        "--operator-listen",
+        "127.0.0.1:0",
+    ];
+    let (code, message) =
+        run(&[&["serve", "--data-dir", &directory], &addresses[..]].concat()).await?;
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("in use by another process"), "{message}");
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn wrong_command_lines_are_explained() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let directory = directory.path().to_string_lossy().into_owned();
+    let serve = ["serve", "--data-dir", &directory, "--listen", "127.0.0.1:0"];
+    let public = [&serve[..], &["--operator-listen", "0.0.0.0:0"]].concat();
+    let no_directory = [
+        "serve",
+        "--data-dir",
+        "/dev/null/nowhere",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let no_directory = [&no_directory[..], &["--operator-listen", "127.0.0.1:0"]].concat();
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&public, 1, "not on loopback"),
+        (&no_directory, 1, "/dev/null/nowhere can't be used"),
+        (&["serve"], 2, "--data-dir"),
+        (
+            &["serve", "--data-dir", "x", "--replay-window-days", "0"],
+            2,
+            "1..=365",
+        ),
+        (&["sevre"], 2, "'serve'"),
+    ];
+    for (arguments, code, part) in cases {
+        let (actual, message) = run(arguments).await?;
+        assert_eq!(actual, Some(code), "{message}");
+        assert!(message.contains(part), "{message}");
+    }
+    Ok(())
+}
