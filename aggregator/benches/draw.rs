@@ -1,9 +1,6 @@
 //! Costs of choosing an arm: from weights, by exact Thompson sampling, and of
 //! the weights themselves. Draws use ChaCha8 unless their name says otherwise.
-#![allow(
-    missing_docs,
-    reason = "criterion's macros generate undocumented functions"
-)]
+#![allow(missing_docs, reason = "criterion's macros generate undocumented functions")]
 
 use std::error::Error;
 use std::hint::black_box;
@@ -24,9 +21,7 @@ fn early(arms: usize) -> Vec<Tally> {
     let tally = |arm: usize| {
         let reports = 40 + (arm as u64 * 7) % 21;
         let rate = 0.3 + 0.4 * ((arm * 37) % 100) as f64 / 100.0;
-        (0..reports)
-            .map(|report| Tally::of_bit((report as f64) < rate * reports as f64))
-            .sum()
+        (0..reports).map(|report| Tally::of_bit((report as f64) < rate * reports as f64)).sum()
     };
     (0..arms).map(tally).collect()
 }
@@ -73,10 +68,9 @@ fn weights(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("weights");
     for arms in ARMS {
         let active = vec![true; arms];
-        for (name, tallies) in [
-            ("ldp-ts/early", early(arms)),
-            ("ldp-ts/empty", vec![Tally::EMPTY; arms]),
-        ] {
+        for (name, tallies) in
+            [("ldp-ts/early", early(arms)), ("ldp-ts/empty", vec![Tally::EMPTY; arms])]
+        {
             group.bench_function(BenchmarkId::new(name, arms), |bencher| {
                 bencher.iter(|| Learner::LdpTs.weights(black_box(&tallies), &active, 0.0));
             });

@@ -44,11 +44,7 @@ struct Serve {
     #[arg(long, env = "BANDANA_LISTEN", default_value = "127.0.0.1:7301")]
     listen: SocketAddr,
     /// Address for operators; loopback only.
-    #[arg(
-        long,
-        env = "BANDANA_OPERATOR_LISTEN",
-        default_value = "127.0.0.1:7302"
-    )]
+    #[arg(long, env = "BANDANA_OPERATOR_LISTEN", default_value = "127.0.0.1:7302")]
     operator_listen: SocketAddr,
     /// Seconds from the signal to the end, at most.
     #[arg(long, env = "BANDANA_DRAIN_DEADLINE", default_value_t = 20,
@@ -90,14 +86,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run_server(serve: Serve) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A host program may have set up its own subscriber.
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .try_init()
-        .ok();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init().ok();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve_until_signal(serve));
     // Connections that did not end in time are not waited for.
     runtime.shutdown_background();

@@ -30,9 +30,7 @@ impl SystemClock {
     /// A clock whose monotonic time starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+        Self { start: Instant::now() }
     }
 }
 
@@ -45,9 +43,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn unix_seconds(&self) -> u64 {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs())
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
     fn monotonic(&self) -> Duration {
@@ -71,8 +67,7 @@ impl ManualClock {
 
     /// Moves the clock to the start of `day`.
     pub fn set_day(&self, day: Day) {
-        self.seconds
-            .store(u64::from(day.get()) * 86_400, Ordering::SeqCst);
+        self.seconds.store(u64::from(day.get()) * 86_400, Ordering::SeqCst);
     }
 }
 

@@ -49,13 +49,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     v1::Estimates {
         experiment_id: experiment.id().to_string(),
         estimand: v1::Estimand::from(estimand).into(),
-        arms: specification
-            .arms()
-            .iter()
-            .zip(&tallies)
-            .zip(0..)
-            .map(arm)
-            .collect(),
+        arms: specification.arms().iter().zip(&tallies).zip(0..).map(arm).collect(),
         reports: tallies.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(floor)),

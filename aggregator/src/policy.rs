@@ -20,10 +20,7 @@ pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clo
     loop {
         let age = clock.monotonic().saturating_sub(swept);
         if age >= POLICY_AGE_MAX {
-            registry
-                .all()
-                .iter()
-                .for_each(|experiment| recompute(experiment));
+            registry.all().iter().for_each(|experiment| recompute(experiment));
             swept = clock.monotonic();
             continue;
         }

@@ -47,17 +47,8 @@ pub struct Serving {
 
 impl Experiment {
     fn new(record: ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
-        let ExperimentRecord {
-            key,
-            conduct,
-            state,
-            revisions,
-            tallies,
-        } = record;
-        let newest = revisions
-            .into_iter()
-            .next_back()
-            .ok_or(LearnerError::NoActiveArm)?;
+        let ExperimentRecord { key, conduct, state, revisions, tallies } = record;
+        let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let policy = make_policy(conduct, &newest, &tallies, version)?;
         let serving = Serving {
             state,
@@ -98,10 +89,7 @@ impl Experiment {
 
     /// The committed tally of every arm.
     pub fn tallies(&self) -> Vec<Tally> {
-        self.tallies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Publishes what a commit added. `true` when so much has come since the
@@ -130,10 +118,7 @@ impl Experiment {
     /// # Errors
     /// [`LearnerError`], which valid specifications and conducts do not cause.
     pub fn recompute(&self) -> Result<Arc<Serving>, LearnerError> {
-        let _computing = self
-            .computing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_news() {
             return Ok(self.serving());
         }
@@ -148,10 +133,7 @@ impl Experiment {
         specification: Arc<Specification>,
         state: ExperimentState,
     ) -> Result<Arc<Serving>, LearnerError> {
-        let _computing = self
-            .computing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let arms = tallies.len().max(specification.arms().len());
         tallies.resize(arms, Tally::EMPTY);
@@ -167,19 +149,9 @@ impl Experiment {
     ) -> Result<Arc<Serving>, LearnerError> {
         let tallies = self.tallies();
         let version = *self.policy_version.borrow() + 1;
-        let policy = Arc::new(make_policy(
-            self.conduct,
-            &specification,
-            &tallies,
-            version,
-        )?);
+        let policy = Arc::new(make_policy(self.conduct, &specification, &tallies, version)?);
         let policy_reports = reports(&tallies);
-        let serving = Arc::new(Serving {
-            specification,
-            state,
-            policy,
-            policy_reports,
-        });
+        let serving = Arc::new(Serving { specification, state, policy, policy_reports });
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
         Ok(serving)
@@ -204,11 +176,7 @@ fn make_policy(
     let active = specification.active_arms();
     let floor_weight = conduct.floor_weight;
     let weights: Weights = conduct.learner.weights(tallies, &active, floor_weight)?;
-    Ok(Policy {
-        version,
-        weights,
-        time_to_live_seconds: TIME_TO_LIVE_SECONDS,
-    })
+    Ok(Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS })
 }
 
 /// All experiments, by name and by the digest of every revision.
@@ -238,10 +206,7 @@ pub struct Revision {
 impl Registry {
     /// An empty registry, in a process that started at this time.
     pub fn new(unix_seconds: u64) -> Self {
-        Self {
-            index: ArcSwap::default(),
-            first_version: (unix_seconds << 24).max(1),
-        }
+        Self { index: ArcSwap::default(), first_version: (unix_seconds << 24).max(1) }
     }
 
     /// The experiment of this name.
@@ -264,22 +229,14 @@ impl Registry {
     /// # Errors
     /// [`LearnerError`], which valid records do not cause.
     pub(crate) fn add(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
-        let digests: Vec<(Digest, usize)> = record
-            .revisions
-            .iter()
-            .map(|r| (r.digest(), r.arms().len()))
-            .collect();
+        let digests: Vec<(Digest, usize)> =
+            record.revisions.iter().map(|r| (r.digest(), r.arms().len())).collect();
         let experiment = Arc::new(Experiment::new(record, self.first_version)?);
         self.index.rcu(|index| {
             let mut index = Index::clone(index);
-            index
-                .by_id
-                .insert(experiment.id.clone(), Arc::clone(&experiment));
+            index.by_id.insert(experiment.id.clone(), Arc::clone(&experiment));
             for &(digest, arms) in &digests {
-                let revision = Revision {
-                    experiment: Arc::clone(&experiment),
-                    arms,
-                };
+                let revision = Revision { experiment: Arc::clone(&experiment), arms };
                 index.by_digest.insert(digest, revision);
             }
             index
@@ -293,9 +250,7 @@ impl Registry {
         self.index.rcu(|index| {
             let mut index = Index::clone(index);
             let experiment = Arc::clone(experiment);
-            index
-                .by_digest
-                .insert(revision.digest(), Revision { experiment, arms });
+            index.by_digest.insert(revision.digest(), Revision { experiment, arms });
             index
         });
     }

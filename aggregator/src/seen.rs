@@ -48,9 +48,7 @@ impl SeenIds {
     pub fn reserve(&mut self, day: Day, additional: usize) {
         let hasher = &self.hasher;
         for shard in &mut self.days.entry(day).or_insert_with(DayIds::new).shards {
-            shard.reserve(additional.div_ceil(SHARDS), |id| {
-                hasher.hash_one(id.as_bytes())
-            });
+            shard.reserve(additional.div_ceil(SHARDS), |id| hasher.hash_one(id.as_bytes()));
         }
     }
 
@@ -70,11 +68,8 @@ impl SeenIds {
     /// Whether an id was added under this day.
     pub fn contains(&self, day: Day, id: UploadId) -> bool {
         let hash = self.hasher.hash_one(id.as_bytes());
-        let known = |ids: &DayIds| {
-            ids.shards[index(hash)]
-                .find(hash, |known| *known == id)
-                .is_some()
-        };
+        let known =
+            |ids: &DayIds| ids.shards[index(hash)].find(hash, |known| *known == id).is_some();
         self.days.get(&day).is_some_and(known)
     }
 
@@ -93,9 +88,7 @@ fn index(hash: u64) -> usize {
 
 impl DayIds {
     fn new() -> Self {
-        Self {
-            shards: vec![HashTable::new(); SHARDS],
-        }
+        Self { shards: vec![HashTable::new(); SHARDS] }
     }
 
     fn shard(&mut self, hash: u64) -> &mut HashTable<UploadId> {

@@ -67,9 +67,7 @@ impl Server {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ServerError> {
         if !settings.operator_listen.ip().is_loopback() {
-            return Err(ServerError::OperatorBeyondLoopback(
-                settings.operator_listen,
-            ));
+            return Err(ServerError::OperatorBeyondLoopback(settings.operator_listen));
         }
         let listen = async |address| {
             let bound = TcpListener::bind(address).await;
@@ -81,18 +79,9 @@ impl Server {
         let store = SqliteStore::open(&settings.data_dir)?;
         let registry = Arc::new(Registry::new(clock.unix_seconds()));
         let (due, experiments_due) = mpsc::channel();
-        let (writer, ingest) = Writer::open(
-            store,
-            Arc::clone(&registry),
-            Arc::clone(&clock),
-            settings.writer,
-            due,
-        )?;
-        tracing::info!(
-            experiments = registry.all().len(),
-            ids = writer.ids(),
-            "store opened"
-        );
+        let (writer, ingest) =
+            Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), settings.writer, due)?;
+        tracing::info!(experiments = registry.all().len(), ids = writer.ids(), "store opened");
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
@@ -101,15 +90,7 @@ impl Server {
             policy::run(&experiments_due, &policy_registry, &*policy_clock);
         })?;
         let drain_deadline = settings.drain_deadline;
-        Ok(Self {
-            device,
-            operator,
-            registry,
-            clock,
-            ingest,
-            ended,
-            drain_deadline,
-        })
+        Ok(Self { device, operator, registry, clock, ingest, ended, drain_deadline })
     }
 
     /// The address that devices reach.
@@ -135,24 +116,14 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self {
-            device,
-            operator,
-            registry,
-            clock,
-            ingest,
-            mut ended,
-            drain_deadline,
-        } = self;
+        let Self { device, operator, registry, clock, ingest, mut ended, drain_deadline } = self;
         let (notifier, ending) = ending();
         let (health, health_service) = tonic_health::server::health_reporter();
         let device_service =
             DeviceService::new(Arc::clone(&registry), ingest.clone(), clock, ending.clone());
         let operator_service = OperatorService::new(registry, ingest.clone(), ending.clone());
         health.set_serving::<DeviceServer<DeviceService>>().await;
-        health
-            .set_serving::<OperatorServer<OperatorService>>()
-            .await;
+        health.set_serving::<OperatorServer<OperatorService>>().await;
 
         let builder = || GrpcServer::builder().max_concurrent_streams(STREAMS_PER_CONNECTION_MAX);
         let device = builder()
@@ -179,19 +150,12 @@ impl Server {
             outcome = &mut ended => return writer_ended(outcome),
         }
         tracing::info!("draining");
-        health
-            .set_not_serving::<DeviceServer<DeviceService>>()
-            .await;
-        health
-            .set_not_serving::<OperatorServer<OperatorService>>()
-            .await;
+        health.set_not_serving::<DeviceServer<DeviceService>>().await;
+        health.set_not_serving::<OperatorServer<OperatorService>>().await;
         notifier.notify();
         let drain = async {
             // The writer works on while calls under way are answered.
-            if tokio::time::timeout(drain_deadline / 2, &mut serving)
-                .await
-                .is_err()
-            {
+            if tokio::time::timeout(drain_deadline / 2, &mut serving).await.is_err() {
                 tracing::warn!("calls are still under way; closing their connections");
             }
             ingest.stop().await;
@@ -206,9 +170,7 @@ impl Server {
 fn writer_ended(
     outcome: Result<Result<(), WriterError>, oneshot::error::RecvError>,
 ) -> Result<(), ServerError> {
-    outcome
-        .map_err(|_| ServerError::WriterPanicked)?
-        .map_err(ServerError::Writer)
+    outcome.map_err(|_| ServerError::WriterPanicked)?.map_err(ServerError::Writer)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {

@@ -17,20 +17,13 @@ impl Acceptance {
     /// Accepts experiments on `rewards` of this kind and range whose reports
     /// lose at most `epsilon_max`.
     pub fn new(epsilon_max: Epsilon, rewards: Rewards) -> Self {
-        Self {
-            epsilon_max,
-            rewards,
-            digests: None,
-        }
+        Self { epsilon_max, rewards, digests: None }
     }
 
     /// Accepts only specifications with one of these digests.
     #[must_use]
     pub fn pinned(self, digests: Vec<Digest>) -> Self {
-        Self {
-            digests: Some(digests),
-            ..self
-        }
+        Self { digests: Some(digests), ..self }
     }
 
     /// Judges a specification for a client whose noise is or is not simulated,
@@ -42,9 +35,7 @@ impl Acceptance {
         simulated: bool,
     ) -> Result<(), Refusal> {
         if offered.is_simulation() != simulated {
-            return Err(Refusal::SimulationMark {
-                experiment: offered.is_simulation(),
-            });
+            return Err(Refusal::SimulationMark { experiment: offered.is_simulation() });
         }
         if offered.epsilon() > self.epsilon_max {
             return Err(Refusal::Epsilon {
@@ -56,15 +47,9 @@ impl Acceptance {
             return Err(Refusal::Range);
         }
         if offered.rewards().kind() != self.rewards.kind() {
-            return Err(Refusal::Kind {
-                accepted: self.rewards.kind(),
-            });
+            return Err(Refusal::Kind { accepted: self.rewards.kind() });
         }
-        if self
-            .digests
-            .as_ref()
-            .is_some_and(|known| !known.contains(&offered.digest()))
-        {
+        if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
         }
         held.map_or(Ok(()), |held| judge_change(offered, held))
@@ -92,11 +77,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
         && old_arms.iter().zip(&offered_parts.arms).all(|(old, new)| {
             old.label() == new.label() && (new.is_retired() || !old.is_retired())
         });
-    if kept && expected == offered_parts {
-        Ok(())
-    } else {
-        Err(Refusal::Changed)
-    }
+    if kept && expected == offered_parts { Ok(()) } else { Err(Refusal::Changed) }
 }
 
 /// Why a specification was refused. Nothing changed; the client goes on with

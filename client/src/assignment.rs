@@ -68,13 +68,7 @@ impl OpenAssignment {
         rewards_until: Timestamp,
         release_at: Timestamp,
     ) -> Self {
-        Self {
-            specification,
-            arm,
-            rewards_until,
-            release_at,
-            sum: None,
-        }
+        Self { specification, arm, rewards_until, release_at, sum: None }
     }
 
     /// Adds a reward. Binary rewards count as the higher value once any of them
@@ -100,10 +94,7 @@ impl OpenAssignment {
     ) -> Result<PrivateBit, PrivatizeError> {
         let rewards = self.specification.rewards();
         let range = rewards.range();
-        let total = self
-            .sum
-            .as_ref()
-            .map_or(rewards.default_reward(), Reward::expose);
+        let total = self.sum.as_ref().map_or(rewards.default_reward(), Reward::expose);
         let clamped = total.clamp(range.low(), range.high());
         Privatizer::new(&self.specification).privatize_admitted(clamped, noise)
     }

@@ -179,9 +179,7 @@ impl<N: NoiseSource> Core<N> {
         let held = enrolled
             .held
             .as_ref()
-            .ok_or_else(|| ClientError::NoPolicy {
-                experiment_id: experiment_id.clone(),
-            })?;
+            .ok_or_else(|| ClientError::NoPolicy { experiment_id: experiment_id.clone() })?;
         enrolled.wanted |= held.is_stale(now);
         let arm = held.policy.weights.draw((self.noise.word()? >> 32) as u32);
         let timing = held.specification.timing();
@@ -203,13 +201,7 @@ impl<N: NoiseSource> Core<N> {
             self.statistics.assignments_without_report += 1;
         }
         let label = held.specification.arms()[arm.get()].label().to_owned();
-        Ok(Assignment {
-            id,
-            experiment_id: experiment_id.clone(),
-            arm,
-            label,
-            reports,
-        })
+        Ok(Assignment { id, experiment_id: experiment_id.clone(), arm, label, reports })
     }
 
     /// Adds a reward to an assignment. Rewards add up to one report: their sum,
@@ -220,10 +212,7 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::NotOpen`] when its time is over or it never reports;
     /// [`ClientError::Reward`] for a reward that the experiment does not admit.
     /// Nothing was added then, and the report is made all the same.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the raw value is to end here"
-    )]
+    #[expect(clippy::needless_pass_by_value, reason = "the raw value is to end here")]
     pub fn reward(
         &mut self,
         assignment: AssignmentId,
@@ -231,11 +220,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let in_time = |open: &&mut OpenAssignment| now <= open.rewards_until;
-        let open = self
-            .open
-            .get_mut(&assignment)
-            .filter(in_time)
-            .ok_or(ClientError::NotOpen)?;
+        let open = self.open.get_mut(&assignment).filter(in_time).ok_or(ClientError::NotOpen)?;
         Ok(open.add(&reward)?)
     }
 
@@ -268,12 +253,8 @@ impl<N: NoiseSource> Core<N> {
     /// Turns every assignment whose release time has come into a report.
     fn release(&mut self, now: Timestamp) -> Result<(), ClientError> {
         let due = |open: &OpenAssignment| open.release_at <= now;
-        let ids: Vec<AssignmentId> = self
-            .open
-            .iter()
-            .filter(|(_, open)| due(open))
-            .map(|(id, _)| *id)
-            .collect();
+        let ids: Vec<AssignmentId> =
+            self.open.iter().filter(|(_, open)| due(open)).map(|(id, _)| *id).collect();
         for id in ids {
             let Some(open) = self.open.get(&id) else {
                 continue;
@@ -299,17 +280,11 @@ impl<N: NoiseSource> Core<N> {
                 && !enrolled.under_way
                 && enrolled.not_before.is_none_or(|time| time <= now)
         };
-        let (id, enrolled) = self
-            .enrolled
-            .iter_mut()
-            .find(|(_, enrolled)| due(enrolled))?;
+        let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| due(enrolled))?;
         enrolled.under_way = true;
         let known = enrolled.held.as_ref();
         let known = known.map(|held| (held.specification.digest(), held.policy.version));
-        Some(FetchTask {
-            experiment_id: id.clone(),
-            known,
-        })
+        Some(FetchTask { experiment_id: id.clone(), known })
     }
 
     /// Takes a server's answer, if it is within what the app accepts.
@@ -359,27 +334,17 @@ impl<N: NoiseSource> Core<N> {
             }
             (None, Some(held)) => Arc::clone(&held.specification),
             (None, None) => {
-                return Err(ClientError::NoPolicy {
-                    experiment_id: experiment_id.clone(),
-                });
+                return Err(ClientError::NoPolicy { experiment_id: experiment_id.clone() });
             }
         };
-        let policy = fetched
-            .policy
-            .or_else(|| held.map(|held| held.policy.clone()));
-        let policy = policy.ok_or_else(|| ClientError::NoPolicy {
-            experiment_id: experiment_id.clone(),
-        })?;
+        let policy = fetched.policy.or_else(|| held.map(|held| held.policy.clone()));
+        let policy =
+            policy.ok_or_else(|| ClientError::NoPolicy { experiment_id: experiment_id.clone() })?;
         let (weights, arms) = (policy.weights.len(), specification.arms().len());
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
         }
-        Ok(Held {
-            specification,
-            policy,
-            day: fetched.day,
-            heard_at: now,
-        })
+        Ok(Held { specification, policy, day: fetched.day, heard_at: now })
     }
 
     /// Notes that a server could not be asked. The client asks again after a
@@ -413,21 +378,17 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let (known, counter) = match outcome {
-            UploadOutcome::Accepted => (
-                self.outbox.remove(id),
-                &mut self.statistics.uploads_accepted,
-            ),
-            UploadOutcome::Duplicate => (
-                self.outbox.remove(id),
-                &mut self.statistics.uploads_duplicate,
-            ),
+            UploadOutcome::Accepted => {
+                (self.outbox.remove(id), &mut self.statistics.uploads_accepted)
+            }
+            UploadOutcome::Duplicate => {
+                (self.outbox.remove(id), &mut self.statistics.uploads_duplicate)
+            }
             UploadOutcome::Refused { .. } => {
                 (self.outbox.remove(id), &mut self.statistics.uploads_refused)
             }
             UploadOutcome::Retry { retry_after } => {
-                let kept = self
-                    .outbox
-                    .postpone(id, *retry_after, now, &mut self.noise)?;
+                let kept = self.outbox.postpone(id, *retry_after, now, &mut self.noise)?;
                 (kept, &mut self.statistics.uploads_postponed)
             }
         };
@@ -451,9 +412,7 @@ fn find<'e>(
     enrolled: &'e mut BTreeMap<ExperimentId, Enrolled>,
     experiment_id: &ExperimentId,
 ) -> Result<&'e mut Enrolled, ClientError> {
-    let error = || ClientError::NotEnrolled {
-        experiment_id: experiment_id.clone(),
-    };
+    let error = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
     enrolled.get_mut(experiment_id).ok_or_else(error)
 }
 

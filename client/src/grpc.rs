@@ -35,9 +35,7 @@ pub struct Transport {
 impl Transport {
     /// A transport over an existing channel.
     pub fn new(channel: Channel) -> Self {
-        Self {
-            device: DeviceClient::new(channel),
-        }
+        Self { device: DeviceClient::new(channel) }
     }
 
     /// Asks for an experiment.
@@ -54,9 +52,7 @@ impl Transport {
             known_digest: known_digest.into(),
             known_policy_version,
         };
-        Ok(fetched(
-            &self.device.get_experiment(request).await?.into_inner(),
-        )?)
+        Ok(fetched(&self.device.get_experiment(request).await?.into_inner())?)
     }
 
     /// Sends an upload. Whatever goes wrong, the outcome says whether to send
@@ -66,9 +62,7 @@ impl Transport {
         let request = match UploadRequest::decode(task.bytes()) {
             Ok(request) => request,
             Err(error) => {
-                return UploadOutcome::Refused {
-                    message: error.to_string(),
-                };
+                return UploadOutcome::Refused { message: error.to_string() };
             }
         };
         match self.device.submit_upload(request).await {
@@ -83,11 +77,7 @@ impl Transport {
 
 fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
     Ok(Fetched {
-        specification: response
-            .experiment
-            .as_ref()
-            .map(Specification::try_from)
-            .transpose()?,
+        specification: response.experiment.as_ref().map(Specification::try_from).transpose()?,
         policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
         day: Day::new(response.server_day),
     })
@@ -97,9 +87,7 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
     match status {
         UploadStatus::Accepted => UploadOutcome::Accepted,
         UploadStatus::Duplicate => UploadOutcome::Duplicate,
-        UploadStatus::Paused => UploadOutcome::Retry {
-            retry_after: Some(PAUSED_WAIT),
-        },
+        UploadStatus::Paused => UploadOutcome::Retry { retry_after: Some(PAUSED_WAIT) },
         // Newer servers may answer what this client does not know.
         UploadStatus::Unspecified => UploadOutcome::Retry { retry_after: None },
         UploadStatus::Malformed
@@ -115,14 +103,9 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
 /// Only an answer about the upload itself is final. An error may come from
 /// anything between here and the store, so the upload is kept.
 fn outcome_of_error(status: &Status) -> UploadOutcome {
-    let pushback = status
-        .metadata()
-        .get(PUSHBACK)
-        .and_then(|value| value.to_str().ok());
+    let pushback = status.metadata().get(PUSHBACK).and_then(|value| value.to_str().ok());
     let milliseconds = pushback.and_then(|value| value.parse().ok());
-    UploadOutcome::Retry {
-        retry_after: milliseconds.map(Duration::from_millis),
-    }
+    UploadOutcome::Retry { retry_after: milliseconds.map(Duration::from_millis) }
 }
 
 /// Carries out tasks until there is nothing left to do before `deadline`, or

@@ -3,10 +3,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use thiserror::Error;
 
 mod sealed {
-    #[expect(
-        unnameable_types,
-        reason = "a sealed trait: nobody else may implement it"
-    )]
+    #[expect(unnameable_types, reason = "a sealed trait: nobody else may implement it")]
     pub trait Sealed {}
 }
 
@@ -73,10 +70,7 @@ impl BulkNoise {
     pub fn new() -> Result<Self, EntropyError> {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;
-        Ok(Self {
-            generator: ChaCha20Rng::from_seed(key),
-            words_left: Self::WORDS_PER_KEY,
-        })
+        Ok(Self { generator: ChaCha20Rng::from_seed(key), words_left: Self::WORDS_PER_KEY })
     }
 }
 
@@ -176,9 +170,8 @@ mod tests {
     #[test]
     fn bulk_noise_changes_its_key() {
         let mut noise = BulkNoise::new().unwrap();
-        let words: std::collections::HashSet<u64> = (0..2 * BulkNoise::WORDS_PER_KEY)
-            .map(|_| noise.word().unwrap())
-            .collect();
+        let words: std::collections::HashSet<u64> =
+            (0..2 * BulkNoise::WORDS_PER_KEY).map(|_| noise.word().unwrap()).collect();
         // A collision among 2^17 words has a probability of 2^-31.
         assert_eq!(words.len(), 2 * BulkNoise::WORDS_PER_KEY as usize);
         assert_eq!(noise.words_left, 0);

@@ -132,10 +132,7 @@ impl Outbox {
                 day: day_of(&parcel.experiment_id),
                 reports: PackedReports::single(parcel.arm, parcel.bit.get()),
             };
-            UploadTask {
-                id: upload.id,
-                bytes: upload.to_bytes(),
-            }
+            UploadTask { id: upload.id, bytes: upload.to_bytes() }
         };
         parcel.sealed = Some(task.clone());
         parcel.under_way = true;
@@ -155,9 +152,7 @@ impl Outbox {
 
     /// Forgets an upload that needs no further attempt.
     pub(crate) fn remove(&mut self, id: UploadId) -> bool {
-        self.position(id)
-            .map(|place| self.parcels.swap_remove(place))
-            .is_some()
+        self.position(id).map(|place| self.parcels.swap_remove(place)).is_some()
     }
 
     /// Keeps an upload for another attempt: after `retry_after`, plus a wait
@@ -187,9 +182,7 @@ pub(crate) fn full_jitter(
     failures: u32,
     noise: &mut impl NoiseSource,
 ) -> Result<Duration, EntropyError> {
-    let bound = BACKOFF_FIRST
-        .saturating_mul(1 << failures.min(16))
-        .min(BACKOFF_MAX);
+    let bound = BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MAX);
     let bound_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
     Ok(Duration::from_millis(uniform_up_to(noise, bound_ms)?))
 }

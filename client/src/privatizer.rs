@@ -81,14 +81,12 @@ impl Privatizer {
         };
         match self.rewards.kind() {
             _ if self.rewards.admits(value) => Ok(value),
-            RewardKind::Binary => Err(PrivatizeError::NotBinary {
-                low: range.low(),
-                high: range.high(),
-            }),
-            RewardKind::Bounded => Err(PrivatizeError::OutOfRange {
-                low: range.low(),
-                high: range.high(),
-            }),
+            RewardKind::Binary => {
+                Err(PrivatizeError::NotBinary { low: range.low(), high: range.high() })
+            }
+            RewardKind::Bounded => {
+                Err(PrivatizeError::OutOfRange { low: range.low(), high: range.high() })
+            }
         }
     }
 
@@ -101,10 +99,7 @@ impl Privatizer {
         let range = self.rewards.range();
         let level = range
             .level(admitted)
-            .map_err(|_| PrivatizeError::OutOfRange {
-                low: range.low(),
-                high: range.high(),
-            })?;
+            .map_err(|_| PrivatizeError::OutOfRange { low: range.low(), high: range.high() })?;
         let threshold = self.floor.threshold(self.curve.apply(level));
         Ok(PrivateBit(threshold.draw(|| noise.word())?))
     }

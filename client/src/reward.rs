@@ -37,11 +37,7 @@ impl Reward {
     /// # Errors
     /// [`RewardError`] for infinities and for what is not a number.
     pub fn new(reward: f64) -> Result<Self, RewardError> {
-        if reward.is_finite() {
-            Ok(Self(reward))
-        } else {
-            Err(RewardError)
-        }
+        if reward.is_finite() { Ok(Self(reward)) } else { Err(RewardError) }
     }
 
     pub(crate) fn expose(&self) -> f64 {

@@ -31,13 +31,7 @@ impl AggregatorProcess {
     /// When the process can't be started or does not listen in time.
     pub async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--operator-listen",
-                "127.0.0.1:0",
-            ])
+            .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
             .arg("--data-dir")
             .arg(data_dir)
             .env("RUST_LOG", "warn")
@@ -46,19 +40,11 @@ impl AggregatorProcess {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("can't start {} as the aggregator", program.display()))?;
-        let stdout = child
-            .stdout
-            .take()
-            .context("the aggregator has no standard output")?;
+        let stdout = child.stdout.take().context("the aggregator has no standard output")?;
         let addresses = tokio::time::timeout(PATIENCE, read_addresses(BufReader::new(stdout)));
-        let (device_url, operator_url) = addresses
-            .await
-            .context("the aggregator did not listen in time")??;
-        Ok(Self {
-            child,
-            device_url,
-            operator_url,
-        })
+        let (device_url, operator_url) =
+            addresses.await.context("the aggregator did not listen in time")??;
+        Ok(Self { child, device_url, operator_url })
     }
 
     /// Asks the process to end, and waits until it has.
@@ -82,10 +68,7 @@ impl AggregatorProcess {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self
-            .child
-            .id()
-            .context("the aggregator has ended already")?;
+        let id = self.child.id().context("the aggregator has ended already")?;
         let process = Pid::from_raw(i32::try_from(id)?).context("no process has the id 0")?;
         Ok(kill_process(process, signal)?)
     }
@@ -102,13 +85,9 @@ async fn read_addresses(
 ) -> anyhow::Result<(String, String)> {
     let mut lines = output.lines();
     let mut url = async |name: &str| -> anyhow::Result<String> {
-        let line = lines
-            .next_line()
-            .await?
-            .context("the aggregator ended before it listened")?;
-        let address = line
-            .strip_prefix(name)
-            .with_context(|| format!("unexpected line {line:?}"))?;
+        let line = lines.next_line().await?.context("the aggregator ended before it listened")?;
+        let address =
+            line.strip_prefix(name).with_context(|| format!("unexpected line {line:?}"))?;
         Ok(format!("http://{address}"))
     };
     Ok((url("device=").await?, url("operator=").await?))

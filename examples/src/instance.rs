@@ -36,9 +36,7 @@ impl RewardDistribution {
                     rest -= count as f64;
                     rest < 0.0
                 });
-                place
-                    .or_else(|| values.len().checked_sub(1))
-                    .map_or(0.0, |place| values[place].0)
+                place.or_else(|| values.len().checked_sub(1)).map_or(0.0, |place| values[place].0)
             }
         }
     }
@@ -75,28 +73,21 @@ impl RewardDistribution {
         }
     }
 
-    #[expect(
-        clippy::float_cmp,
-        reason = "0 and 1 themselves, not numbers near them"
-    )]
+    #[expect(clippy::float_cmp, reason = "0 and 1 themselves, not numbers near them")]
     fn is_binary(&self) -> bool {
         match self {
             Self::Bernoulli(_) => true,
             Self::BetaA1(_) | Self::Uniform(..) => false,
-            Self::Counted(values) => values
-                .iter()
-                .all(|&(value, count)| count == 0 || value == 0.0 || value == 1.0),
+            Self::Counted(values) => {
+                values.iter().all(|&(value, count)| count == 0 || value == 0.0 || value == 1.0)
+            }
         }
     }
 }
 
 fn counted_mean(values: &[(f64, u64)], of: impl Fn(f64) -> f64) -> f64 {
     let total: u64 = values.iter().map(|(_, count)| count).sum();
-    values
-        .iter()
-        .map(|&(value, count)| of(value) * count as f64)
-        .sum::<f64>()
-        / total as f64
+    values.iter().map(|&(value, count)| of(value) * count as f64).sum::<f64>() / total as f64
 }
 
 /// An arm of an instance.
@@ -143,9 +134,7 @@ impl Instance {
                 rewards: rewards.clone(),
             })
         });
-        Self {
-            arms: arms.collect(),
-        }
+        Self { arms: arms.collect() }
     }
 
     /// Reads a CSV with the columns `arm` (counted from 0), `label`, `reward`
@@ -192,10 +181,7 @@ impl Instance {
                     let rewards = RewardDistribution::Counted(values);
                     checked.push(SimulatedArm { label, rewards });
                 }
-                _ => bail!(
-                    "{}: arm {place} has no row with a positive count",
-                    path.display()
-                ),
+                _ => bail!("{}: arm {place} has no row with a positive count", path.display()),
             }
         }
         ensure!(!checked.is_empty(), "{} has no arms", path.display());
@@ -242,13 +228,7 @@ mod tests {
             .flat_map(|(count, mean)| vec![mean; count])
             .collect();
         assert_eq!(means.len(), 20);
-        assert!(
-            means
-                .iter()
-                .zip(&expected)
-                .all(|(a, b)| (a - b).abs() < 1e-12),
-            "{means:?}"
-        );
+        assert!(means.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12), "{means:?}");
     }
 
     #[test]
@@ -259,11 +239,7 @@ mod tests {
         for arm in Instance::paper_20().arms {
             let sum: f64 = (0..100_000).map(|_| arm.rewards.draw(&mut rng)).sum();
             let mean = sum / 100_000.0;
-            assert!(
-                (mean - arm.rewards.mean()).abs() < 0.008,
-                "{} {mean}",
-                arm.label
-            );
+            assert!((mean - arm.rewards.mean()).abs() < 0.008, "{} {mean}", arm.label);
         }
     }
 
@@ -276,15 +252,9 @@ mod tests {
             (RewardDistribution::Uniform(0.0, 1.0), 1.0 / 3.0),
             (RewardDistribution::BetaA1(4.0), 4.0 / 6.0),
             (RewardDistribution::Bernoulli(0.3), 0.3),
-            (
-                RewardDistribution::Counted(vec![(0.5, 3), (1.0, 1)]),
-                7.0 / 16.0,
-            ),
+            (RewardDistribution::Counted(vec![(0.5, 3), (1.0, 1)]), 7.0 / 16.0),
         ] {
-            assert!(
-                (distribution.mean_of(&curve) - expected).abs() < 1e-6,
-                "{distribution:?}"
-            );
+            assert!((distribution.mean_of(&curve) - expected).abs() < 1e-6, "{distribution:?}");
         }
     }
 
@@ -302,10 +272,7 @@ mod tests {
         let binary = csv("arm,label,reward,count\n0,a,1,3\n0,a,0,1\n").unwrap();
         assert_eq!(binary.rewards(), Rewards::binary());
         for (content, complaint) in [
-            (
-                "arm,label,reward,count\n0,a,2,1\n",
-                "line 2: reward 2 is not from 0 to 1",
-            ),
+            ("arm,label,reward,count\n0,a,2,1\n", "line 2: reward 2 is not from 0 to 1"),
             ("arm,label,reward,count\n1,a,1,1\n", "arm 0 has no row"),
             ("arm,label,reward,count\n0,a,1,0\n", "arm 0 has no row"),
             ("arm,label,reward,count\n0,a,1,1\n0,b,0,1\n", "labelled"),

@@ -41,8 +41,7 @@ pub fn write(
     let (upper, lower) = area.split_vertically(400);
     draw_traffic(&upper, instance, rounds)?;
     draw_regret(&lower, instance, rounds)?;
-    area.present()
-        .with_context(|| format!("writing the plot {}", path.display()))
+    area.present().with_context(|| format!("writing the plot {}", path.display()))
 }
 
 type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
@@ -51,20 +50,12 @@ type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
 fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> anyhow::Result<()> {
     let users = rounds.last().map_or(1, |round| round.users);
     let mut chart = ChartBuilder::on(area)
-        .caption(
-            "Traffic per arm (share of the users of a round)",
-            ("sans-serif", 15),
-        )
+        .caption("Traffic per arm (share of the users of a round)", ("sans-serif", 15))
         .margin(10)
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0..users, 0.0..1.0)?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_desc("users")
-        .y_desc("share")
-        .draw()?;
+    chart.configure_mesh().light_line_style(WHITE).x_desc("users").y_desc("share").draw()?;
 
     let last = rounds.last().map_or(&[][..], |round| &round.plays);
     let mut order: Vec<usize> = (0..instance.arms.len()).collect();
@@ -103,9 +94,7 @@ fn draw_regret(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> any
     let means = instance.means();
     let best = means[largest(&means)];
     let gap = means.iter().map(|mean| best - mean).sum::<f64>() / means.len() as f64;
-    let (users, regret) = rounds
-        .last()
-        .map_or((1, 1.0), |round| (round.users, round.regret));
+    let (users, regret) = rounds.last().map_or((1, 1.0), |round| (round.users, round.regret));
     let top = regret.max(gap * users as f64).max(1.0) * 1.05;
     let mut chart = ChartBuilder::on(area)
         .caption("Regret", ("sans-serif", 15))
@@ -113,26 +102,10 @@ fn draw_regret(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> any
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0..users, 0.0..top)?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_desc("users")
-        .y_desc("regret")
-        .draw()?;
+    chart.configure_mesh().light_line_style(WHITE).x_desc("users").y_desc("regret").draw()?;
     let lines = [
-        (
-            "learner",
-            COLOURS[0],
-            rounds
-                .iter()
-                .map(|r| (r.users, r.regret))
-                .collect::<Vec<_>>(),
-        ),
-        (
-            "uniform play",
-            OTHERS,
-            vec![(0, 0.0), (users, gap * users as f64)],
-        ),
+        ("learner", COLOURS[0], rounds.iter().map(|r| (r.users, r.regret)).collect::<Vec<_>>()),
+        ("uniform play", OTHERS, vec![(0, 0.0), (users, gap * users as f64)]),
     ];
     for (name, colour, points) in lines {
         let series = chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;

@@ -73,12 +73,7 @@ impl Report {
         let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let gaps = means.iter().map(|mean| best - mean);
         let uniform_regret = gaps.sum::<f64>() * settings.users as f64 / means.len() as f64;
-        let weights: Vec<f64> = outcome
-            .estimates
-            .arms
-            .iter()
-            .map(|arm| arm.weight)
-            .collect();
+        let weights: Vec<f64> = outcome.estimates.arms.iter().map(|arm| arm.weight).collect();
         let arm = |((arm, true_mean), true_estimand): ((&ArmEstimate, &f64), &f64)| ArmReport {
             arm: arm.arm as usize,
             label: arm.label.clone(),
@@ -105,25 +100,13 @@ impl Report {
             seconds,
             best_arm: largest(&means),
             learned_best_arm: largest(&weights),
-            arms: outcome
-                .estimates
-                .arms
-                .iter()
-                .zip(&means)
-                .zip(&truths)
-                .map(arm)
-                .collect(),
+            arms: outcome.estimates.arms.iter().zip(&means).zip(&truths).map(arm).collect(),
         }
     }
 
     /// The report as a table for people.
     pub fn table(&self) -> String {
-        let widest = self
-            .arms
-            .iter()
-            .map(|arm| arm.label.chars().count())
-            .max()
-            .unwrap_or(5);
+        let widest = self.arms.iter().map(|arm| arm.label.chars().count()).max().unwrap_or(5);
         let width = widest.clamp(5, 40);
         let mut table = format!(
             "{:>3}  {:width$}  {:>9}  {:>8}  {:>19}  {:>7}  {:>8}\n",
@@ -132,9 +115,7 @@ impl Report {
         let total: u64 = self.arms.iter().map(|arm| arm.reports).sum();
         for arm in &self.arms {
             let label: String = arm.label.chars().take(width).collect();
-            let estimate = arm
-                .estimate
-                .map_or("-".to_owned(), |mean| format!("{mean:.4}"));
+            let estimate = arm.estimate.map_or("-".to_owned(), |mean| format!("{mean:.4}"));
             let interval = format!("{:.4} to {:.4}", arm.low, arm.high);
             let traffic = 100.0 * arm.reports as f64 / total.max(1) as f64;
             // Writing to a string does not fail.
@@ -150,13 +131,7 @@ impl Report {
 
     /// The report in a few lines for people.
     pub fn summary(&self) -> String {
-        let Self {
-            users,
-            reports_accepted,
-            duplicates,
-            seconds,
-            ..
-        } = self;
+        let Self { users, reports_accepted, duplicates, seconds, .. } = self;
         let label = |arm: usize| self.arms.get(arm).map_or("?", |arm| arm.label.as_str());
         let verdict = if self.learned_best_arm == self.best_arm {
             "the best arm"
@@ -185,21 +160,13 @@ impl Report {
 
 /// The name of a learner in options: `ldp-ts` for `LEARNER_LDP_TS`.
 fn learner_name(learner: Learner) -> String {
-    learner
-        .as_str_name()
-        .trim_start_matches("LEARNER_")
-        .replace('_', "-")
-        .to_lowercase()
+    learner.as_str_name().trim_start_matches("LEARNER_").replace('_', "-").to_lowercase()
 }
 
 /// Place of the largest number, the first of equals.
 pub fn largest(numbers: &[f64]) -> usize {
     let better = |best: usize, place: usize| {
-        if numbers[place] > numbers[best] {
-            place
-        } else {
-            best
-        }
+        if numbers[place] > numbers[best] { place } else { best }
     };
     (0..numbers.len()).fold(0, better)
 }

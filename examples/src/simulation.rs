@@ -128,47 +128,19 @@ pub async fn run(
             plays[user.arm] += 1;
             add(&mut statistics, user.statistics);
         }
-        let name = ExperimentName {
-            experiment_id: experiment_id.to_string(),
-        };
-        connections
-            .operator
-            .refresh_policy(name)
-            .await
-            .context("refreshing the policy")?;
-        let gaps = plays
-            .iter()
-            .zip(&means)
-            .map(|(&count, mean)| count as f64 * (best - mean));
+        let name = ExperimentName { experiment_id: experiment_id.to_string() };
+        connections.operator.refresh_policy(name).await.context("refreshing the policy")?;
+        let gaps = plays.iter().zip(&means).map(|(&count, mean)| count as f64 * (best - mean));
         let users = round.last().map_or(0, |last| last + 1);
-        let progress = Progress {
-            users,
-            plays: plays.clone(),
-            regret: gaps.sum(),
-        };
+        let progress = Progress { users, plays: plays.clone(), regret: gaps.sum() };
         on_round(&progress);
         rounds.push(progress);
     }
     let experiment_id = experiment_id.to_string();
-    let request = EstimatesRequest {
-        experiment_id: experiment_id.clone(),
-        ..Default::default()
-    };
-    let estimates = connections
-        .operator
-        .get_estimates(request)
-        .await?
-        .into_inner();
-    connections
-        .operator
-        .stop_experiment(ExperimentName { experiment_id })
-        .await?;
-    Ok(Outcome {
-        specification,
-        statistics,
-        rounds,
-        estimates,
-    })
+    let request = EstimatesRequest { experiment_id: experiment_id.clone(), ..Default::default() };
+    let estimates = connections.operator.get_estimates(request).await?.into_inner();
+    connections.operator.stop_experiment(ExperimentName { experiment_id }).await?;
+    Ok(Outcome { specification, statistics, rounds, estimates })
 }
 
 /// Creates the experiment under a name that nobody else uses.
@@ -177,9 +149,7 @@ async fn create(
     instance: &Instance,
     operator: &mut OperatorClient<Channel>,
 ) -> anyhow::Result<Specification> {
-    let suffix = rand::rngs::SysRng
-        .try_next_u64()
-        .context("no randomness for a name")?;
+    let suffix = rand::rngs::SysRng.try_next_u64().context("no randomness for a name")?;
     let arms = instance.arms.iter().map(|arm| Arm::new(arm.label.clone()));
     let wanted = Specification::new(SpecificationParts {
         experiment_id: ExperimentId::new(format!("simulated-{}-{suffix:016x}", settings.seed))?,
@@ -193,23 +163,14 @@ async fn create(
         timing: ReleaseTiming::default(),
     })?;
     let request = CreateExperimentRequest {
-        specification: Some(v1::Specification {
-            floor: 0,
-            ..(&wanted).into()
-        }),
+        specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
         learner: settings.learner.into(),
         floor_weight: 0.0,
         // Whoever runs a simulation sees in its output what is estimated.
         accept_nonlinear_estimand: true,
     };
-    let created = operator
-        .create_experiment(request)
-        .await
-        .context("creating the experiment")?;
-    let created = created
-        .into_inner()
-        .specification
-        .context("an answer without experiment")?;
+    let created = operator.create_experiment(request).await.context("creating the experiment")?;
+    let created = created.into_inner().specification.context("an answer without experiment")?;
     Ok(Specification::try_from(&created)?)
 }
 
@@ -238,26 +199,14 @@ async fn run_round(
         connections.devices[usize::try_from(place).unwrap_or(0)].clone()
     };
     let choosing = round.iter().map(|&user| {
-        choose(
-            settings,
-            instance,
-            specification,
-            user,
-            Transport::new(channel(user)),
-        )
+        choose(settings, instance, specification, user, Transport::new(channel(user)))
     });
-    let chosen: Vec<User> = stream::iter(choosing)
-        .buffered(in_flight)
-        .try_collect()
-        .await?;
+    let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
     let reporting = chosen.into_iter().map(|user| {
         let transport = Transport::new(channel(user.number));
         report(user, transport)
     });
-    stream::iter(reporting)
-        .buffered(in_flight)
-        .try_collect()
-        .await
+    stream::iter(reporting).buffered(in_flight).try_collect().await
 }
 
 async fn choose(
@@ -270,10 +219,7 @@ async fn choose(
     let experiment_id = specification.experiment_id();
     let mut client = SimulatedClient::seeded(settings.seed, number);
     let rewards: Rewards = instance.rewards();
-    client.enroll(
-        experiment_id.clone(),
-        Acceptance::new(settings.epsilon, rewards),
-    );
+    client.enroll(experiment_id.clone(), Acceptance::new(settings.epsilon, rewards));
     let start = now();
     // The first and only task is to ask for the policy.
     run_until(&mut client, &mut transport, &now, start.after(patience())).await?;
@@ -284,12 +230,7 @@ async fn choose(
     rng.set_stream(number);
     let reward = Reward::new(instance.arms[arm].rewards.draw(&mut rng))?;
     client.reward(assignment.id(), reward, time)?;
-    Ok(User {
-        number,
-        client,
-        arm,
-        statistics: Statistics::default(),
-    })
+    Ok(User { number, client, arm, statistics: Statistics::default() })
 }
 
 async fn report(mut user: User, mut transport: Transport) -> anyhow::Result<User> {
@@ -298,11 +239,7 @@ async fn report(mut user: User, mut transport: Transport) -> anyhow::Result<User
     user.statistics = user.client.statistics();
     let counted = user.statistics.uploads_accepted + user.statistics.uploads_duplicate;
     if counted != 1 {
-        bail!(
-            "the report of user {} was not counted: {:?}",
-            user.number,
-            user.statistics
-        );
+        bail!("the report of user {} was not counted: {:?}", user.number, user.statistics);
     }
     Ok(user)
 }
@@ -322,13 +259,8 @@ fn patience() -> std::time::Duration {
 }
 
 /// The time of the operating system.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the host of a client tells it the time"
-)]
+#[expect(clippy::disallowed_methods, reason = "the host of a client tells it the time")]
 fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -115,9 +115,7 @@ pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
     let alpha = alpha.shared_by(tallies.len() * rivals);
     let needed = -libm::log(alpha.get());
     let sequence = NormalMixture::new(alpha);
-    let means = tallies
-        .iter()
-        .map(|tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY));
+    let means = tallies.iter().map(|tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY));
     let (best, _) = means.enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let ahead = |(rival, &tally): (usize, &Tally)| {
         rival == best || sequence.evidence_above(tallies[best], tally) >= needed
@@ -138,9 +136,7 @@ pub struct BetaBinomialMixture {
 impl BetaBinomialMixture {
     /// A sequence of level `alpha`.
     pub fn new(alpha: ErrorLevel) -> Self {
-        Self {
-            log_threshold: -libm::log(alpha.get()),
-        }
+        Self { log_threshold: -libm::log(alpha.get()) }
     }
 
     /// The interval for the private mean, within 0..=1.
@@ -166,11 +162,7 @@ impl BetaBinomialMixture {
 
 /// `count ln x`, and 0 for no counts whatever `x`.
 fn weighted_log(count: f64, x: f64) -> f64 {
-    if count > 0.0 {
-        count * libm::log(x)
-    } else {
-        0.0
-    }
+    if count > 0.0 { count * libm::log(x) } else { 0.0 }
 }
 
 /// The point between `inside` and `outside` where the convex set `contains`
@@ -181,11 +173,7 @@ fn boundary(contains: &impl Fn(f64) -> bool, inside: f64, outside: f64) -> f64 {
     }
     let halve = |(inside, outside): (f64, f64), _| {
         let middle = f64::midpoint(inside, outside);
-        if contains(middle) {
-            (middle, outside)
-        } else {
-            (inside, middle)
-        }
+        if contains(middle) { (middle, outside) } else { (inside, middle) }
     };
     (0..64).fold((inside, outside), halve).1
 }

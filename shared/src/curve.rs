@@ -77,10 +77,7 @@ impl Curvature {
     ///
     /// # Errors
     /// [`CurvatureError`] when `k` is not a number in -1..=1.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a whole number of at most 2^20"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^20")]
     pub fn new(k: f64) -> Result<Self, CurvatureError> {
         if !(-1.0..=1.0).contains(&k) {
             return Err(CurvatureError);
@@ -170,15 +167,10 @@ impl Curve {
     pub fn new(mechanism: Mechanism, epsilon: Epsilon) -> Self {
         let shape = match mechanism {
             Mechanism::Linear | Mechanism::RandomizedResponse => Shape::Identity,
-            Mechanism::Quadratic(k) => Shape::Quadratic {
-                units: i128::from(k.units()),
-            },
+            Mechanism::Quadratic(k) => Shape::Quadratic { units: i128::from(k.units()) },
             Mechanism::Exponential => {
                 let epsilon = epsilon.get();
-                Shape::Exponential {
-                    epsilon,
-                    span: one_minus_exp_neg(epsilon),
-                }
+                Shape::Exponential { epsilon, span: one_minus_exp_neg(epsilon) }
             }
         };
         Self { shape }
@@ -253,11 +245,7 @@ fn one_minus_exp_neg(z: f64) -> f64 {
     // z = n ln 2 - x with |x| <= (ln 2)/2, so e^-z = 2^-n e^x.
     let n = (z * std::f64::consts::LOG2_E + 0.5) as u64;
     let x = (n as f64 * LN_2_HIGH - z) + n as f64 * LN_2_LOW;
-    let series = INVERSE_FACTORIALS[1..]
-        .iter()
-        .rev()
-        .fold(0.0, |sum, term| sum * x + term)
-        * x;
+    let series = INVERSE_FACTORIALS[1..].iter().rev().fold(0.0, |sum, term| sum * x + term) * x;
     let scale = f64::from_bits((1023 - n) << 52);
     (1.0 - scale) - scale * series
 }

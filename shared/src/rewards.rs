@@ -31,10 +31,7 @@ pub struct RewardRange {
 
 impl RewardRange {
     /// 0 to 1.
-    pub const UNIT: Self = Self {
-        low: 0.0,
-        high: 1.0,
-    };
+    pub const UNIT: Self = Self { low: 0.0, high: 1.0 };
 
     /// Checks the ends.
     ///
@@ -106,17 +103,8 @@ impl Rewards {
         if kind == RewardKind::Binary && out_of_range == OutOfRange::Clamp {
             return Err(RewardsError::BinaryClamp);
         }
-        let rewards = Self {
-            kind,
-            range,
-            out_of_range,
-            default,
-        };
-        if rewards.admits(default) {
-            Ok(rewards)
-        } else {
-            Err(RewardsError::Default { default })
-        }
+        let rewards = Self { kind, range, out_of_range, default };
+        if rewards.admits(default) { Ok(rewards) } else { Err(RewardsError::Default { default }) }
     }
 
     /// 0 or 1, and 0 when there was none: did the user react?

@@ -14,10 +14,7 @@ pub fn root() -> PathBuf {
 /// # Errors
 /// When one of them can't be generated.
 pub fn files() -> anyhow::Result<Vec<(String, String)>> {
-    Ok(vec![(
-        crate::wire_code::PATH.to_owned(),
-        crate::wire_code::generate(&root())?,
-    )])
+    Ok(vec![(crate::wire_code::PATH.to_owned(), crate::wire_code::generate(&root())?)])
 }
 
 /// Writes every generated file.

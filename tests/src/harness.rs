@@ -43,13 +43,7 @@ impl Aggregator {
         let process = AggregatorProcess::start(program, data_dir.path()).await?;
         let device = DeviceClient::connect(process.device_url.clone()).await?;
         let operator = OperatorClient::connect(process.operator_url.clone()).await?;
-        Ok(Self {
-            program: program.to_owned(),
-            data_dir,
-            process,
-            device,
-            operator,
-        })
+        Ok(Self { program: program.to_owned(), data_dir, process, device, operator })
     }
 
     /// The data directory.
@@ -88,9 +82,7 @@ impl Aggregator {
             accept_nonlinear_estimand: false,
         };
         let created = self.operator.create_experiment(request).await?.into_inner();
-        let created = created
-            .specification
-            .context("an answer without specification")?;
+        let created = created.specification.context("an answer without specification")?;
         Ok(Specification::try_from(&created)?)
     }
 
@@ -100,17 +92,8 @@ impl Aggregator {
     /// When the server does not know the experiment.
     pub async fn day(&mut self, specification: &Specification) -> anyhow::Result<Day> {
         let experiment_id = specification.experiment_id().to_string();
-        let request = GetExperimentRequest {
-            experiment_id,
-            ..Default::default()
-        };
-        Ok(Day::new(
-            self.device
-                .get_experiment(request)
-                .await?
-                .into_inner()
-                .server_day,
-        ))
+        let request = GetExperimentRequest { experiment_id, ..Default::default() };
+        Ok(Day::new(self.device.get_experiment(request).await?.into_inner().server_day))
     }
 
     /// The server's estimates.
@@ -131,30 +114,19 @@ impl Aggregator {
         specification: &Specification,
     ) -> anyhow::Result<Vec<(u64, u64)>> {
         let estimates = self.estimates(specification).await?;
-        Ok(estimates
-            .arms
-            .iter()
-            .map(|arm| (arm.reports, arm.ones))
-            .collect())
+        Ok(estimates.arms.iter().map(|arm| (arm.reports, arm.ones)).collect())
     }
 }
 
 /// Asks for the estimates of an experiment at the default level.
 pub fn estimates_request(specification: &Specification) -> EstimatesRequest {
     let experiment_id = specification.experiment_id().to_string();
-    EstimatesRequest {
-        experiment_id,
-        alpha: 0.0,
-        dishonest_share: 0.0,
-    }
+    EstimatesRequest { experiment_id, alpha: 0.0, dishonest_share: 0.0 }
 }
 
 /// A binary experiment with three arms and epsilon 1, for real clients.
 pub fn three_arms(experiment_id: &str) -> v1::Specification {
-    let arm = |label: &str| v1::Arm {
-        label: label.to_owned(),
-        retired: false,
-    };
+    let arm = |label: &str| v1::Arm { label: label.to_owned(), retired: false };
     v1::Specification {
         experiment_id: experiment_id.to_owned(),
         epsilon: 1.0,

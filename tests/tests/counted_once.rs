@@ -27,10 +27,7 @@ async fn the_same_upload_100_times_at_once_counts_once() -> anyhow::Result<()> {
     let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
     assert_eq!(count(UploadStatus::Accepted), 1);
     assert_eq!(count(UploadStatus::Duplicate), 99);
-    assert_eq!(
-        aggregator.tallies(&experiment).await?,
-        [(2, 1), (0, 0), (1, 1)]
-    );
+    assert_eq!(aggregator.tallies(&experiment).await?, [(2, 1), (0, 0), (1, 1)]);
 
     // Also after a restart, and whatever else a sender puts under the same name.
     let mut aggregator = aggregator.stop_and_restart().await?;
@@ -39,10 +36,7 @@ async fn the_same_upload_100_times_at_once_counts_once() -> anyhow::Result<()> {
         let answer = aggregator.device.submit_upload(request).await?.into_inner();
         assert_eq!(answer.status(), UploadStatus::Duplicate);
     }
-    assert_eq!(
-        aggregator.tallies(&experiment).await?,
-        [(2, 1), (0, 0), (1, 1)]
-    );
+    assert_eq!(aggregator.tallies(&experiment).await?, [(2, 1), (0, 0), (1, 1)]);
     aggregator.process.stop().await
 }
 
@@ -71,33 +65,24 @@ async fn a_stream_answers_every_upload_in_order() -> anyhow::Result<()> {
     let experiment = aggregator.create(three_arms("stream")).await?;
     let day = aggregator.day(&experiment).await?;
     // Every third upload repeats the one before it.
-    let numbers: Vec<u128> = (0..300)
-        .map(|i| if i % 3 == 2 { i - 1 } else { i })
-        .collect();
+    let numbers: Vec<u128> = (0..300).map(|i| if i % 3 == 2 { i - 1 } else { i }).collect();
     let uploads: Vec<_> = numbers
         .iter()
         .map(|number| upload(*number, &experiment, day, &[(1, true)]))
         .collect::<Result<_, _>>()?;
-    let mut answers = aggregator
-        .device
-        .submit_uploads(tokio_stream::iter(uploads))
-        .await?
-        .into_inner();
+    let mut answers =
+        aggregator.device.submit_uploads(tokio_stream::iter(uploads)).await?.into_inner();
     let mut answered = Vec::new();
     while let Some(answer) = answers.next().await {
         let answer = answer?;
         let number = u128::from_be_bytes(answer.upload_id[..].try_into()?);
         answered.push((number, answer.status()));
     }
-    let expected: Vec<_> = numbers.iter().zip(0..).map(|(number, i)| {
-        let status = if i % 3 == 2 {
-            UploadStatus::Duplicate
-        } else {
-            UploadStatus::Accepted
-        };
-        (*number, status)
-    });
-    let expected: Vec<_> = expected.into_iter().collect();
+    let status = |i: usize| match i % 3 {
+        2 => UploadStatus::Duplicate,
+        _ => UploadStatus::Accepted,
+    };
+    let expected: Vec<_> = numbers.into_iter().enumerate().map(|(i, n)| (n, status(i))).collect();
     assert_eq!(answered, expected);
     assert_eq!(aggregator.tallies(&experiment).await?[1], (200, 200));
     aggregator.process.stop().await

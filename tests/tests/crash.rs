@@ -50,17 +50,10 @@ async fn a_withheld_answer_and_a_kill_lose_and_double_nothing() -> anyhow::Resul
     }
 
     let (withhold, withheld) = watch::channel(false);
-    let upstream = aggregator
-        .process
-        .device_url
-        .trim_start_matches("http://")
-        .to_owned();
+    let upstream = aggregator.process.device_url.trim_start_matches("http://").to_owned();
     let mut behind_proxy = DeviceClient::connect(proxy(upstream, withheld).await?).await?;
     let experiment_id = experiment.experiment_id().to_string();
-    let hello = GetExperimentRequest {
-        experiment_id,
-        ..Default::default()
-    };
+    let hello = GetExperimentRequest { experiment_id, ..Default::default() };
     behind_proxy.get_experiment(hello).await?;
 
     // From here on the server hears, and is not heard.
@@ -71,11 +64,7 @@ async fn a_withheld_answer_and_a_kill_lose_and_double_nothing() -> anyhow::Resul
         async move { behind_proxy.submit_upload(request).await }
     });
     let watch = estimates_request(&experiment);
-    let mut estimates = aggregator
-        .operator
-        .watch_estimates(watch)
-        .await?
-        .into_inner();
+    let mut estimates = aggregator.operator.watch_estimates(watch).await?.into_inner();
     while let Some(now) = estimates.next().await {
         if now?.reports == 53 {
             break;
@@ -85,16 +74,10 @@ async fn a_withheld_answer_and_a_kill_lose_and_double_nothing() -> anyhow::Resul
 
     let mut aggregator = aggregator.kill_and_restart().await?;
     assert!(unanswered.await?.is_err(), "the answer was withheld");
-    assert_eq!(
-        aggregator.tallies(&experiment).await?,
-        [(50, 50), (1, 1), (2, 1)]
-    );
+    assert_eq!(aggregator.tallies(&experiment).await?, [(50, 50), (1, 1), (2, 1)]);
     let answer = aggregator.device.submit_upload(request).await?.into_inner();
     assert_eq!(answer.status(), UploadStatus::Duplicate);
-    assert_eq!(
-        aggregator.tallies(&experiment).await?,
-        [(50, 50), (1, 1), (2, 1)]
-    );
+    assert_eq!(aggregator.tallies(&experiment).await?, [(50, 50), (1, 1), (2, 1)]);
     aggregator.process.stop().await
 }
 

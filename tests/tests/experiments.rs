@@ -38,34 +38,10 @@ async fn bad_experiments_are_refused_with_a_reason() -> anyhow::Result<()> {
         request
     };
     let cases = [
-        (
-            CreateExperimentRequest {
-                specification: None,
-                ..good()
-            },
-            "`specification`",
-        ),
-        (
-            CreateExperimentRequest {
-                learner: 0,
-                ..good()
-            },
-            "`learner`",
-        ),
-        (
-            CreateExperimentRequest {
-                floor_weight: 0.5,
-                ..good()
-            },
-            "floor weight",
-        ),
-        (
-            CreateExperimentRequest {
-                floor_weight: f64::NAN,
-                ..good()
-            },
-            "floor weight",
-        ),
+        (CreateExperimentRequest { specification: None, ..good() }, "`specification`"),
+        (CreateExperimentRequest { learner: 0, ..good() }, "`learner`"),
+        (CreateExperimentRequest { floor_weight: 0.5, ..good() }, "floor weight"),
+        (CreateExperimentRequest { floor_weight: f64::NAN, ..good() }, "floor weight"),
         (with(|s| s.experiment_id = "Bad Id".to_owned()), "Bad Id"),
         (with(|s| s.epsilon = 0.0), "epsilon is 0"),
         (with(|s| s.epsilon = f64::INFINITY), "epsilon is inf"),
@@ -77,70 +53,28 @@ async fn bad_experiments_are_refused_with_a_reason() -> anyhow::Result<()> {
         (with(|s| s.reward_high = -1.0), "range 0 to -1"),
         (with(|s| s.default_reward = 0.5), "default reward 0.5"),
         (with(|s| s.arms.clear()), "1 to 1024 arms"),
-        (
-            with(|s| s.arms[1].label = "red".to_owned()),
-            "two arms are labelled",
-        ),
+        (with(|s| s.arms[1].label = "red".to_owned()), "two arms are labelled"),
         (with(|s| s.arms[1].label = String::new()), "label"),
-        (
-            with(|s| s.arms.iter_mut().for_each(|arm| arm.retired = true)),
-            "every arm is retired",
-        ),
-        (
-            with(|s| s.attribution_window_seconds = u32::MAX),
-            "attribution window",
-        ),
-        (
-            bounded(Mechanism::RandomizedResponse(v1::RandomizedResponse {})),
-            "binary rewards",
-        ),
-        (
-            bounded(Mechanism::Exponential(v1::Exponential {})),
-            "accept_nonlinear_estimand",
-        ),
-        (
-            bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 })),
-            "accept_nonlinear",
-        ),
-        (
-            bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 << 21 })),
-            "curvature",
-        ),
+        (with(|s| s.arms.iter_mut().for_each(|arm| arm.retired = true)), "every arm is retired"),
+        (with(|s| s.attribution_window_seconds = u32::MAX), "attribution window"),
+        (bounded(Mechanism::RandomizedResponse(v1::RandomizedResponse {})), "binary rewards"),
+        (bounded(Mechanism::Exponential(v1::Exponential {})), "accept_nonlinear_estimand"),
+        (bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 })), "accept_nonlinear"),
+        (bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 << 21 })), "curvature"),
     ];
     for (request, part) in cases {
-        let error = aggregator
-            .operator
-            .create_experiment(request)
-            .await
-            .unwrap_err();
+        let error = aggregator.operator.create_experiment(request).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument, "{part}: {error}");
-        assert!(
-            error.message().contains(part),
-            "{part}: {}",
-            error.message()
-        );
+        assert!(error.message().contains(part), "{part}: {}", error.message());
     }
-    let listed = aggregator
-        .operator
-        .list_experiments(ListExperimentsRequest {})
-        .await?;
+    let listed = aggregator.operator.list_experiments(ListExperimentsRequest {}).await?;
     assert!(listed.into_inner().experiments.is_empty());
 
     aggregator.operator.create_experiment(good()).await?;
-    let error = aggregator
-        .operator
-        .create_experiment(good())
-        .await
-        .unwrap_err();
+    let error = aggregator.operator.create_experiment(good()).await.unwrap_err();
     assert_eq!(error.code(), Code::AlreadyExists);
-    let unknown = ExperimentName {
-        experiment_id: "nobody".to_owned(),
-    };
-    let error = aggregator
-        .operator
-        .pause_experiment(unknown)
-        .await
-        .unwrap_err();
+    let unknown = ExperimentName { experiment_id: "nobody".to_owned() };
+    let error = aggregator.operator.pause_experiment(unknown).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
     aggregator.process.stop().await
 }
@@ -163,25 +97,14 @@ async fn a_nonlinear_curve_is_labelled_with_what_it_estimates() -> anyhow::Resul
         reward_high: 5.0,
         ..three_arms("linear")
     };
-    aggregator
-        .operator
-        .create_experiment(creation(linear))
-        .await?;
+    aggregator.operator.create_experiment(creation(linear)).await?;
     for (experiment_id, estimand, low, high) in [
         ("curved", Estimand::MeanCurvedReward, 0.0, 1.0),
         ("linear", Estimand::MeanReward, -5.0, 5.0),
     ] {
         let experiment_id = experiment_id.to_owned();
-        let request = EstimatesRequest {
-            experiment_id,
-            alpha: 0.01,
-            dishonest_share: 0.02,
-        };
-        let estimates = aggregator
-            .operator
-            .get_estimates(request)
-            .await?
-            .into_inner();
+        let request = EstimatesRequest { experiment_id, alpha: 0.01, dishonest_share: 0.02 };
+        let estimates = aggregator.operator.get_estimates(request).await?.into_inner();
         assert_eq!(estimates.estimand(), estimand);
         let arm = &estimates.arms[0];
         assert_eq!((arm.low, arm.high, arm.estimate), (low, high, None));
@@ -200,34 +123,12 @@ async fn arms_come_and_go_and_old_reports_still_count() -> anyhow::Result<()> {
     let first = aggregator.create(three_arms("arms")).await?;
     let day = aggregator.day(&first).await?;
     let experiment_id = || "arms".to_owned();
-    let add = AddArmRequest {
-        experiment_id: experiment_id(),
-        label: "black".to_owned(),
-    };
+    let add = AddArmRequest { experiment_id: experiment_id(), label: "black".to_owned() };
     let added = aggregator.operator.add_arm(add.clone()).await?.into_inner();
-    let retire = |arm| RetireArmRequest {
-        experiment_id: experiment_id(),
-        arm,
-    };
-    let retired = aggregator
-        .operator
-        .retire_arm(retire(0))
-        .await?
-        .into_inner();
-    assert_eq!(
-        added
-            .specification
-            .as_ref()
-            .map(|s| (s.revision, s.arms.len())),
-        Some((2, 4))
-    );
-    assert_eq!(
-        retired
-            .specification
-            .as_ref()
-            .map(|s| (s.revision, s.arms.len())),
-        Some((3, 4))
-    );
+    let retire = |arm| RetireArmRequest { experiment_id: experiment_id(), arm };
+    let retired = aggregator.operator.retire_arm(retire(0)).await?.into_inner();
+    assert_eq!(added.specification.as_ref().map(|s| (s.revision, s.arms.len())), Some((2, 4)));
+    assert_eq!(retired.specification.as_ref().map(|s| (s.revision, s.arms.len())), Some((3, 4)));
     assert_ne!(added.digest, retired.digest);
 
     for (request, part) in [(add, "labelled")] {
@@ -235,43 +136,21 @@ async fn arms_come_and_go_and_old_reports_still_count() -> anyhow::Result<()> {
         assert!(error.message().contains(part), "{}", error.message());
     }
     let error = aggregator.operator.retire_arm(retire(4)).await.unwrap_err();
-    assert!(
-        error.message().contains("there is no arm 4"),
-        "{}",
-        error.message()
-    );
+    assert!(error.message().contains("there is no arm 4"), "{}", error.message());
 
     // A device that holds the first revision still reports for the retired arm,
     // but not for one that its revision does not have.
     let aggregator = &mut aggregator.stop_and_restart().await?;
     let old = upload(1, &first, day, &[(0, true), (2, true)])?;
     let answer = aggregator.device.submit_upload(old).await?.into_inner();
-    assert_eq!(
-        answer.status(),
-        UploadStatus::Accepted,
-        "{}",
-        answer.message
-    );
+    assert_eq!(answer.status(), UploadStatus::Accepted, "{}", answer.message);
     let impossible = upload(2, &first, day, &[(3, true)])?;
-    let answer = aggregator
-        .device
-        .submit_upload(impossible)
-        .await?
-        .into_inner();
+    let answer = aggregator.device.submit_upload(impossible).await?.into_inner();
     assert_eq!(answer.status(), UploadStatus::UnknownArm);
 
-    aggregator
-        .operator
-        .refresh_policy(ExperimentName {
-            experiment_id: experiment_id(),
-        })
-        .await?;
+    aggregator.operator.refresh_policy(ExperimentName { experiment_id: experiment_id() }).await?;
     let estimates = aggregator.estimates(&first).await?;
-    let arms: Vec<_> = estimates
-        .arms
-        .iter()
-        .map(|a| (a.reports, a.retired))
-        .collect();
+    let arms: Vec<_> = estimates.arms.iter().map(|a| (a.reports, a.retired)).collect();
     assert_eq!(arms, [(1, true), (0, false), (1, false), (0, false)]);
     assert_eq!(estimates.arms[0].weight.to_bits(), 0.0_f64.to_bits());
     let shares: f64 = estimates.arms.iter().map(|arm| arm.weight).sum();
@@ -282,11 +161,7 @@ async fn arms_come_and_go_and_old_reports_still_count() -> anyhow::Result<()> {
     }
     let error = aggregator.operator.retire_arm(retire(3)).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(
-        error.message().contains("at least one must be in play"),
-        "{}",
-        error.message()
-    );
+    assert!(error.message().contains("at least one must be in play"), "{}", error.message());
     Ok(())
 }
 
@@ -298,25 +173,14 @@ async fn states_and_reports_are_listed() -> anyhow::Result<()> {
     let day = aggregator.day(&b).await?;
     let request = upload(1, &b, day, &[(0, true), (1, false)])?;
     aggregator.device.submit_upload(request).await?;
-    let name = ExperimentName {
-        experiment_id: "a".to_owned(),
-    };
+    let name = ExperimentName { experiment_id: "a".to_owned() };
     aggregator.operator.pause_experiment(name).await?;
-    let listed = aggregator
-        .operator
-        .list_experiments(ListExperimentsRequest {})
-        .await?;
+    let listed = aggregator.operator.list_experiments(ListExperimentsRequest {}).await?;
     let listed: Vec<_> = listed
         .into_inner()
         .experiments
         .into_iter()
-        .map(|e| {
-            (
-                e.specification.clone().unwrap_or_default().experiment_id,
-                e.state(),
-                e.reports,
-            )
-        })
+        .map(|e| (e.specification.clone().unwrap_or_default().experiment_id, e.state(), e.reports))
         .collect();
     let expected = [
         ("a".to_owned(), ExperimentState::Paused, 0),
@@ -332,11 +196,7 @@ async fn a_watch_shows_every_new_policy() -> anyhow::Result<()> {
     let experiment = aggregator.create(three_arms("watched")).await?;
     let day = aggregator.day(&experiment).await?;
     let watch = estimates_request(&experiment);
-    let mut estimates = aggregator
-        .operator
-        .watch_estimates(watch)
-        .await?
-        .into_inner();
+    let mut estimates = aggregator.operator.watch_estimates(watch).await?.into_inner();
     let first = estimates.next().await.transpose()?.unwrap_or_default();
     assert_eq!(first.reports, 0);
     let request = upload(1, &experiment, day, &[(2, true)])?;

@@ -15,11 +15,7 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     let experiment = aggregator.create(three_arms("shutdown")).await?;
     let day = aggregator.day(&experiment).await?;
     let watch = estimates_request(&experiment);
-    let mut watched = aggregator
-        .operator
-        .watch_estimates(watch)
-        .await?
-        .into_inner();
+    let mut watched = aggregator.operator.watch_estimates(watch).await?.into_inner();
     watched.next().await.transpose()?;
     let (acknowledged, mut acknowledgements) = tokio::sync::mpsc::unbounded_channel();
     for worker in 0..16_u128 {
@@ -50,10 +46,7 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     while matches!(last, Some(Ok(_))) {
         last = watched.next().await;
     }
-    assert_eq!(
-        aggregator.tallies(&experiment).await?[0],
-        (accepted, accepted)
-    );
+    assert_eq!(aggregator.tallies(&experiment).await?[0], (accepted, accepted));
     // The log was copied into the database file.
     assert!(
         !aggregator
@@ -81,12 +74,7 @@ async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
 async fn one_process_has_a_data_directory() -> anyhow::Result<()> {
     let aggregator = Aggregator::start(PROGRAM).await?;
     let directory = aggregator.data_dir().to_string_lossy().into_owned();
-    let addresses = [
-        "--listen",
-        "127.0.0.1:0",
-        "--operator-listen",
-        "127.0.0.1:0",
-    ];
+    let addresses = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
     let (code, message) =
         run(&[&["serve", "--data-dir", &directory], &addresses[..]].concat()).await?;
     assert_eq!(code, Some(1), "{message}");
@@ -100,23 +88,13 @@ async fn wrong_command_lines_are_explained() -> anyhow::Result<()> {
     let directory = directory.path().to_string_lossy().into_owned();
     let serve = ["serve", "--data-dir", &directory, "--listen", "127.0.0.1:0"];
     let public = [&serve[..], &["--operator-listen", "0.0.0.0:0"]].concat();
-    let no_directory = [
-        "serve",
-        "--data-dir",
-        "/dev/null/nowhere",
-        "--listen",
-        "127.0.0.1:0",
-    ];
+    let no_directory = ["serve", "--data-dir", "/dev/null/nowhere", "--listen", "127.0.0.1:0"];
     let no_directory = [&no_directory[..], &["--operator-listen", "127.0.0.1:0"]].concat();
     let cases: [(&[&str], i32, &str); 5] = [
         (&public, 1, "not on loopback"),
         (&no_directory, 1, "/dev/null/nowhere can't be used"),
         (&["serve"], 2, "--data-dir"),
-        (
-            &["serve", "--data-dir", "x", "--replay-window-days", "0"],
-            2,
-            "1..=365",
-        ),
+        (&["serve", "--data-dir", "x", "--replay-window-days", "0"], 2, "1..=365"),
         (&["sevre"], 2, "'serve'"),
     ];
     for (arguments, code, part) in cases {

@@ -21,12 +21,8 @@ async fn simulate(process: &AggregatorProcess, seed: u64) -> anyhow::Result<Repo
         seed,
     };
     let instance = Instance::paper_20();
-    let mut connections = Connections::open(
-        &process.device_url,
-        &process.operator_url,
-        settings.connections,
-    )
-    .await?;
+    let mut connections =
+        Connections::open(&process.device_url, &process.operator_url, settings.connections).await?;
     let outcome = simulation::run(&settings, &instance, &mut connections, |_| ()).await?;
     Ok(Report::new(&settings, &instance, &outcome, 0.0))
 }
@@ -41,10 +37,7 @@ async fn equal_seeds_give_equal_reports() -> anyhow::Result<()> {
     let other = serde_json::to_string(&simulate(&process, 2).await?)?;
     assert_ne!(again, other);
 
-    assert_eq!(
-        (first.reports_sent, first.reports_accepted, first.duplicates),
-        (600, 600, 0)
-    );
+    assert_eq!((first.reports_sent, first.reports_accepted, first.duplicates), (600, 600, 0));
     assert_eq!(first.arms.iter().map(|arm| arm.reports).sum::<u64>(), 600);
     assert!(first.certified_epsilon <= 2.0 && first.estimand == "mean reward");
     process.stop().await

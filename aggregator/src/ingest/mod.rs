@@ -27,10 +27,7 @@ const QUEUE_MAX: usize = 8192;
 #[derive(Debug)]
 enum Command {
     Upload(Arrival, oneshot::Sender<Verdict>),
-    Administer(
-        Administration,
-        oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>,
-    ),
+    Administer(Administration, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
     Stop,
 }
 
@@ -87,12 +84,10 @@ impl Ingest {
     /// is not known whether the upload was counted.
     pub async fn submit(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
-        self.queue
-            .try_send(Command::Upload(arrival, answer))
-            .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
-                mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
-            })?;
+        self.queue.try_send(Command::Upload(arrival, answer)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
+            mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
+        })?;
         verdict.await.map_err(|_| IngestError::Ended)
     }
 
@@ -106,10 +101,7 @@ impl Ingest {
     ) -> Result<Arc<Experiment>, AdministrationError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Administer(administration, answer);
-        self.queue
-            .send(command)
-            .await
-            .map_err(|_| AdministrationError::Ended)?;
+        self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 
@@ -159,9 +151,5 @@ pub enum AdministrationError {
 }
 
 fn expected(states: &[ExperimentState]) -> String {
-    states
-        .iter()
-        .map(|state| state.name())
-        .collect::<Vec<_>>()
-        .join(" or ")
+    states.iter().map(|state| state.name()).collect::<Vec<_>>().join(" or ")
 }

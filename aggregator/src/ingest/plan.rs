@@ -87,16 +87,11 @@ pub fn plan(arrivals: &[Arrival], situation: &Situation<'_>) -> Plan {
             fresh.insert(key);
             days.entry(arrival.day).or_default().add(arrival);
             let experiment = &arrival.experiment;
-            plan.touched
-                .entry(experiment.key())
-                .or_insert_with(|| Arc::clone(experiment));
+            plan.touched.entry(experiment.key()).or_insert_with(|| Arc::clone(experiment));
         }
         plan.verdicts.push(verdict);
     }
-    plan.rows = days
-        .into_iter()
-        .map(|(day, part)| part.into_row(day))
-        .collect();
+    plan.rows = days.into_iter().map(|(day, part)| part.into_row(day)).collect();
     plan
 }
 
@@ -107,12 +102,7 @@ fn judge(
     situation: &Situation<'_>,
     fresh: &HashSet<(Day, UploadId)>,
 ) -> Verdict {
-    let Situation {
-        seen,
-        ids_max,
-        oldest,
-        today,
-    } = *situation;
+    let Situation { seen, ids_max, oldest, today } = *situation;
     if arrival.day > today {
         return Verdict::FutureDay { today };
     }
@@ -141,24 +131,13 @@ impl DayPlan {
     fn add(&mut self, arrival: &Arrival) {
         self.ids.push(arrival.id);
         for &(arm, tally) in &arrival.tallies {
-            *self
-                .sums
-                .entry((arrival.experiment.key(), arm))
-                .or_default() += tally;
+            *self.sums.entry((arrival.experiment.key(), arm)).or_default() += tally;
         }
     }
 
     fn into_row(mut self, day: Day) -> GroupRow {
         self.ids.sort_unstable();
-        let delta = |((experiment, arm), tally)| Delta {
-            experiment,
-            arm,
-            tally,
-        };
-        GroupRow {
-            day,
-            ids: self.ids,
-            deltas: self.sums.into_iter().map(delta).collect(),
-        }
+        let delta = |((experiment, arm), tally)| Delta { experiment, arm, tally };
+        GroupRow { day, ids: self.ids, deltas: self.sums.into_iter().map(delta).collect() }
     }
 }

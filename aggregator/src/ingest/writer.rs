@@ -71,16 +71,7 @@ impl Writer {
         })?;
         let oldest = store.oldest_day()?;
         let (ingest, commands) = Ingest::channel();
-        let writer = Self {
-            store,
-            registry,
-            seen,
-            oldest,
-            clock,
-            settings,
-            commands,
-            due,
-        };
+        let writer = Self { store, registry, seen, oldest, clock, settings, commands, due };
         Ok((writer, ingest))
     }
 
@@ -147,9 +138,7 @@ impl Writer {
         }
         for (key, experiment) in &plan.touched {
             let deltas = plan.rows.iter().flat_map(|row| &row.deltas);
-            let own = deltas
-                .filter(|d| d.experiment == *key)
-                .map(|d| (d.arm, d.tally));
+            let own = deltas.filter(|d| d.experiment == *key).map(|d| (d.arm, d.tally));
             if experiment.add(own) {
                 // The policy thread ends after this one.
                 self.due.send(Arc::clone(experiment)).ok();
@@ -183,19 +172,14 @@ impl Writer {
                 // The learner must be able to work before anything is stored.
                 let arms = vec![Tally::EMPTY; specification.arms().len()];
                 let active = specification.active_arms();
-                match conduct
-                    .learner
-                    .weights(&arms, &active, conduct.floor_weight)
-                {
+                match conduct.learner.weights(&arms, &active, conduct.floor_weight) {
                     Ok(_) => self.create(*specification, conduct),
                     Err(error) => Err(error.into()),
                 }
             }
-            Administration::SetState {
-                experiment,
-                from,
-                to,
-            } => self.set_state(&experiment, from, to).map(|()| experiment),
+            Administration::SetState { experiment, from, to } => {
+                self.set_state(&experiment, from, to).map(|()| experiment)
+            }
             Administration::Revise { experiment, change } => {
                 self.revise(&experiment, change).map(|()| experiment)
             }
@@ -218,13 +202,7 @@ impl Writer {
         let tallies = vec![Tally::EMPTY; specification.arms().len()];
         let state = ExperimentState::Running;
         let revisions = vec![specification];
-        Ok(self.registry.add(ExperimentRecord {
-            key,
-            conduct,
-            state,
-            revisions,
-            tallies,
-        })?)
+        Ok(self.registry.add(ExperimentRecord { key, conduct, state, revisions, tallies })?)
     }
 
     fn set_state(
@@ -235,10 +213,7 @@ impl Writer {
     ) -> Result<(), AdministrationError> {
         let serving = experiment.serving();
         if !from.contains(&serving.state) {
-            return Err(AdministrationError::State {
-                state: serving.state,
-                from,
-            });
+            return Err(AdministrationError::State { state: serving.state, from });
         }
         self.store.set_state(experiment.key(), to)?;
         experiment.replace(Arc::clone(&serving.specification), to)?;
@@ -253,10 +228,7 @@ impl Writer {
         const OPEN: &[ExperimentState] = &[ExperimentState::Running, ExperimentState::Paused];
         let serving = experiment.serving();
         if !OPEN.contains(&serving.state) {
-            return Err(AdministrationError::State {
-                state: serving.state,
-                from: OPEN,
-            });
+            return Err(AdministrationError::State { state: serving.state, from: OPEN });
         }
         let current = &serving.specification;
         let revised = match change {
@@ -265,9 +237,7 @@ impl Writer {
         };
         let conduct = experiment.conduct();
         let empty = vec![Tally::EMPTY; revised.arms().len()];
-        conduct
-            .learner
-            .weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
+        conduct.learner.weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
         self.store.add_revision(experiment.key(), &revised)?;
         self.registry.add_revision(experiment, &revised);
         experiment.replace(Arc::new(revised), serving.state)?;

@@ -55,11 +55,7 @@ struct Contender {
 impl Contender {
     /// The probability to lie below the left end, as a function of that end.
     fn distribution(&self) -> Jet {
-        Jet {
-            value: 1.0 - self.survival,
-            first: self.density.value,
-            second: self.density.first,
-        }
+        Jet { value: 1.0 - self.survival, first: self.density.value, second: self.density.first }
     }
 }
 
@@ -181,13 +177,7 @@ mod tests {
 
     #[test]
     fn identical_arms_share_equally() {
-        for arm in [
-            (0, 0),
-            (1, 1),
-            (50, 20),
-            (1_000_000_000, 3),
-            (1 << 62, 1 << 61),
-        ] {
+        for arm in [(0, 0), (1, 1), (50, 20), (1_000_000_000, 3), (1 << 62, 1 << 61)] {
             for arms in [1, 2, 7, 1024] {
                 let expected = vec![1.0 / arms as f64; arms];
                 assert_near(&shares_of(&vec![arm; arms]).unwrap(), &expected);
@@ -223,10 +213,7 @@ mod tests {
             assert_near(&shares_of(&counts).unwrap(), &[1.0 - wins, wins]);
         }
         // Beta(1, 2) beats Beta(2, 1) once in 6 times.
-        assert_near(
-            &shares_of(&[(1, 0), (1, 1)]).unwrap(),
-            &[1.0 / 6.0, 5.0 / 6.0],
-        );
+        assert_near(&shares_of(&[(1, 0), (1, 1)]).unwrap(), &[1.0 / 6.0, 5.0 / 6.0]);
     }
 
     #[test]
@@ -260,11 +247,7 @@ mod tests {
     fn large_counts_agree_with_the_normal_law() {
         // The difference of the means is normal up to a skewness of 1e-5.
         // Arms with 1/2 and 1/2 + gap differ by z of its standard deviations.
-        for (n, more) in [
-            (1_000_000_000_u64, 20_000),
-            (1 << 62, 1 << 30),
-            (1 << 62, 1 << 32),
-        ] {
+        for (n, more) in [(1_000_000_000_u64, 20_000), (1 << 62, 1 << 30), (1 << 62, 1 << 32)] {
             let shares = shares_of(&[(n, n / 2), (n, n / 2 + more)]).unwrap();
             let z = more as f64 / libm::sqrt(n as f64 / 2.0);
             let expected = 0.5 * libm::erfc(z / std::f64::consts::SQRT_2);
@@ -283,10 +266,8 @@ mod tests {
     #[test]
     fn unusable_masses_fall_back_to_the_largest_posterior_mean() {
         let counts = [(3, 2), (0, 0), (8, 5), (1, 0)];
-        let tallies: Vec<Tally> = counts
-            .iter()
-            .map(|&(n, ones)| Tally::new(n, ones).unwrap())
-            .collect();
+        let tallies: Vec<Tally> =
+            counts.iter().map(|&(n, ones)| Tally::new(n, ones).unwrap()).collect();
         // The posterior means are 3/5, 1/2, 6/10 and 1/3.
         for masses in [vec![0.0; 4], vec![f64::NAN; 4], vec![f64::INFINITY; 4]] {
             assert_eq!(normalised(masses, &tallies), [0.5, 0.0, 0.5, 0.0]);

@@ -9,19 +9,16 @@ pub(super) fn shares(tallies: &[Tally]) -> Vec<f64> {
     // Sums of 2^62 reports per arm leave the range of u64, not that of f64.
     let total: f64 = tallies.iter().map(|tally| tally.reports() as f64).sum();
     let log_total = libm::log(total);
-    let scores: Vec<f64> = tallies
-        .iter()
-        .map(|tally| index(*tally, log_total))
-        .collect();
+    let scores: Vec<f64> = tallies.iter().map(|tally| index(*tally, log_total)).collect();
     shared_by_largest(&scores)
 }
 
 /// Upper confidence bound of the private mean, infinite without reports.
 /// `log_total` is at least 0 when any arm has a report.
 fn index(tally: Tally, log_total: f64) -> f64 {
-    tally.private_mean().map_or(f64::INFINITY, |mean| {
-        mean + libm::sqrt(2.0 * log_total / tally.reports() as f64)
-    })
+    tally
+        .private_mean()
+        .map_or(f64::INFINITY, |mean| mean + libm::sqrt(2.0 * log_total / tally.reports() as f64))
 }
 
 #[cfg(test)]
@@ -29,10 +26,8 @@ mod tests {
     use super::*;
 
     fn shares_of(counts: &[(u64, u64)]) -> Vec<f64> {
-        let tallies: Vec<Tally> = counts
-            .iter()
-            .filter_map(|&(reports, ones)| Tally::new(reports, ones).ok())
-            .collect();
+        let tallies: Vec<Tally> =
+            counts.iter().filter_map(|&(reports, ones)| Tally::new(reports, ones).ok()).collect();
         assert_eq!(tallies.len(), counts.len());
         shares(&tallies)
     }
@@ -65,20 +60,14 @@ mod tests {
 
     #[test]
     fn arms_without_reports_come_first() {
-        assert_eq!(
-            shares_of(&[(10, 10), (0, 0), (3, 1), (0, 0)]),
-            [0.0, 0.5, 0.0, 0.5]
-        );
+        assert_eq!(shares_of(&[(10, 10), (0, 0), (3, 1), (0, 0)]), [0.0, 0.5, 0.0, 0.5]);
         assert_eq!(shares_of(&[(0, 0); 4]), [0.25; 4]);
     }
 
     #[test]
     fn exact_ties_share_and_near_ties_do_not() {
         let third = 1.0 / 3.0;
-        assert_eq!(
-            shares_of(&[(9, 4), (9, 3), (9, 4), (9, 4)]),
-            [third, 0.0, third, third]
-        );
+        assert_eq!(shares_of(&[(9, 4), (9, 3), (9, 4), (9, 4)]), [third, 0.0, third, third]);
         assert_eq!(
             shares_of(&[(1_000_000_000, 500_000_000), (1_000_000_000, 500_000_001)]),
             [0.0, 1.0]

@@ -93,10 +93,7 @@ impl Learner {
     ) -> Result<Weights, LearnerError> {
         check_arm_count(tallies.len())?;
         if tallies.len() != active.len() {
-            return Err(LearnerError::Lengths {
-                tallies: tallies.len(),
-                active: active.len(),
-            });
+            return Err(LearnerError::Lengths { tallies: tallies.len(), active: active.len() });
         }
         let contenders: Vec<Tally> = tallies
             .iter()
@@ -174,11 +171,7 @@ fn names() -> String {
 
 /// Refuses what [`Weights`] cannot hold before anything is computed.
 fn check_arm_count(arms: usize) -> Result<(), PolicyError> {
-    if (1..=ARMS_MAX).contains(&arms) {
-        Ok(())
-    } else {
-        Err(PolicyError::ArmCount { arms })
-    }
+    if (1..=ARMS_MAX).contains(&arms) { Ok(()) } else { Err(PolicyError::ArmCount { arms }) }
 }
 
 /// Equal shares for the arms whose score is the largest, exact ties included.
@@ -188,10 +181,7 @@ fn shared_by_largest(scores: &[f64]) -> Vec<f64> {
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let winners = scores.iter().filter(|score| **score == largest).count();
     let share = 1.0 / winners as f64;
-    scores
-        .iter()
-        .map(|score| if *score == largest { share } else { 0.0 })
-        .collect()
+    scores.iter().map(|score| if *score == largest { share } else { 0.0 }).collect()
 }
 
 #[cfg(test)]
@@ -199,10 +189,7 @@ mod tests {
     use super::*;
 
     fn tallies(counts: &[(u64, u64)]) -> Vec<Tally> {
-        counts
-            .iter()
-            .filter_map(|&(reports, ones)| Tally::new(reports, ones).ok())
-            .collect()
+        counts.iter().filter_map(|&(reports, ones)| Tally::new(reports, ones).ok()).collect()
     }
 
     #[test]
@@ -236,9 +223,7 @@ mod tests {
         let all = tallies(&[(40, 30), (7, 0), (50, 33)]);
         for learner in Learner::ALL {
             for floor_weight in [0.0, 0.5, 1.0] {
-                let weights = learner
-                    .weights(&all, &[false, true, false], floor_weight)
-                    .unwrap();
+                let weights = learner.weights(&all, &[false, true, false], floor_weight).unwrap();
                 assert_eq!(weights.get(1), Weights::TOTAL);
             }
         }
@@ -274,18 +259,12 @@ mod tests {
                 let error = refused(&many[..arms], &vec![true; arms], 0.0);
                 assert_eq!(error, LearnerError::Policy(PolicyError::ArmCount { arms }));
             }
-            let lengths = LearnerError::Lengths {
-                tallies: 2,
-                active: 3,
-            };
+            let lengths = LearnerError::Lengths { tallies: 2, active: 3 };
             assert_eq!(refused(&two, &[true; 3], 0.0), lengths);
             assert_eq!(refused(&two, &[false; 2], 0.0), LearnerError::NoActiveArm);
             for floor in [-0.001, 0.501, f64::NAN, f64::INFINITY] {
                 let error = refused(&two, &[true; 2], floor);
-                assert!(
-                    matches!(error, LearnerError::FloorWeight { arms: 2, .. }),
-                    "{error}"
-                );
+                assert!(matches!(error, LearnerError::FloorWeight { arms: 2, .. }), "{error}");
             }
             // One retired arm more, and the same floor is small enough.
             assert!(learner.weights(&two, &[true, false], 0.501).is_ok());

@@ -30,16 +30,9 @@ pub(super) struct Jet {
 }
 
 impl Jet {
-    pub(super) const ZERO: Self = Self {
-        value: 0.0,
-        first: 0.0,
-        second: 0.0,
-    };
+    pub(super) const ZERO: Self = Self { value: 0.0, first: 0.0, second: 0.0 };
 
-    pub(super) const ONE: Self = Self {
-        value: 1.0,
-        ..Self::ZERO
-    };
+    pub(super) const ONE: Self = Self { value: 1.0, ..Self::ZERO };
 
     /// The jet of the product.
     pub(super) fn times(self, other: Self) -> Self {
@@ -170,11 +163,9 @@ mod tests {
     fn densities_agree_with_their_formula() {
         // x^a (1-x)^b / B(a, b), with B(3, 5) = 2! 4! / 7! = 1/105 and
         // B(40, 2) = 1/(40 * 41).
-        for (reports, ones, a, b, inverse) in [
-            (6, 2, 3, 5, 105.0),
-            (40, 39, 40, 2, 1640.0),
-            (40, 1, 2, 40, 1640.0),
-        ] {
+        for (reports, ones, a, b, inverse) in
+            [(6, 2, 3, 5, 105.0), (40, 39, 40, 2, 1640.0), (40, 1, 2, 40, 1640.0)]
+        {
             let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
             for x in [0.01_f64, 0.2, 0.5, 0.9, 0.999] {
                 let y = (x / (1.0 - x)).ln();
@@ -205,25 +196,15 @@ mod tests {
     #[test]
     fn densities_are_spent_at_their_bounds() {
         let most = Tally::REPORTS_MAX;
-        for (reports, ones) in [
-            (0, 0),
-            (1, 1),
-            (9, 4),
-            (50, 0),
-            (most, 0),
-            (most, 1),
-            (most, most),
-            (most, most / 3),
-        ] {
+        for (reports, ones) in
+            [(0, 0), (1, 1), (9, 4), (50, 0), (most, 0), (most, 1), (most, most), (most, most / 3)]
+        {
             let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
             let (low, high) = posterior.bounds();
             assert!(low < posterior.centre && posterior.centre < high);
             for bound in [low, high] {
                 let depth = (posterior.peak / posterior.density(bound).value).ln();
-                assert!(
-                    (DEPTH - 1e-6..DEPTH + 1.0).contains(&depth),
-                    "{reports} {ones}: {depth}"
-                );
+                assert!((DEPTH - 1e-6..DEPTH + 1.0).contains(&depth), "{reports} {ones}: {depth}");
             }
         }
     }
@@ -231,11 +212,8 @@ mod tests {
     #[test]
     fn integrals_are_exact_up_to_degree_five() {
         // x^5 from 1 to 3: (3^6 - 1)/6.
-        let jet = |x: f64| Jet {
-            value: x.powi(5),
-            first: 5.0 * x.powi(4),
-            second: 20.0 * x.powi(3),
-        };
+        let jet =
+            |x: f64| Jet { value: x.powi(5), first: 5.0 * x.powi(4), second: 20.0 * x.powi(3) };
         let integral = Jet::integral(jet(1.0), jet(3.0), 2.0);
         assert!((integral - 728.0 / 6.0).abs() < 1e-12, "{integral}");
     }
@@ -243,21 +221,10 @@ mod tests {
     #[test]
     fn products_follow_the_rule_of_leibniz() {
         // (x^2)(x^3) at x = 2.
-        let square = Jet {
-            value: 4.0,
-            first: 4.0,
-            second: 2.0,
-        };
-        let cube = Jet {
-            value: 8.0,
-            first: 12.0,
-            second: 12.0,
-        };
+        let square = Jet { value: 4.0, first: 4.0, second: 2.0 };
+        let cube = Jet { value: 8.0, first: 12.0, second: 12.0 };
         let product = square.times(cube);
-        assert_eq!(
-            (product.value, product.first, product.second),
-            (32.0, 80.0, 160.0)
-        );
+        assert_eq!((product.value, product.first, product.second), (32.0, 80.0, 160.0));
     }
 
     #[test]

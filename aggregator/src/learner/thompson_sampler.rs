@@ -41,9 +41,7 @@ impl ThompsonSampler {
     /// [`PolicyError::ArmCount`] for another number of arms.
     pub fn new(tallies: &[Tally]) -> Result<Self, PolicyError> {
         check_arm_count(tallies.len())?;
-        Ok(Self {
-            arms: tallies.iter().copied().map(BetaOdds::of).collect(),
-        })
+        Ok(Self { arms: tallies.iter().copied().map(BetaOdds::of).collect() })
     }
 
     /// Replaces the tally of one arm.
@@ -77,10 +75,7 @@ struct BetaOdds {
 
 impl BetaOdds {
     fn of(tally: Tally) -> Self {
-        Self {
-            ones: Gamma::beyond(tally.ones()),
-            zeros: Gamma::beyond(tally.zeros()),
-        }
+        Self { ones: Gamma::beyond(tally.ones()), zeros: Gamma::beyond(tally.zeros()) }
     }
 
     #[expect(
@@ -120,11 +115,7 @@ impl Gamma {
     /// The law with k = 1 + `count`.
     fn beyond(count: u64) -> Self {
         let d = count as f64 + 2.0 / 3.0;
-        Self {
-            d,
-            slope: 1.0 / libm::sqrt(9.0 * d),
-            squeeze: 1.0 / (54.0 * d),
-        }
+        Self { d, slope: 1.0 / libm::sqrt(9.0 * d), squeeze: 1.0 / (54.0 * d) }
     }
 
     /// A sample; `coin` is uniform, the first 32 bits of the number that decides
@@ -164,9 +155,7 @@ mod tests {
     const DRAWS: u32 = 200_000;
 
     fn tallies_of(counts: &[(u64, u64)]) -> Vec<Tally> {
-        let tallies = counts
-            .iter()
-            .filter_map(|&(n, ones)| Tally::new(n, ones).ok());
+        let tallies = counts.iter().filter_map(|&(n, ones)| Tally::new(n, ones).ok());
         tallies.collect()
     }
 

@@ -47,12 +47,7 @@ impl DeviceService {
         clock: Arc<dyn Clock>,
         ending: Ending,
     ) -> Self {
-        Self {
-            registry,
-            ingest,
-            clock,
-            ending,
-        }
+        Self { registry, ingest, clock, ending }
     }
 
     /// Takes an upload through to its answer.
@@ -108,27 +103,21 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
 fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
     Ok(match verdict {
         Verdict::Accepted => (UploadStatus::Accepted, String::new()),
-        Verdict::Duplicate => (
-            UploadStatus::Duplicate,
-            "this upload was counted before".to_owned(),
-        ),
-        Verdict::Expired { oldest } => (
-            UploadStatus::Expired,
-            format!("the oldest day that is taken is {oldest}"),
-        ),
-        Verdict::FutureDay { today } => (
-            UploadStatus::FutureDay,
-            format!("the server's day is {today}"),
-        ),
-        Verdict::Paused => (
-            UploadStatus::Paused,
-            "the experiment is paused; try again later".to_owned(),
-        ),
+        Verdict::Duplicate => {
+            (UploadStatus::Duplicate, "this upload was counted before".to_owned())
+        }
+        Verdict::Expired { oldest } => {
+            (UploadStatus::Expired, format!("the oldest day that is taken is {oldest}"))
+        }
+        Verdict::FutureDay { today } => {
+            (UploadStatus::FutureDay, format!("the server's day is {today}"))
+        }
+        Verdict::Paused => {
+            (UploadStatus::Paused, "the experiment is paused; try again later".to_owned())
+        }
         Verdict::Stopped => (UploadStatus::Stopped, "the experiment has ended".to_owned()),
         Verdict::Full => {
-            return Err(exhausted(
-                "the server can't remember more uploads today".to_owned(),
-            ));
+            return Err(exhausted("the server can't remember more uploads today".to_owned()));
         }
     })
 }
@@ -206,8 +195,6 @@ impl Device for DeviceService {
         };
         // When the server goes down, uploads that were read are still answered.
         let uploads = request.into_inner().take_until(Box::pin(ending.wait()));
-        Ok(Response::new(Box::pin(
-            uploads.map(submit).buffered(STREAM_WINDOW),
-        )))
+        Ok(Response::new(Box::pin(uploads.map(submit).buffered(STREAM_WINDOW))))
     }
 }

@@ -17,15 +17,11 @@ use crate::registry::{Experiment, Registry};
 fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
     let id =
         ExperimentId::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    registry
-        .by_id(&id)
-        .ok_or_else(|| Status::not_found(format!("there is no experiment {id}")))
+    registry.by_id(&id).ok_or_else(|| Status::not_found(format!("there is no experiment {id}")))
 }
 
 /// An error with its causes, in one line.
 fn explain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |message, cause| {
-        format!("{message}: {cause}")
-    })
+    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }

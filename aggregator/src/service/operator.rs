@@ -37,22 +37,14 @@ impl OperatorService {
     /// The service over these experiments. Streams end when the server goes
     /// down.
     pub fn new(registry: Arc<Registry>, ingest: Ingest, ending: Ending) -> Self {
-        Self {
-            registry,
-            ingest,
-            ending,
-        }
+        Self { registry, ingest, ending }
     }
 
     async fn administer(
         &self,
         administration: Administration,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let experiment = self
-            .ingest
-            .administer(administration)
-            .await
-            .map_err(|e| decline(&e))?;
+        let experiment = self.ingest.administer(administration).await.map_err(|e| decline(&e))?;
         Ok(Response::new(status_of(&experiment)))
     }
 
@@ -63,12 +55,7 @@ impl OperatorService {
         to: ExperimentState,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let experiment = find(&self.registry, name.experiment_id)?;
-        self.administer(Administration::SetState {
-            experiment,
-            from,
-            to,
-        })
-        .await
+        self.administer(Administration::SetState { experiment, from, to }).await
     }
 }
 
@@ -101,13 +88,7 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct)
              mechanism, or set `accept_nonlinear_estimand`",
         ));
     }
-    Ok((
-        specification,
-        Conduct {
-            learner,
-            floor_weight: request.floor_weight,
-        },
-    ))
+    Ok((specification, Conduct { learner, floor_weight: request.floor_weight }))
 }
 
 fn status_of(experiment: &Experiment) -> ExperimentStatus {
@@ -128,11 +109,7 @@ fn status_of(experiment: &Experiment) -> ExperimentStatus {
         state: state.into(),
         learner: learner.into(),
         floor_weight: conduct.floor_weight,
-        reports: experiment
-            .tallies()
-            .iter()
-            .map(|tally| tally.reports())
-            .sum(),
+        reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
         policy_version: serving.policy.version,
         certified_epsilon: serving.specification.certified_epsilon(),
     }
@@ -156,25 +133,16 @@ fn decline(error: &AdministrationError) -> Status {
 }
 
 fn settings(request: &EstimatesRequest) -> Result<EstimatesSettings, Status> {
-    let EstimatesRequest {
-        alpha,
-        dishonest_share,
-        ..
-    } = *request;
+    let EstimatesRequest { alpha, dishonest_share, .. } = *request;
     let alpha = if alpha == 0.0 {
         ErrorLevel::FIVE_PERCENT
     } else {
         ErrorLevel::new(alpha).map_err(|error| Status::invalid_argument(error.to_string()))?
     };
     if !(0.0..=1.0).contains(&dishonest_share) {
-        return Err(Status::invalid_argument(
-            "dishonest_share must be a number from 0 to 1",
-        ));
+        return Err(Status::invalid_argument("dishonest_share must be a number from 0 to 1"));
     }
-    Ok(EstimatesSettings {
-        alpha,
-        dishonest_share,
-    })
+    Ok(EstimatesSettings { alpha, dishonest_share })
 }
 
 #[tonic::async_trait]
@@ -184,8 +152,7 @@ impl Operator for OperatorService {
         request: Request<CreateExperimentRequest>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let (specification, conduct) = creation(request.into_inner())?;
-        self.administer(Administration::Create(Box::new(specification), conduct))
-            .await
+        self.administer(Administration::Create(Box::new(specification), conduct)).await
     }
 
     async fn list_experiments(
@@ -193,10 +160,7 @@ impl Operator for OperatorService {
         _: Request<ListExperimentsRequest>,
     ) -> Result<Response<ListExperimentsResponse>, Status> {
         let experiments = self.registry.all();
-        let experiments = experiments
-            .iter()
-            .map(|experiment| status_of(experiment))
-            .collect();
+        let experiments = experiments.iter().map(|experiment| status_of(experiment)).collect();
         Ok(Response::new(ListExperimentsResponse { experiments }))
     }
 
@@ -213,8 +177,7 @@ impl Operator for OperatorService {
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let from = &[ExperimentState::Running];
-        self.set_state(request.into_inner(), from, ExperimentState::Paused)
-            .await
+        self.set_state(request.into_inner(), from, ExperimentState::Paused).await
     }
 
     async fn resume_experiment(
@@ -222,8 +185,7 @@ impl Operator for OperatorService {
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let from = &[ExperimentState::Paused];
-        self.set_state(request.into_inner(), from, ExperimentState::Running)
-            .await
+        self.set_state(request.into_inner(), from, ExperimentState::Running).await
     }
 
     async fn stop_experiment(
@@ -231,8 +193,7 @@ impl Operator for OperatorService {
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let from = &[ExperimentState::Running, ExperimentState::Paused];
-        self.set_state(request.into_inner(), from, ExperimentState::Stopped)
-            .await
+        self.set_state(request.into_inner(), from, ExperimentState::Stopped).await
     }
 
     async fn add_arm(
@@ -243,8 +204,7 @@ impl Operator for OperatorService {
         let experiment = find(&self.registry, request.experiment_id)?;
         let arm = Arm::new(request.label).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let change = Revise::Add(arm);
-        self.administer(Administration::Revise { experiment, change })
-            .await
+        self.administer(Administration::Revise { experiment, change }).await
     }
 
     async fn retire_arm(
@@ -256,8 +216,7 @@ impl Operator for OperatorService {
         let arm = ArmIndex::new(request.arm as usize)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let change = Revise::Retire(arm);
-        self.administer(Administration::Revise { experiment, change })
-            .await
+        self.administer(Administration::Revise { experiment, change }).await
     }
 
     async fn get_estimates(

@@ -38,9 +38,7 @@ impl ExperimentState {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Running, Self::Paused, Self::Stopped]
-            .into_iter()
-            .find(|s| s.name() == name)
+        [Self::Running, Self::Paused, Self::Stopped].into_iter().find(|s| s.name() == name)
     }
 }
 

@@ -60,20 +60,14 @@ INSERT INTO watermark VALUES (1, 0);
 
 /// Creates the tables in an empty file; checks the version of others.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Database {
-        doing: "checking its schema",
-        source,
-    };
+    let failed = |source| StoreError::Database { doing: "checking its schema", source };
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let version = pragma("user_version").map_err(failed)?;
     let application = pragma("application_id").map_err(failed)?;
     match (application, version) {
         (0, 0) => create(connection).map_err(failed),
         (APPLICATION_ID, VERSION) => Ok(()),
-        (APPLICATION_ID, found) => Err(StoreError::NewerSchema {
-            found,
-            known: VERSION,
-        }),
+        (APPLICATION_ID, found) => Err(StoreError::NewerSchema { found, known: VERSION }),
         _ => Err(StoreError::ForeignFile),
     }
 }

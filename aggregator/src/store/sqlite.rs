@@ -44,10 +44,7 @@ impl SqliteStore {
     /// [`StoreError`] when the directory can't be used, another process has it,
     /// or the database is damaged, foreign or newer.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let unusable = |source| StoreError::Directory {
-            path: directory.to_owned(),
-            source,
-        };
+        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
         create_private(directory).map_err(unusable)?;
         let lock = File::options()
             .create(true)
@@ -56,16 +53,11 @@ impl SqliteStore {
             .open(directory.join(LOCK_FILE))
             .map_err(unusable)?;
         lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::Locked {
-                path: directory.to_owned(),
-            },
+            TryLockError::WouldBlock => StoreError::Locked { path: directory.to_owned() },
             TryLockError::Error(source) => unusable(source),
         })?;
         let connection = Connection::open(directory.join(DATABASE_FILE)).map_err(opening)?;
-        let mut store = Self {
-            connection,
-            _lock: lock,
-        };
+        let mut store = Self { connection, _lock: lock };
         store.configure().map_err(opening)?;
         schema::prepare(&mut store.connection)?;
         Ok(store)
@@ -96,18 +88,13 @@ impl SqliteStore {
             let key = ExperimentKey(row.get(0).map_err(reading)?);
             let state: String = row.get(1).map_err(reading)?;
             let learner: String = row.get(2).map_err(reading)?;
-            let learner = learner
-                .parse()
-                .map_err(|_| damaged(format!("learner {learner}")))?;
+            let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
             let arms = revisions.last().map_or(0, |newest| newest.arms().len());
             records.push(ExperimentRecord {
                 key,
-                conduct: Conduct {
-                    learner,
-                    floor_weight: row.get(3).map_err(reading)?,
-                },
+                conduct: Conduct { learner, floor_weight: row.get(3).map_err(reading)? },
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
                 tallies: self.tallies(key, arms)?,
                 revisions,
@@ -123,9 +110,8 @@ impl SqliteStore {
                 "SELECT bytes FROM specification WHERE experiment = ? ORDER BY revision",
             )
             .map_err(reading)?;
-        let bytes = statement
-            .query_map([key.0], |row| row.get::<_, Vec<u8>>(0))
-            .map_err(reading)?;
+        let bytes =
+            statement.query_map([key.0], |row| row.get::<_, Vec<u8>>(0)).map_err(reading)?;
         let decode = |bytes: rusqlite::Result<Vec<u8>>| {
             decode_specification(&bytes.map_err(reading)?)
                 .map_err(|error| damaged(format!("a specification: {error}")))
@@ -148,9 +134,7 @@ impl SqliteStore {
             let arm: usize = row.get(0).map_err(reading)?;
             let (reports, ones) = (row.get(1).map_err(reading)?, row.get(2).map_err(reading)?);
             let tally = Tally::new(reports, ones).map_err(|error| damaged(error.to_string()))?;
-            *tallies
-                .get_mut(arm)
-                .ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+            *tallies.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
         }
         Ok(tallies)
     }
@@ -161,10 +145,7 @@ impl SqliteStore {
     /// [`StoreError::Database`].
     pub fn oldest_day(&self) -> Result<Day, StoreError> {
         let query = "SELECT oldest_day FROM watermark";
-        self.connection
-            .query_row(query, [], |row| row.get(0))
-            .map(Day::new)
-            .map_err(reading)
+        self.connection.query_row(query, [], |row| row.get(0)).map(Day::new).map_err(reading)
     }
 
     /// Calls `visit` with the day and the ids of every group in the replay
@@ -195,9 +176,7 @@ impl SqliteStore {
         let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group GROUP BY day";
         let mut statement = self.connection.prepare(query).map_err(reading)?;
         let rows = statement.query_map([], |row| Ok((Day::new(row.get(0)?), row.get(1)?)));
-        rows.map_err(reading)?
-            .collect::<Result<_, _>>()
-            .map_err(reading)
+        rows.map_err(reading)?.collect::<Result<_, _>>().map_err(reading)
     }
 
     /// Commits a group of uploads: their ids and what they add, in one
@@ -240,12 +219,8 @@ impl SqliteStore {
                 .map_err(committing)?;
         }
         let day = [oldest.get()];
-        transaction
-            .execute("DELETE FROM upload_group WHERE day < ?", day)
-            .map_err(committing)?;
-        transaction
-            .execute("UPDATE watermark SET oldest_day = ?", day)
-            .map_err(committing)?;
+        transaction.execute("DELETE FROM upload_group WHERE day < ?", day).map_err(committing)?;
+        transaction.execute("UPDATE watermark SET oldest_day = ?", day).map_err(committing)?;
         transaction.commit().map_err(committing)
     }
 
@@ -266,12 +241,7 @@ impl SqliteStore {
         let insert =
             "INSERT INTO experiment (id, state, learner, floor_weight) VALUES (?, ?, ?, ?)";
         let state = ExperimentState::Running.name();
-        let values = params![
-            id.as_str(),
-            state,
-            conduct.learner.name(),
-            conduct.floor_weight
-        ];
+        let values = params![id.as_str(), state, conduct.learner.name(), conduct.floor_weight];
         transaction.execute(insert, values).map_err(committing)?;
         let key = ExperimentKey(transaction.last_insert_rowid());
         insert_specification(&transaction, key, specification).map_err(committing)?;
@@ -303,9 +273,7 @@ impl SqliteStore {
         state: ExperimentState,
     ) -> Result<(), StoreError> {
         let update = "UPDATE experiment SET state = ? WHERE key = ?";
-        self.connection
-            .execute(update, params![state.name(), key.0])
-            .map_err(committing)?;
+        self.connection.execute(update, params![state.name(), key.0]).map_err(committing)?;
         Ok(())
     }
 
@@ -315,16 +283,9 @@ impl SqliteStore {
     /// [`StoreError::Database`].
     pub fn close(self) -> Result<(), StoreError> {
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
-        let failed = |source| StoreError::Database {
-            doing: "closing",
-            source,
-        };
-        self.connection
-            .query_row(truncate, [], |_| Ok(()))
-            .map_err(failed)?;
-        self.connection
-            .close()
-            .map_err(|(_, source)| failed(source))
+        let failed = |source| StoreError::Database { doing: "closing", source };
+        self.connection.query_row(truncate, [], |_| Ok(())).map_err(failed)?;
+        self.connection.close().map_err(|(_, source)| failed(source))
     }
 }
 
@@ -341,10 +302,7 @@ fn create_private(directory: &Path) -> std::io::Result<()> {
 
 fn experiment_exists(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
     let query = "SELECT 1 FROM experiment WHERE id = ?";
-    Ok(connection
-        .query_row(query, [id.as_str()], |_| Ok(()))
-        .optional()?
-        .is_some())
+    Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
 }
 
 fn insert_specification(
@@ -364,26 +322,12 @@ fn insert_specification(
 }
 
 fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {
-    let ids: Vec<u8> = row
-        .ids
-        .iter()
-        .flat_map(UploadId::as_bytes)
-        .copied()
-        .collect();
-    let delta = |d: &Delta| {
-        (
-            d.experiment.0,
-            d.arm.to_u32(),
-            d.tally.reports(),
-            d.tally.ones(),
-        )
-    };
+    let ids: Vec<u8> = row.ids.iter().flat_map(UploadId::as_bytes).copied().collect();
+    let delta = |d: &Delta| (d.experiment.0, d.arm.to_u32(), d.tally.reports(), d.tally.ones());
     let deltas = stored::to_bytes(&StoredDeltas(row.deltas.iter().map(delta).collect()))?;
     let insert = "INSERT INTO upload_group (day, ids, deltas) VALUES (?, ?, ?)";
     let mut statement = transaction.prepare_cached(insert).map_err(committing)?;
-    statement
-        .execute(params![row.day.get(), ids, deltas])
-        .map_err(committing)?;
+    statement.execute(params![row.day.get(), ids, deltas]).map_err(committing)?;
     Ok(())
 }
 
@@ -405,9 +349,7 @@ fn groups_before(
     let query = "SELECT day, deltas FROM upload_group WHERE day < ?";
     let mut statement = transaction.prepare(query).map_err(reading)?;
     let rows = statement
-        .query_map([oldest.get()], |row| {
-            Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?))
-        })
+        .query_map([oldest.get()], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))
         .map_err(reading)?;
     let decode = |row: rusqlite::Result<(u32, Vec<u8>)>| {
         let (day, bytes) = row.map_err(reading)?;
@@ -417,24 +359,15 @@ fn groups_before(
 }
 
 fn opening(source: rusqlite::Error) -> StoreError {
-    StoreError::Database {
-        doing: "opening",
-        source,
-    }
+    StoreError::Database { doing: "opening", source }
 }
 
 fn reading(source: rusqlite::Error) -> StoreError {
-    StoreError::Database {
-        doing: "reading",
-        source,
-    }
+    StoreError::Database { doing: "reading", source }
 }
 
 fn committing(source: rusqlite::Error) -> StoreError {
-    StoreError::Database {
-        doing: "committing",
-        source,
-    }
+    StoreError::Database { doing: "committing", source }
 }
 
 fn damaged(what: String) -> StoreError {

@@ -5,11 +5,7 @@
 //! sends one private bit. `simulated-users serve ...` is the aggregator itself:
 //! that is how this program starts one.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program for people"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -89,20 +85,24 @@ enum LearnerName {
     LdpUcb,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == "serve")
-    {
-        return Ok(bandana_aggregator::cli::main(std::env::args_os()));
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+        return bandana_aggregator::cli::main(std::env::args_os());
     }
-    let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("simulated-users: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         tokio::select! {
-            outcome = simulate(&arguments) => outcome.map(|()| ExitCode::SUCCESS),
+            outcome = simulate(arguments) => outcome.map(|()| ExitCode::SUCCESS),
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 eprintln!("interrupted");
@@ -112,10 +112,7 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a program that tells how long it took"
-)]
+#[expect(clippy::disallowed_methods, reason = "a program that tells how long it took")]
 async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let (settings, instance) = prepare(arguments)?;
     let (own, device, operator) =
@@ -211,11 +208,8 @@ struct Display {
 impl Display {
     fn new(users: u64, instance: &Instance) -> Self {
         let plain = !std::io::stderr().is_terminal();
-        let target = if plain {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr()
-        };
+        let target =
+            if plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let template = "{bar:30} {pos}/{len} users, {per_sec}, {eta} left  {msg}";
         let style =
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
