@@ -7,9 +7,17 @@ use bandana_shared::identity::{Day, UploadId};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
+use crate::store::{SqliteStore, StoreError};
+
 /// Parts of a day's set. A table doubles when it is full, and a part of ten
 /// million ids moves in about a millisecond.
 const SHARDS: usize = 256;
+
+/// Ids that are gathered for a shard while a store is read: 64 KiB of them.
+const LOAD_BATCH: usize = 2048;
+
+/// An id with its hash.
+type Hashed = (u64, UploadId);
 
 /// The ids of the committed uploads of every day in the replay window.
 ///
@@ -34,6 +42,41 @@ impl SeenIds {
         Self::default()
     }
 
+    /// The ids of every upload that the store can still tell apart.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read.
+    pub fn load(store: &SqliteStore) -> Result<Self, StoreError> {
+        let mut seen = Self::new();
+        for (day, count) in store.id_counts()? {
+            seen.reserve(day, count);
+        }
+        // One shard at a time fits the processor's cache; all of them do not.
+        let mut batches: BTreeMap<Day, Vec<Vec<Hashed>>> = BTreeMap::new();
+        store.visit_ids(|day, ids| {
+            let shards = batches.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
+            for id in ids {
+                let hash = seen.hasher.hash_one(id);
+                let batch = &mut shards[index(hash)];
+                batch.push((hash, UploadId::new(*id)));
+                if batch.len() == LOAD_BATCH {
+                    seen.insert_batch(day, batch);
+                }
+            }
+        })?;
+        for (day, mut shards) in batches {
+            shards.iter_mut().for_each(|batch| seen.insert_batch(day, batch));
+        }
+        Ok(seen)
+    }
+
+    /// Adds ids of one shard, and empties `batch`.
+    fn insert_batch(&mut self, day: Day, batch: &mut Vec<Hashed>) {
+        for (hash, id) in batch.drain(..) {
+            self.insert_hashed(day, hash, id);
+        }
+    }
+
     /// Number of ids, all days together.
     pub fn len(&self) -> usize {
         self.ids
@@ -54,7 +97,10 @@ impl SeenIds {
 
     /// Adds an id; `false` when it was there already.
     pub fn insert(&mut self, day: Day, id: UploadId) -> bool {
-        let hash = self.hasher.hash_one(id.as_bytes());
+        self.insert_hashed(day, self.hasher.hash_one(id.as_bytes()), id)
+    }
+
+    fn insert_hashed(&mut self, day: Day, hash: u64, id: UploadId) -> bool {
         let shard = self.days.entry(day).or_insert_with(DayIds::new).shard(hash);
         if shard.find(hash, |known| *known == id).is_some() {
             return false;

@@ -67,9 +67,16 @@ impl AggregatorProcess {
         self.ended().await.map(drop)
     }
 
+    /// Its process id.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the aggregator has ended already")
+    }
+
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self.child.id().context("the aggregator has ended already")?;
-        let process = Pid::from_raw(i32::try_from(id)?).context("no process has the id 0")?;
+        let process = Pid::from_raw(i32::try_from(self.id()?)?).context("no process has id 0")?;
         Ok(kill_process(process, signal)?)
     }
 

@@ -52,6 +52,7 @@ fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> an
     let mut chart = ChartBuilder::on(area)
         .caption("Traffic per arm (share of the users of a round)", ("sans-serif", 15))
         .margin(10)
+        .margin_right(32)
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0..users, 0.0..1.0)?;
@@ -60,7 +61,10 @@ fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> an
     let last = rounds.last().map_or(&[][..], |round| &round.plays);
     let mut order: Vec<usize> = (0..instance.arms.len()).collect();
     order.sort_by_key(|&arm| std::cmp::Reverse(last.get(arm).copied().unwrap_or(0)));
-    for (rank, &arm) in order.iter().enumerate().rev() {
+    // The grey lines first, so that none covers a coloured one.
+    let (named, others) = order.split_at(order.len().min(NAMED_ARMS));
+    let ranked = others.iter().zip(NAMED_ARMS..).chain(named.iter().zip(0..));
+    for (&arm, rank) in ranked {
         let colour = COLOURS.get(rank).copied().unwrap_or(OTHERS);
         let width = if rank < NAMED_ARMS { 2 } else { 1 };
         let line = LineSeries::new(shares(rounds, arm), colour.stroke_width(width));
@@ -72,7 +76,7 @@ fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> an
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::MiddleRight)
         .background_style(WHITE.mix(0.85))
         .border_style(OTHERS)
         .draw()?;
@@ -99,10 +103,17 @@ fn draw_regret(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> any
     let mut chart = ChartBuilder::on(area)
         .caption("Regret", ("sans-serif", 15))
         .margin(10)
+        .margin_right(32)
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0..users, 0.0..top)?;
-    chart.configure_mesh().light_line_style(WHITE).x_desc("users").y_desc("regret").draw()?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc("users")
+        .y_desc("regret")
+        .y_label_formatter(&|regret| format!("{regret:.0}"))
+        .draw()?;
     let lines = [
         ("learner", COLOURS[0], rounds.iter().map(|r| (r.users, r.regret)).collect::<Vec<_>>()),
         ("uniform play", OTHERS, vec![(0, 0.0), (users, gap * users as f64)]),

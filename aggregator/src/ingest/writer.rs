@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use bandana_shared::identity::{Day, UploadId};
+use bandana_shared::identity::Day;
 use bandana_shared::tally::Tally;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -60,15 +60,7 @@ impl Writer {
         for record in store.experiments()? {
             registry.add(record)?;
         }
-        let mut seen = SeenIds::new();
-        for (day, count) in store.id_counts()? {
-            seen.reserve(day, count);
-        }
-        store.visit_ids(|day, ids| {
-            for id in ids {
-                seen.insert(day, UploadId::new(*id));
-            }
-        })?;
+        let seen = SeenIds::load(&store)?;
         let oldest = store.oldest_day()?;
         let (ingest, commands) = Ingest::channel();
         let writer = Self { store, registry, seen, oldest, clock, settings, commands, due };

@@ -1,0 +1,91 @@
+//! The client from outside: what it decides, when it reports, and that rewards
+//! change nothing but the bit.
+
+mod judgement;
+mod rewards;
+mod schedule;
+
+use bandana_client::{Acceptance, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp};
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{Day, ExperimentId, Revision};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::upload::Upload;
+use bandana_shared::wire::v1::UploadRequest;
+use prost::Message as _;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// So little noise that a bit equals its reward, but for once in `10^13`.
+const ALMOST_NO_PRIVACY: f64 = 32.0;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_000_000_000_000 + seconds * 1000)
+}
+
+fn id() -> Result<ExperimentId, Failure> {
+    Ok(ExperimentId::new("colours")?)
+}
+
+/// Three arms, the first revision, real users.
+fn parts(epsilon: f64, rewards: Rewards) -> Result<SpecificationParts, Failure> {
+    let epsilon = Epsilon::new(epsilon)?;
+    Ok(SpecificationParts {
+        experiment_id: id()?,
+        revision: Revision::FIRST,
+        simulation: false,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get(),
+        rewards,
+        mechanism: Mechanism::Linear,
+        arms: vec![Arm::new("red")?, Arm::new("green")?, Arm::new("blue")?],
+        timing: ReleaseTiming::default(),
+    })
+}
+
+fn policy(arms: usize) -> Result<Policy, Failure> {
+    let weights = Weights::uniform(&vec![true; arms])?;
+    Ok(Policy { version: 7, weights, time_to_live_seconds: 60 })
+}
+
+fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
+    let policy = Some(policy(specification.arms().len())?);
+    Ok(Fetched { specification: Some(specification), policy, day: Day::new(day) })
+}
+
+fn acceptance(specification: &Specification) -> Acceptance {
+    Acceptance::new(specification.epsilon(), specification.rewards())
+}
+
+/// A client that has heard of an experiment at second 0 of day 10.
+fn client(specification: &Specification) -> Result<Client, Failure> {
+    let mut client = Client::new();
+    client.enroll(id()?, acceptance(specification));
+    client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(0))?;
+    Ok(client)
+}
+
+/// The same with seeded noise.
+fn simulated(specification: &Specification, seed: u64) -> Result<SimulatedClient, Failure> {
+    let mut client = SimulatedClient::seeded(seed, 0);
+    client.enroll(id()?, acceptance(specification));
+    client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(0))?;
+    Ok(client)
+}
+
+/// The upload of a task that must be one.
+fn upload(task: Result<Task, ClientError>) -> Result<Upload, Failure> {
+    match task? {
+        Task::Upload(task) => Ok(Upload::try_from(&UploadRequest::decode(task.bytes())?)?),
+        other => Err(format!("an upload was expected, not {other:?}").into()),
+    }
+}
+
+/// Arm and bit of an upload with one report.
+fn report(upload: &Upload) -> Result<(usize, bool), Failure> {
+    let (arm, tally) = upload.reports.tallies().next().ok_or("an upload without report")?;
+    Ok((arm.get(), tally.ones() == 1))
+}

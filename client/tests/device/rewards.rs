@@ -1,0 +1,135 @@
+//! What a report says about the rewards of its assignment.
+
+use bandana_client::{BulkNoise, ClientError, PrivatizeError, Privatizer, Reward};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
+
+use super::{ALMOST_NO_PRIVACY, Failure, at, client, id, parts, report, upload};
+
+/// The bit that is reported after these rewards.
+fn bit_after(rewards: Rewards, added: &[f64]) -> Result<bool, Failure> {
+    let specification = Specification::new(parts(ALMOST_NO_PRIVACY, rewards)?)?;
+    let mut client = client(&specification)?;
+    let assignment = client.choose(&id()?, at(1))?;
+    for reward in added {
+        client.reward(assignment.id(), Reward::new(*reward)?, at(1))?;
+    }
+    let (arm, bit) = report(&upload(client.next_task(at(1)))?)?;
+    assert_eq!(arm, assignment.arm().get());
+    Ok(bit)
+}
+
+#[test]
+fn binary_rewards_count_as_the_highest() -> Result<(), Failure> {
+    for (added, bit) in [
+        (&[][..], false),
+        (&[0.0], false),
+        (&[1.0], true),
+        (&[0.0, 1.0, 0.0], true),
+        (&[1.0, 1.0], true),
+    ] {
+        assert_eq!(bit_after(Rewards::binary(), added)?, bit, "{added:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn bounded_rewards_are_summed_and_clamped() -> Result<(), Failure> {
+    let rewards = Rewards::bounded(RewardRange::new(-2.0, 2.0)?);
+    for (added, bit) in [
+        (&[][..], false),
+        (&[1.0, 1.0], true),
+        (&[2.0, 2.0, 2.0], true),
+        (&[2.0, -2.0, -2.0], false),
+        (&[-2.0, -2.0, -2.0], false),
+    ] {
+        assert_eq!(bit_after(rewards, added)?, bit, "{added:?}");
+    }
+    let enormous = Rewards::bounded(RewardRange::new(0.0, f64::MAX)?);
+    assert!(bit_after(enormous, &[f64::MAX, f64::MAX])?);
+    Ok(())
+}
+
+#[test]
+fn the_default_reward_is_reported_when_there_was_none() -> Result<(), Failure> {
+    let liked = Rewards::new(RewardKind::Binary, RewardRange::UNIT, OutOfRange::Refuse, 1.0)?;
+    assert!(bit_after(liked, &[])?);
+    assert!(!bit_after(liked, &[0.0])?);
+    Ok(())
+}
+
+#[test]
+fn rewards_that_are_not_admitted_are_refused_without_being_shown() -> Result<(), Failure> {
+    let clamped = Rewards::new(RewardKind::Bounded, RewardRange::UNIT, OutOfRange::Clamp, 0.0)?;
+    let bounded = Rewards::bounded(RewardRange::UNIT);
+    for (rewards, value, refused) in [
+        (Rewards::binary(), 0.123_456, Some("neither 0 nor 1")),
+        (Rewards::binary(), -1.0, Some("neither 0 nor 1")),
+        (bounded, 1.000_000_1, Some("range 0 to 1")),
+        (bounded, -f64::MIN_POSITIVE, Some("range 0 to 1")),
+        (clamped, 123_456.0, None),
+        (clamped, -123_456.0, None),
+    ] {
+        let specification = Specification::new(parts(ALMOST_NO_PRIVACY, rewards)?)?;
+        let mut client = client(&specification)?;
+        let assignment = client.choose(&id()?, at(1))?;
+        let added = client.reward(assignment.id(), Reward::new(value)?, at(1));
+        match (added, refused) {
+            (Ok(()), None) => {
+                let (_, bit) = report(&upload(client.next_task(at(1)))?)?;
+                assert_eq!(bit, value > 0.0);
+            }
+            (Err(ClientError::Reward(error)), Some(part)) => {
+                let message = error.to_string();
+                assert!(message.contains(part), "{message}");
+                assert!(!message.contains("123"), "{message} shows the reward");
+                // The report is made all the same.
+                let (_, bit) = report(&upload(client.next_task(at(1)))?)?;
+                assert!(!bit);
+            }
+            (added, _) => return Err(format!("{value}: {added:?}").into()),
+        }
+    }
+    assert!(Reward::new(f64::NAN).is_err() && Reward::new(f64::INFINITY).is_err());
+    Ok(())
+}
+
+#[test]
+fn rewards_count_until_the_window_ends() -> Result<(), Failure> {
+    let timing = ReleaseTiming { attribution_window_seconds: 100, release_delay_seconds_max: 0 };
+    let parts = SpecificationParts { timing, ..parts(ALMOST_NO_PRIVACY, Rewards::binary())? };
+    let specification = Specification::new(parts)?;
+    for (when, counts) in [(101, true), (102, false)] {
+        let mut client = client(&specification)?;
+        let assignment = client.choose(&id()?, at(1))?;
+        let added = client.reward(assignment.id(), Reward::new(1.0)?, at(when));
+        assert_eq!(added.is_ok(), counts, "second {when}");
+        assert!(counts || matches!(added, Err(ClientError::NotOpen)));
+        let refreshed = super::answer(specification.clone(), 10)?;
+        client.on_fetched(&id()?, refreshed, at(102))?;
+        assert_eq!(report(&upload(client.next_task(at(102)))?)?.1, counts);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_privatizer_keeps_to_its_probabilities() -> Result<(), Failure> {
+    // At epsilon 1, P(1) is 1/(1+e) for reward 0 and e/(1+e) for reward 1. With
+    // 100 000 draws the share is off by more than .0077 (five standard errors)
+    // with a probability below 1e-6.
+    let specification = Specification::new(parts(1.0, Rewards::bounded(RewardRange::UNIT))?)?;
+    let privatizer = Privatizer::new(&specification);
+    let mut noise = BulkNoise::new()?;
+    for (reward, expected) in [(0.0, 0.268_941), (0.25, 0.384_471), (1.0, 0.731_059)] {
+        let reward = Reward::new(reward)?;
+        let mut ones = 0_u32;
+        for _ in 0..100_000 {
+            ones += u32::from(privatizer.privatize(&reward, &mut noise)?.get());
+        }
+        let share = f64::from(ones) / 100_000.0;
+        assert!((share - expected).abs() < 0.0077, "{share} instead of {expected}");
+    }
+    let outside = privatizer.privatize(&Reward::new(2.0)?, &mut noise);
+    assert!(matches!(outside, Err(PrivatizeError::OutOfRange { .. })));
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! When a client asks, reports and retries.
+
+use std::time::Duration;
+
+use bandana_client::{ClientError, Fetched, Reward, SimulatedClient, Task, UploadOutcome};
+use bandana_shared::identity::Day;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
+
+use super::{Failure, acceptance, answer, at, client, id, parts, report, simulated, upload};
+
+fn timed(window: u32, delay: u32, simulation: bool) -> Result<Specification, Failure> {
+    let timing =
+        ReleaseTiming { attribution_window_seconds: window, release_delay_seconds_max: delay };
+    Ok(Specification::new(SpecificationParts {
+        timing,
+        simulation,
+        ..parts(1.0, Rewards::binary())?
+    })?)
+}
+
+/// Everything that an observer of a client sees over ten minutes, without the
+/// bits: time, arm and length of every upload.
+fn observe(
+    client: &mut SimulatedClient,
+    specification: &Specification,
+    rewards: &[(u64, f64)],
+) -> Result<Vec<(u64, usize, usize)>, Failure> {
+    let mut seen = Vec::new();
+    let mut assignments = Vec::new();
+    for second in 0..600 {
+        if second % 20 == 0 && second < 400 {
+            assignments.push(client.choose(&id()?, at(second))?);
+        }
+        for (_, value) in rewards.iter().filter(|(when, _)| *when == second) {
+            for assignment in &assignments {
+                // Those whose window has ended take no more.
+                client.reward(assignment.id(), Reward::new(*value)?, at(second)).ok();
+            }
+        }
+        loop {
+            match client.next_task(at(second))? {
+                Task::Upload(task) => {
+                    let sent = upload(Ok(Task::Upload(task.clone())))?;
+                    seen.push((second, report(&sent)?.0, task.bytes().len()));
+                    client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(second))?;
+                }
+                Task::Fetch(task) => {
+                    let fetched = answer(specification.clone(), 10)?;
+                    client.on_fetched(&task.experiment_id, fetched, at(second))?;
+                }
+                Task::Wait(_) | Task::Done => break,
+            }
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn rewards_change_neither_times_nor_arms_nor_lengths() -> Result<(), Failure> {
+    let specification = timed(50, 70, true)?;
+    let none = observe(&mut simulated(&specification, 3)?, &specification, &[])?;
+    assert_eq!(none.len(), 20, "one report for every assignment");
+    for rewards in [
+        &[(10, 1.0)][..],
+        &[(5, 0.0), (30, 1.0), (31, 1.0), (200, 1.0), (399, 0.0)],
+        &[(100, 1.0), (100, 1.0), (100, 1.0)],
+    ] {
+        let seen = observe(&mut simulated(&specification, 3)?, &specification, rewards)?;
+        assert_eq!(seen, none, "{rewards:?}");
+    }
+    let other = observe(&mut simulated(&specification, 4)?, &specification, &[])?;
+    assert_ne!(other, none, "another seed has other times");
+    Ok(())
+}
+
+#[test]
+fn a_report_waits_for_its_window_and_a_random_delay() -> Result<(), Failure> {
+    let specification = timed(100, 50, true)?;
+    let mut delays = Vec::new();
+    for seed in 0..200 {
+        let mut client = simulated(&specification, seed)?;
+        client.choose(&id()?, at(0))?;
+        let Task::Wait(release) = client.next_task(at(0))? else {
+            return Err("nothing may be sent yet".into());
+        };
+        delays.push(release.since(at(100)).as_millis());
+        assert!(release >= at(100) && release <= at(150));
+    }
+    // Uniform on 0..=50 s: 200 draws leave a fifth of it empty with a
+    // probability of 5 * .8^200, below 1e-18.
+    for fifth in 0..5 {
+        let inside = |delay: &&u128| (fifth * 10_000..(fifth + 1) * 10_000).contains(*delay);
+        assert!(delays.iter().any(|delay| inside(&delay)), "no delay in fifth {fifth}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_retry_resends_the_same_bytes_after_a_growing_wait() -> Result<(), Failure> {
+    let mut client = client(&timed(0, 0, false)?)?;
+    client.choose(&id()?, at(1))?;
+    let Task::Upload(first) = client.next_task(at(1))? else { return Err("no upload".into()) };
+    assert!(matches!(client.next_task(at(1))?, Task::Done), "it is under way");
+
+    let mut now = at(1);
+    let mut longest = Duration::ZERO;
+    for attempt in 0..30 {
+        let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(2)) };
+        client.on_upload_result(first.id(), &retry, now)?;
+        let Task::Wait(next) = client.next_task(now)? else { return Err("no wait".into()) };
+        let wait = next.since(now);
+        let bound = Duration::from_secs(2 + (1 << attempt.min(12)).min(3600));
+        assert!(wait >= Duration::from_secs(2) && wait <= bound, "{attempt}: {wait:?}");
+        longest = longest.max(wait);
+        now = next;
+        // Meanwhile the policy has aged; the upload goes out all the same.
+        let Task::Upload(again) = client.next_task(now)? else { return Err("no retry".into()) };
+        assert_eq!(again, first);
+    }
+    assert!(longest > Duration::from_mins(5), "the waits do not grow: {longest:?}");
+    client.on_upload_result(first.id(), &UploadOutcome::Duplicate, now)?;
+    assert!(matches!(client.next_task(now)?, Task::Done));
+    let statistics = client.statistics();
+    assert_eq!((statistics.uploads_duplicate, statistics.uploads_postponed), (1, 30));
+    Ok(())
+}
+
+#[test]
+fn a_refused_upload_is_dropped_and_counted() -> Result<(), Failure> {
+    let mut client = client(&timed(0, 0, false)?)?;
+    client.choose(&id()?, at(1))?;
+    let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
+    let refused = UploadOutcome::Refused { message: "stopped".to_owned() };
+    client.on_upload_result(task.id(), &refused, at(1))?;
+    // Told twice, counted once.
+    client.on_upload_result(task.id(), &refused, at(1))?;
+    assert!(matches!(client.next_task(at(100_000))?, Task::Done));
+    assert_eq!(client.statistics().uploads_refused, 1);
+    Ok(())
+}
+
+#[test]
+fn a_full_outbox_still_gives_arms_that_never_report() -> Result<(), Failure> {
+    let mut client = client(&timed(0, 0, false)?)?;
+    let mut reporting = 0_u64;
+    for _ in 0..1600 {
+        let assignment = client.choose(&id()?, at(1))?;
+        reporting += u64::from(assignment.will_report());
+        if !assignment.will_report() {
+            let reward = client.reward(assignment.id(), Reward::new(1.0)?, at(1));
+            assert!(matches!(reward, Err(ClientError::NotOpen)));
+        }
+    }
+    assert_eq!(reporting, 1500);
+    assert_eq!(client.statistics().assignments_without_report, 100);
+    let mut sent = 0;
+    while let Task::Upload(task) = client.next_task(at(1))? {
+        client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(1))?;
+        sent += 1;
+    }
+    assert_eq!(sent, 1500);
+    assert!(client.choose(&id()?, at(1))?.will_report(), "there is room again");
+    Ok(())
+}
+
+#[test]
+fn uploads_leave_in_random_order() -> Result<(), Failure> {
+    // Ten reports in their own order have a probability of 1/10!; here the order
+    // is seeded and known not to be that one.
+    let specification = timed(0, 0, true)?;
+    let mut client = simulated(&specification, 1)?;
+    let arms: Vec<usize> = (0..30)
+        .map(|_| Ok(client.choose(&id()?, at(1))?.arm().get()))
+        .collect::<Result<_, Failure>>()?;
+    let mut sent = Vec::new();
+    while let Task::Upload(task) = client.next_task(at(1))? {
+        sent.push(report(&upload(Ok(Task::Upload(task.clone())))?)?.0);
+        client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(1))?;
+    }
+    assert_ne!(sent, arms);
+    let sorted = |mut arms: Vec<usize>| {
+        arms.sort_unstable();
+        arms
+    };
+    assert_eq!(sorted(sent), sorted(arms));
+    Ok(())
+}
+
+#[test]
+fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = bandana_client::Client::new();
+    client.enroll(id()?, acceptance(&specification));
+    let Task::Fetch(task) = client.next_task(at(0))? else { return Err("no question".into()) };
+    assert_eq!(task.known, None);
+    assert!(matches!(client.next_task(at(0))?, Task::Done), "it is under way");
+    client.on_fetch_failed(&id()?, at(0))?;
+    let Task::Wait(again) = client.next_task(at(0))? else { return Err("no wait".into()) };
+    assert!(again <= at(2));
+    assert!(matches!(client.next_task(again)?, Task::Fetch(_)));
+    client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(10))?;
+    assert!(matches!(client.next_task(at(10_000))?, Task::Done), "nobody needs a policy");
+
+    // A choice by an old policy works at once, and asks for a new one.
+    client.choose(&id()?, at(10_000))?;
+    let Task::Fetch(task) = client.next_task(at(10_000))? else { return Err("no question".into()) };
+    assert_eq!(task.known, Some((specification.digest(), 7)));
+    // "Not modified" keeps both, and brings the server's day.
+    let same = Fetched { specification: None, policy: None, day: Day::new(11) };
+    client.on_fetched(&id()?, same, at(10_000))?;
+    assert_eq!(upload(client.next_task(at(10_000)))?.day, Day::new(11));
+    Ok(())
+}
+
+#[test]
+fn without_a_network_reports_go_out_with_the_day_last_heard() -> Result<(), Failure> {
+    let mut client = client(&timed(0, 0, false)?)?;
+    client.choose(&id()?, at(1000))?;
+    assert!(matches!(client.next_task(at(1000))?, Task::Fetch(_)));
+    client.on_fetch_failed(&id()?, at(1000))?;
+    assert_eq!(upload(client.next_task(at(1000)))?.day, Day::new(10));
+    Ok(())
+}
+
+#[test]
+fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = bandana_client::Client::new();
+    let unknown = client.choose(&id()?, at(0));
+    assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
+    client.enroll(id()?, acceptance(&specification));
+    assert!(matches!(client.choose(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
+    let nothing = Fetched { specification: None, policy: None, day: Day::new(1) };
+    let answer = client.on_fetched(&id()?, nothing, at(0));
+    assert!(matches!(answer, Err(ClientError::NoPolicy { .. })));
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! How much a real aggregator process serves, in all and per second of its own
+//! processor time ("per core"), beside goals and a reference of this machine.
+//!
+//! `cargo bench -p bandana-tests --bench serving`
+
+#![allow(clippy::print_stdout, reason = "a program for people")]
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use bandana_aggregator::seen::SeenIds;
+use bandana_aggregator::store::{Delta, GroupRow, SqliteStore};
+use bandana_shared::identity::{ArmIndex, UploadId};
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{self, SelectArmRequest, UploadRequest, UploadStatus};
+use bandana_tests::harness::{Aggregator, three_arms, upload};
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// Calls under way at the same time, and the connections that they share.
+const IN_FLIGHT: u64 = 64;
+const CONNECTIONS: u64 = 8;
+
+const UNARY_UPLOADS: u64 = 100_000;
+const BULK_UPLOADS: u64 = 2_000;
+const BULK_REPORTS: u64 = 10_000;
+const SELECTIONS: u64 = 200_000;
+const IDS: u64 = 10_000_000;
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    println!("{:44} {:>14} {:>14}   goal", "", "per second", "per core");
+    runtime.block_on(serving())?;
+    start_after_kill()
+}
+
+fn row(name: &str, per_second: f64, per_core: f64, goal: &str) {
+    println!("{name:44} {per_second:>14.0} {per_core:>14.0}   {goal}");
+}
+
+async fn serving() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let arms = (0..20).map(|i| v1::Arm { label: format!("arm {i}"), retired: false }).collect();
+    let message = v1::Specification { arms, ..three_arms("bench") };
+    let experiment = aggregator.create(message).await?;
+    let day = aggregator.day(&experiment).await?;
+    let process = aggregator.process.id()?;
+    let devices = connect(&aggregator).await?;
+    let syncs = fsyncs_per_second(aggregator.data_dir())?;
+    println!("reference: {syncs:.0} appends of 4 KiB with fdatasync per second on this disk");
+
+    let unary: Vec<UploadRequest> = (0..UNARY_UPLOADS)
+        .map(|n| upload(u128::from(n), &experiment, day, &[(usize::try_from(n % 20)?, n % 3 == 0)]))
+        .collect::<anyhow::Result<_>>()?;
+    let used = load(&devices, process, Arc::new(unary), submit).await?;
+    let (per_second, per_core) = used.rates(UNARY_UPLOADS);
+    row("durable uploads of 1 report", per_second, per_core, ">= 25,000/s, >= 50,000 per core");
+
+    let reports: Vec<(usize, bool)> = (0..BULK_REPORTS)
+        .map(|n| Ok((usize::try_from(n % 20)?, n % 3 == 0)))
+        .collect::<anyhow::Result<_>>()?;
+    let bulk: Vec<UploadRequest> = (0..BULK_UPLOADS)
+        .map(|n| upload(u128::from(n) | 1 << 100, &experiment, day, &reports))
+        .collect::<anyhow::Result<_>>()?;
+    let used = load(&devices, process, Arc::new(bulk), submit).await?;
+    let (per_second, per_core) = used.rates(BULK_UPLOADS * BULK_REPORTS);
+    row("reports in durable uploads of 10,000", per_second, per_core, ">= 5,000,000 per core");
+
+    let selections = vec![SelectArmRequest { experiment_id: "bench".to_owned() }];
+    let selections: Vec<_> =
+        selections.into_iter().cycle().take(usize::try_from(SELECTIONS)?).collect();
+    let used = load(&devices, process, Arc::new(selections), select).await?;
+    let (per_second, per_core) = used.rates(SELECTIONS);
+    let p99 = used.percentile_99.as_secs_f64() * 1e3;
+    row("SelectArm, 20 arms", per_second, per_core, ">= 85,000 per core");
+    println!(
+        "{:44} {p99:>11.2} ms {:>14}   <= 1 ms",
+        "SelectArm, 99th percentile at 64 in flight", ""
+    );
+    aggregator.process.stop().await
+}
+
+async fn connect(aggregator: &Aggregator) -> anyhow::Result<Vec<DeviceClient<Channel>>> {
+    let endpoint = Endpoint::from_shared(aggregator.process.device_url.clone())?.tcp_nodelay(true);
+    let mut devices = Vec::new();
+    for _ in 0..CONNECTIONS {
+        devices.push(DeviceClient::new(endpoint.connect().await?));
+    }
+    Ok(devices)
+}
+
+async fn submit(mut device: DeviceClient<Channel>, request: UploadRequest) -> anyhow::Result<()> {
+    let answer = device.submit_upload(request).await?.into_inner();
+    anyhow::ensure!(answer.status() == UploadStatus::Accepted, "{}", answer.message);
+    Ok(())
+}
+
+async fn select(
+    mut device: DeviceClient<Channel>,
+    request: SelectArmRequest,
+) -> anyhow::Result<()> {
+    device.select_arm(request).await?;
+    Ok(())
+}
+
+/// Time that some calls took.
+struct Used {
+    wall: Duration,
+    processor: Duration,
+    percentile_99: Duration,
+}
+
+impl Used {
+    fn rates(&self, count: u64) -> (f64, f64) {
+        let per = |time: Duration| count as f64 / time.as_secs_f64();
+        (per(self.wall), per(self.processor))
+    }
+}
+
+/// Makes all calls, [`IN_FLIGHT`] at a time.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+async fn load<R, F>(
+    devices: &[DeviceClient<Channel>],
+    process: u32,
+    requests: Arc<Vec<R>>,
+    call: fn(DeviceClient<Channel>, R) -> F,
+) -> anyhow::Result<Used>
+where
+    R: Clone + Send + Sync + 'static,
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let (before, start) = (processor_time(process)?, Instant::now());
+    let next = Arc::new(AtomicU64::new(0));
+    let mut workers = JoinSet::new();
+    for device in devices.iter().cycle().take(usize::try_from(IN_FLIGHT)?) {
+        let (device, requests, next) = (device.clone(), Arc::clone(&requests), Arc::clone(&next));
+        workers.spawn(async move {
+            let mut latencies = Vec::new();
+            while let Some(request) =
+                requests.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed))?)
+            {
+                let sent = Instant::now();
+                call(device.clone(), request.clone()).await?;
+                latencies.push(sent.elapsed());
+            }
+            anyhow::Ok(latencies)
+        });
+    }
+    let mut latencies = Vec::new();
+    while let Some(worker) = workers.join_next().await {
+        latencies.extend(worker??);
+    }
+    let wall = start.elapsed();
+    latencies.sort_unstable();
+    let percentile_99 = latencies[latencies.len() * 99 / 100];
+    Ok(Used { wall, processor: processor_time(process)?.saturating_sub(before), percentile_99 })
+}
+
+/// User and system time of a process so far, from /proc.
+fn processor_time(process: u32) -> anyhow::Result<Duration> {
+    /// The unit of /proc/PID/stat on every Linux of today.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The program's name, in brackets, may hold anything.
+    let (_, fields) = stat.rsplit_once(')').context("unexpected /proc/PID/stat")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    let ticks: f64 = ticks.sum::<Result<f64, _>>()?;
+    Ok(Duration::from_secs_f64(ticks / TICKS_PER_SECOND))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn fsyncs_per_second(directory: &Path) -> anyhow::Result<f64> {
+    const COUNT: u32 = 200;
+    let mut file = File::create(directory.join("reference"))?;
+    let start = Instant::now();
+    for _ in 0..COUNT {
+        file.write_all(&[7; 4096])?;
+        file.sync_data()?;
+    }
+    Ok(f64::from(COUNT) / start.elapsed().as_secs_f64())
+}
+
+/// Fills a store with ids as a server would have, and reads it as a server does
+/// at its start.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn start_after_kill() -> anyhow::Result<()> {
+    const GROUP: u64 = 10_000;
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let specification = bandana_shared::specification::Specification::first(
+        bandana_shared::identity::ExperimentId::new("ids")?,
+        bandana_shared::epsilon::Epsilon::new(1.0)?,
+        bandana_shared::rewards::Rewards::binary(),
+        bandana_shared::curve::Mechanism::Linear,
+        vec![bandana_shared::specification::Arm::new("only")?],
+    )?;
+    let conduct = bandana_aggregator::store::Conduct {
+        learner: bandana_aggregator::learner::Learner::LdpTs,
+        floor_weight: 0.0,
+    };
+    let experiment = store.create_experiment(&specification, conduct)?;
+    let day = bandana_shared::identity::Day::new(20_000);
+    for group in 0..IDS / GROUP {
+        let tally = Tally::new(GROUP, GROUP / 2)?;
+        // A bijection that looks random.
+        let id = |n: u64| u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let ids = (0..GROUP).map(|n| UploadId::new(id(group * GROUP + n).to_be_bytes()));
+        let deltas = vec![Delta { experiment, arm: ArmIndex::new(0)?, tally }];
+        store.commit_group(&[GroupRow { day, ids: ids.collect(), deltas }])?;
+    }
+    drop(store);
+    let start = Instant::now();
+    let store = SqliteStore::open(directory.path())?;
+    store.experiments()?;
+    let seen = SeenIds::load(&store)?;
+    let seconds = start.elapsed().as_secs_f64();
+    anyhow::ensure!(seen.len() as u64 == IDS, "{} ids", seen.len());
+    println!(
+        "{:44} {seconds:>12.2} s {:>14}   <= 1 s",
+        "start with 10 million ids in the window", ""
+    );
+    Ok(())
+}
