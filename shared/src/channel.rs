@@ -108,9 +108,9 @@ impl Floor {
     /// The smallest ε that this floor certifies, `ln((2^64 - t0)/t0)` in nats,
     /// rounded up.
     pub fn certified_epsilon(self) -> f64 {
-        // ln(1 + width/t0). The conversions and the quotient err by at most
-        // three halves of a unit in the last place, which ln_1p does not
-        // enlarge, and ln_1p itself by at most one.
+        // ln(1 + width/t0). The two conversions and the quotient err by at most
+        // 2^-53 each, relatively, and ln_1p does not enlarge that: together at
+        // most three units in the last place. ln_1p itself adds one at most.
         let loss = libm::log1p(self.width() as f64 / self.0 as f64);
         (0..4).fold(loss, |value, _| value.next_up())
     }
