@@ -160,8 +160,14 @@ impl BetaBinomialMixture {
         let at_best = log_mixture_at_best(few, many);
         let inside = |q: f64| {
             let gap = share - q;
-            let divergence =
-                weighted_log_1p(few, gap / q) + weighted_log_1p(many, -gap / (1.0 - q));
+            // Where gap/q is next to -1, share/q is the more precise of the two.
+            let log_few = if 2.0 * share < q {
+                libm::log(share / q)
+            } else {
+                libm::log1p(gap / q)
+            };
+            let log_many = libm::log1p(-gap / (1.0 - q));
+            let divergence = weighted(few, log_few) + weighted(many, log_many);
             at_best + divergence < self.log_threshold
         };
         let (low, high) = (boundary(&inside, share, 0.0), boundary(&inside, share, 1.0));
@@ -206,13 +212,9 @@ fn stirling_correction(k: f64) -> f64 {
     0.5 * libm::log(2.0 * std::f64::consts::PI * k) + tail
 }
 
-/// `count ln (1 + x)`, and 0 for no counts whatever `x`.
-fn weighted_log_1p(count: f64, x: f64) -> f64 {
-    if count > 0.0 {
-        count * libm::log1p(x)
-    } else {
-        0.0
-    }
+/// `count x`, and 0 for no counts whatever `x`.
+fn weighted(count: f64, x: f64) -> f64 {
+    if count > 0.0 { count * x } else { 0.0 }
 }
 
 /// The point between `inside` and `outside` where the convex set `contains`
