@@ -1,4 +1,5 @@
 //! What the end-to-end tests share, and the generators of committed files.
 
 pub mod committed;
+pub mod vectors;
 pub mod wire_code;
