@@ -42,6 +42,12 @@ fn arm(index: usize) -> ArmIndex {
     ArmIndex::new(index % ARMS).unwrap_or_else(|_| unreachable!("20 arms are few"))
 }
 
+fn upload_id(random: &mut ChaCha20Rng) -> UploadId {
+    let mut bytes = [0; 16];
+    random.fill_bytes(&mut bytes);
+    UploadId::new(bytes)
+}
+
 /// The way of one reward through range, curve and channel.
 #[derive(Clone, Copy)]
 struct Privatizer {
@@ -104,12 +110,27 @@ fn reward_to_upload(criterion: &mut Criterion) {
     let privatizer = Privatizer::new(Mechanism::Linear);
     let mut buffer = Vec::with_capacity(64);
     let mut place = 0;
-    criterion.bench_function("upload of one report", |bencher| {
+    let mut group = criterion.benchmark_group("upload of one report");
+    group.bench_function("encode_single_into", |bencher| {
+        bencher.iter(|| {
+            place = (place + 1) % ROUND;
+            let bit = privatizer.bit(rewards[place], &mut random);
+            let name = (
+                upload_id(&mut random),
+                Digest::new([7; 16]),
+                Day::new(20_000),
+            );
+            buffer.clear();
+            Upload::encode_single_into(name, (arm(place), bit), &mut buffer);
+            black_box(buffer.len())
+        });
+    });
+    group.bench_function("encode_into", |bencher| {
         bencher.iter(|| {
             place = (place + 1) % ROUND;
             let bit = privatizer.bit(rewards[place], &mut random);
             let upload = Upload {
-                id: UploadId::new(random.random()),
+                id: upload_id(&mut random),
                 digest: Digest::new([7; 16]),
                 day: Day::new(20_000),
                 reports: PackedReports::single(arm(place), bit),
@@ -119,6 +140,7 @@ fn reward_to_upload(criterion: &mut Criterion) {
             black_box(buffer.len())
         });
     });
+    group.finish();
 }
 
 fn reports(count: usize) -> Vec<(ArmIndex, bool)> {

@@ -95,12 +95,14 @@ impl Floor {
     }
 
     /// `t0`.
+    #[inline]
     pub fn get(self) -> u64 {
         self.0
     }
 
     /// `2^64 - 2 t0`, the number of words that tell the highest reward from the
     /// lowest.
+    #[inline]
     pub fn width(self) -> u64 {
         0_u64.wrapping_sub(self.0 << 1)
     }
@@ -128,6 +130,7 @@ impl Floor {
 
     /// The threshold for a curved reward `level`: linear from `t0` to
     /// `2^64 - t0`, without rounding, then clamped to that range.
+    #[inline]
     pub fn threshold(self, level: Level) -> Threshold {
         let lowest = u128::from(self.0) << 64;
         let highest = u128::from(0_u64.wrapping_sub(self.0)) << 64;
@@ -159,6 +162,7 @@ pub struct Threshold(u128);
 
 impl Threshold {
     /// The private bit for a uniform random number `high 2^64 + low`.
+    #[inline]
     pub fn bit(self, high: u64, low: u64) -> bool {
         ((u128::from(high) << 64) | u128::from(low)) < self.0
     }
@@ -168,6 +172,7 @@ impl Threshold {
     ///
     /// # Errors
     /// Passes on the error of `word`; there is no bit then.
+    #[inline]
     pub fn draw<E>(self, mut word: impl FnMut() -> Result<u64, E>) -> Result<bool, E> {
         let high = word()?;
         let undecided = u128::from(high) == self.0 >> 64;

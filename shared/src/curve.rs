@@ -30,6 +30,7 @@ impl Level {
     ///
     /// # Errors
     /// [`LevelError`] when `x` is not a number in 0..=1.
+    #[inline]
     pub fn from_unit(x: f64) -> Result<Self, LevelError> {
         if !(0.0..=1.0).contains(&x) {
             return Err(LevelError);
@@ -44,6 +45,7 @@ impl Level {
     }
 
     /// The number of `2^-53`, 0 to `2^53`.
+    #[inline]
     pub fn get(self) -> u64 {
         self.0
     }
@@ -197,6 +199,7 @@ impl Curve {
     /// assert_eq!(curve.apply(half).to_unit(), 0.25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -63,11 +63,13 @@ impl RewardRange {
     }
 
     /// `high - low`, finite and positive.
+    #[inline]
     pub fn width(self) -> f64 {
         self.high - self.low
     }
 
     /// Whether `reward` lies in the range, ends included.
+    #[inline]
     pub fn contains(self, reward: f64) -> bool {
         self.low <= reward && reward <= self.high
     }
@@ -76,6 +78,7 @@ impl RewardRange {
     ///
     /// # Errors
     /// [`LevelError`] when `reward` is not in the range.
+    #[inline]
     pub fn level(self, reward: f64) -> Result<Level, LevelError> {
         // Rounding is monotone, so the quotient is at most 1 for rewards in
         // the range, and it is 0 and 1 at the ends. Just outside it can be

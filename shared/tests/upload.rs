@@ -101,6 +101,29 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        rng_seed: RngSeed::Fixed(33),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_single_report_has_the_same_bytes_either_way(
+        id in any::<[u8; 16]>(),
+        day in any::<u32>(),
+        index in 0..ARMS_MAX,
+        bit in any::<bool>(),
+    ) {
+        let (id, digest, day) = (UploadId::new(id), Digest::new([9; 16]), Day::new(day));
+        let reports = PackedReports::single(arm(index), bit);
+        let mut buffer = Vec::new();
+        Upload::encode_single_into((id, digest, day), (arm(index), bit), &mut buffer);
+        prop_assert_eq!(buffer, Upload { id, digest, day, reports }.to_bytes());
+    }
+}
+
 #[test]
 fn golden_bytes_of_one_report() {
     let upload = Upload {
