@@ -135,9 +135,9 @@ impl Floor {
         let lowest = u128::from(self.0) << 64;
         let highest = u128::from(0_u64.wrapping_sub(self.0)) << 64;
         // level <= 2^53 and width < 2^64, so the product is below 2^117 and
-        // the sum at most 2^128 - t0 2^64.
+        // the sum at most 2^128 - t0 2^64. The clamp holds even if it wrapped.
         let rise = (u128::from(level.get()) * u128::from(self.width())) << 11;
-        Threshold(lowest.saturating_add(rise).clamp(lowest, highest))
+        Threshold(lowest.wrapping_add(rise).clamp(lowest, highest))
     }
 }
 

@@ -86,7 +86,7 @@ impl RewardRange {
         if !self.contains(reward) {
             return Err(LevelError);
         }
-        Level::from_unit((reward - self.low) / self.width())
+        Ok(Level::of_checked_unit((reward - self.low) / self.width()))
     }
 }
 
