@@ -22,10 +22,7 @@ const ROUND: usize = 4096;
 /// Arms of the experiment whose uploads are measured.
 const ARMS: usize = 20;
 
-#[expect(
-    clippy::print_stderr,
-    reason = "a benchmark tells its goals to whoever runs it"
-)]
+#[expect(clippy::print_stderr, reason = "a benchmark tells its goals to whoever runs it")]
 fn say(line: &str) {
     eprintln!("{line}");
 }
@@ -115,11 +112,7 @@ fn reward_to_upload(criterion: &mut Criterion) {
         bencher.iter(|| {
             place = (place + 1) % ROUND;
             let bit = privatizer.bit(rewards[place], &mut random);
-            let name = (
-                upload_id(&mut random),
-                Digest::new([7; 16]),
-                Day::new(20_000),
-            );
+            let name = (upload_id(&mut random), Digest::new([7; 16]), Day::new(20_000));
             buffer.clear();
             Upload::encode_single_into(name, (arm(place), bit), &mut buffer);
             black_box(buffer.len())
@@ -145,9 +138,7 @@ fn reward_to_upload(criterion: &mut Criterion) {
 
 fn reports(count: usize) -> Vec<(ArmIndex, bool)> {
     let mut random = random();
-    (0..count)
-        .map(|_| (arm(random.random_range(0..ARMS)), random.random()))
-        .collect()
+    (0..count).map(|_| (arm(random.random_range(0..ARMS)), random.random())).collect()
 }
 
 fn packing(criterion: &mut Criterion) {
@@ -155,11 +146,7 @@ fn packing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("10000 reports over 20 arms");
     group.throughput(Throughput::Elements(reports.len() as u64));
     group.bench_function("pack", |bencher| {
-        bencher.iter_batched(
-            || reports.clone(),
-            PackedReports::pack,
-            BatchSize::SmallInput,
-        );
+        bencher.iter_batched(|| reports.clone(), PackedReports::pack, BatchSize::SmallInput);
     });
     if let Ok(packed) = PackedReports::pack(reports.clone()) {
         group.bench_function("tally", |bencher| {
@@ -174,13 +161,9 @@ fn packing(criterion: &mut Criterion) {
 
 fn bytes_on_the_wire(_: &mut Criterion) {
     say("bytes of an upload over 20 arms:");
-    for (count, goal) in [
-        (1, "goal: 48"),
-        (10, ""),
-        (100, ""),
-        (1000, "goal: 0.35 each"),
-        (10_000, ""),
-    ] {
+    for (count, goal) in
+        [(1, "goal: 48"), (10, ""), (100, ""), (1000, "goal: 0.35 each"), (10_000, "")]
+    {
         let Ok(packed) = PackedReports::pack(reports(count)) else {
             continue;
         };
@@ -192,17 +175,9 @@ fn bytes_on_the_wire(_: &mut Criterion) {
         };
         let bytes = upload.to_bytes().len();
         let each = bytes as f64 / count as f64;
-        say(&format!(
-            "  {count:>5} reports: {bytes:>5} bytes, {each:.3} each  {goal}"
-        ));
+        say(&format!("  {count:>5} reports: {bytes:>5} bytes, {each:.3} each  {goal}"));
     }
 }
 
-criterion_group!(
-    benches,
-    reward_to_bit,
-    reward_to_upload,
-    packing,
-    bytes_on_the_wire
-);
+criterion_group!(benches, reward_to_bit, reward_to_upload, packing, bytes_on_the_wire);
 criterion_main!(benches);

@@ -55,11 +55,7 @@ impl Floor {
         let x = libm::expm1(epsilon.get()) * WIDE_GUARD;
         let scaled = (x * (1_u64 << 62) as f64) as u128;
         let quotient = (1_u128 << 126).div_ceil((1_u128 << 63) + scaled);
-        Self(
-            u64::try_from(quotient)
-                .unwrap_or(u64::MAX >> 1)
-                .clamp(1, u64::MAX >> 1),
-        )
+        Self(u64::try_from(quotient).unwrap_or(u64::MAX >> 1).clamp(1, u64::MAX >> 1))
     }
 
     /// Accepts a floor that somebody else computed, if it keeps the promise:

@@ -115,9 +115,7 @@ pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
     let alpha = alpha.shared_by(tallies.len() * rivals);
     let needed = -libm::log(alpha.get());
     let sequence = NormalMixture::new(alpha);
-    let means = tallies
-        .iter()
-        .map(|tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY));
+    let means = tallies.iter().map(|tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY));
     let (best, _) = means.enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let ahead = |(rival, &tally): (usize, &Tally)| {
         rival == best || sequence.evidence_above(tallies[best], tally) >= needed
@@ -138,9 +136,7 @@ pub struct BetaBinomialMixture {
 impl BetaBinomialMixture {
     /// A sequence of level `alpha`.
     pub fn new(alpha: ErrorLevel) -> Self {
-        Self {
-            log_threshold: -libm::log(alpha.get()),
-        }
+        Self { log_threshold: -libm::log(alpha.get()) }
     }
 
     /// The interval for the private mean, within 0..=1.
@@ -161,11 +157,7 @@ impl BetaBinomialMixture {
         let inside = |q: f64| {
             let gap = share - q;
             // Where gap/q is next to -1, share/q is the more precise of the two.
-            let log_few = if 2.0 * share < q {
-                libm::log(share / q)
-            } else {
-                libm::log1p(gap / q)
-            };
+            let log_few = if 2.0 * share < q { libm::log(share / q) } else { libm::log1p(gap / q) };
             let log_many = libm::log1p(-gap / (1.0 - q));
             let divergence = weighted(few, log_few) + weighted(many, log_many);
             at_best + divergence < self.log_threshold
@@ -225,11 +217,7 @@ fn boundary(contains: &impl Fn(f64) -> bool, inside: f64, outside: f64) -> f64 {
     }
     let halve = |(inside, outside): (f64, f64), _| {
         let middle = f64::midpoint(inside, outside);
-        if contains(middle) {
-            (middle, outside)
-        } else {
-            (inside, middle)
-        }
+        if contains(middle) { (middle, outside) } else { (inside, middle) }
     };
     (0..64).fold((inside, outside), halve).1
 }

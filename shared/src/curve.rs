@@ -85,10 +85,7 @@ impl Curvature {
     ///
     /// # Errors
     /// [`CurvatureError`] when `k` is not a number in -1..=1.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a whole number of at most 2^20"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^20")]
     pub fn new(k: f64) -> Result<Self, CurvatureError> {
         if !(-1.0..=1.0).contains(&k) {
             return Err(CurvatureError);
@@ -178,15 +175,10 @@ impl Curve {
     pub fn new(mechanism: Mechanism, epsilon: Epsilon) -> Self {
         let shape = match mechanism {
             Mechanism::Linear | Mechanism::RandomizedResponse => Shape::Identity,
-            Mechanism::Quadratic(k) => Shape::Quadratic {
-                units: i128::from(k.units()),
-            },
+            Mechanism::Quadratic(k) => Shape::Quadratic { units: i128::from(k.units()) },
             Mechanism::Exponential => {
                 let epsilon = epsilon.get();
-                Shape::Exponential {
-                    epsilon,
-                    span: one_minus_exp_neg(epsilon),
-                }
+                Shape::Exponential { epsilon, span: one_minus_exp_neg(epsilon) }
             }
         };
         Self { shape }
@@ -265,11 +257,8 @@ fn one_minus_exp_neg(z: f64) -> f64 {
     // Two terms at a time, which halves the chain of dependent operations.
     let (pairs, _) = INVERSE_FACTORIALS[1..].as_chunks::<2>();
     let square = x * x;
-    let series = pairs
-        .iter()
-        .rev()
-        .fold(0.0, |sum, [odd, even]| sum * square + (even * x + odd))
-        * x;
+    let series =
+        pairs.iter().rev().fold(0.0, |sum, [odd, even]| sum * square + (even * x + odd)) * x;
     let scale = f64::from_bits(u64::from(1023 - n) << 52);
     (1.0 - scale) - scale * series
 }

@@ -53,10 +53,7 @@ impl Estimand {
 
     /// An interval for a mean of g(r) in the units of the estimand.
     pub fn interval_from_unit(self, interval: Interval) -> Interval {
-        Interval::between(
-            self.from_unit(interval.low()),
-            self.from_unit(interval.high()),
-        )
+        Interval::between(self.from_unit(interval.low()), self.from_unit(interval.high()))
     }
 
     /// A difference between two means of g(r) in the units of the estimand.
@@ -133,10 +130,7 @@ mod tests {
             for mean in [0.0, 0.25, 0.6, 1.0] {
                 let q = private_mean_of(floor, mean);
                 let back = (q - floor.lowest_private_mean()) / floor.contrast();
-                assert!(
-                    (back - mean).abs() < 1e-15 / floor.contrast(),
-                    "{epsilon} {mean} {back}"
-                );
+                assert!((back - mean).abs() < 1e-15 / floor.contrast(), "{epsilon} {mean} {back}");
             }
         }
     }

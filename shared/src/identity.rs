@@ -29,11 +29,7 @@ impl ExperimentId {
         let valid = bytes.len() <= EXPERIMENT_ID_CHARS_MAX
             && bytes.first().is_some_and(plain)
             && bytes.iter().all(|b| plain(b) || b"._-".contains(b));
-        if valid {
-            Ok(Self(name))
-        } else {
-            Err(IdentityError::ExperimentId(name))
-        }
+        if valid { Ok(Self(name)) } else { Err(IdentityError::ExperimentId(name)) }
     }
 
     /// The name.
@@ -128,11 +124,7 @@ impl Revision {
     /// # Errors
     /// [`IdentityError::Revision`] for 0.
     pub fn new(number: u32) -> Result<Self, IdentityError> {
-        if number == 0 {
-            Err(IdentityError::Revision)
-        } else {
-            Ok(Self(number))
-        }
+        if number == 0 { Err(IdentityError::Revision) } else { Ok(Self(number)) }
     }
 
     /// Its number.

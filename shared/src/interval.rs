@@ -24,11 +24,7 @@ impl ErrorLevel {
     /// # Errors
     /// [`ErrorLevelError`] when `alpha` is not strictly between 0 and 1.
     pub fn new(alpha: f64) -> Result<Self, ErrorLevelError> {
-        if alpha > 0.0 && alpha < 1.0 {
-            Ok(Self(alpha))
-        } else {
-            Err(ErrorLevelError(alpha))
-        }
+        if alpha > 0.0 && alpha < 1.0 { Ok(Self(alpha)) } else { Err(ErrorLevelError(alpha)) }
     }
 
     /// α.
@@ -57,17 +53,11 @@ pub struct Interval {
 
 impl Interval {
     /// The whole line: nothing is known.
-    pub const UNBOUNDED: Self = Self {
-        low: f64::NEG_INFINITY,
-        high: f64::INFINITY,
-    };
+    pub const UNBOUNDED: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
 
     /// The interval between two numbers, in either order.
     pub fn between(a: f64, b: f64) -> Self {
-        Self {
-            low: a.min(b),
-            high: a.max(b),
-        }
+        Self { low: a.min(b), high: a.max(b) }
     }
 
     /// Its lower end.
@@ -94,20 +84,14 @@ impl Interval {
     /// known to lie in that range stays as valid as it was.
     #[must_use]
     pub fn clamped(self, low: f64, high: f64) -> Self {
-        Self {
-            low: self.low.clamp(low, high),
-            high: self.high.clamp(low, high),
-        }
+        Self { low: self.low.clamp(low, high), high: self.high.clamp(low, high) }
     }
 
     /// The interval of private means carried over to the mean of g(r).
     #[must_use]
     pub fn debiased(self, floor: Floor) -> Self {
         let debias = |q: f64| (q - floor.lowest_private_mean()) / floor.contrast();
-        Self {
-            low: debias(self.low),
-            high: debias(self.high),
-        }
+        Self { low: debias(self.low), high: debias(self.high) }
     }
 }
 
@@ -142,14 +126,8 @@ mod tests {
             (1, 29, 0.0061, 0.1718),
         ] {
             let interval = wilson(Tally::new(reports, ones).unwrap(), 1.959_964);
-            assert!(
-                (interval.low() - low).abs() < 6e-5,
-                "{ones}/{reports}: {interval:?}"
-            );
-            assert!(
-                (interval.high() - high).abs() < 6e-5,
-                "{ones}/{reports}: {interval:?}"
-            );
+            assert!((interval.low() - low).abs() < 6e-5, "{ones}/{reports}: {interval:?}");
+            assert!((interval.high() - high).abs() < 6e-5, "{ones}/{reports}: {interval:?}");
         }
     }
 

@@ -31,9 +31,7 @@ impl Weights {
     /// [`PolicyError::Sum`] for another sum.
     pub fn new(weights: &[u64]) -> Result<Self, PolicyError> {
         if weights.is_empty() || weights.len() > ARMS_MAX {
-            return Err(PolicyError::ArmCount {
-                arms: weights.len(),
-            });
+            return Err(PolicyError::ArmCount { arms: weights.len() });
         }
         let mut sum = 0_u64;
         let cumulative: Vec<u64> = weights
@@ -43,11 +41,7 @@ impl Weights {
                 sum
             })
             .collect();
-        if sum == Self::TOTAL {
-            Ok(Self { cumulative })
-        } else {
-            Err(PolicyError::Sum { sum })
-        }
+        if sum == Self::TOTAL { Ok(Self { cumulative }) } else { Err(PolicyError::Sum { sum }) }
     }
 
     /// The nearest weights to the given shares, which need not sum to 1: the
@@ -68,20 +62,13 @@ impl Weights {
         if !shares.is_empty() && !valid {
             return Err(PolicyError::Shares);
         }
-        let last = shares
-            .iter()
-            .rposition(|share| *share > 0.0)
-            .unwrap_or_default();
+        let last = shares.iter().rposition(|share| *share > 0.0).unwrap_or_default();
         let mut sum = 0.0;
         let mut before = 0;
         let weigh = |(arm, share): (usize, &f64)| {
             sum += share;
             let scaled = (sum / total * Self::TOTAL as f64).round() as u64;
-            let end = if arm >= last {
-                Self::TOTAL
-            } else {
-                scaled.min(Self::TOTAL).max(before)
-            };
+            let end = if arm >= last { Self::TOTAL } else { scaled.min(Self::TOTAL).max(before) };
             let weight = end - before;
             before = end;
             weight
@@ -94,12 +81,7 @@ impl Weights {
     /// # Errors
     /// As [`Self::from_shares`].
     pub fn uniform(active: &[bool]) -> Result<Self, PolicyError> {
-        Self::from_shares(
-            &active
-                .iter()
-                .map(|&a| f64::from(u8::from(a)))
-                .collect::<Vec<f64>>(),
-        )
+        Self::from_shares(&active.iter().map(|&a| f64::from(u8::from(a))).collect::<Vec<f64>>())
     }
 
     /// Number of arms.
@@ -114,13 +96,8 @@ impl Weights {
 
     /// The weight of an arm, 0 beyond the last one.
     pub fn get(&self, arm: usize) -> u64 {
-        let before = arm
-            .checked_sub(1)
-            .and_then(|a| self.cumulative.get(a))
-            .copied();
-        self.cumulative
-            .get(arm)
-            .map_or(0, |end| end - before.unwrap_or(0))
+        let before = arm.checked_sub(1).and_then(|a| self.cumulative.get(a)).copied();
+        self.cumulative.get(arm).map_or(0, |end| end - before.unwrap_or(0))
     }
 
     /// The weight of an arm as a fraction, 0 to 1.

@@ -31,10 +31,7 @@ pub struct RewardRange {
 
 impl RewardRange {
     /// 0 to 1.
-    pub const UNIT: Self = Self {
-        low: 0.0,
-        high: 1.0,
-    };
+    pub const UNIT: Self = Self { low: 0.0, high: 1.0 };
 
     /// Checks the ends.
     ///
@@ -43,10 +40,7 @@ impl RewardRange {
     /// and `low < high`.
     pub fn new(low: f64, high: f64) -> Result<Self, RewardsError> {
         if low < high && (high - low).is_finite() {
-            Ok(Self {
-                low: without_sign_of_zero(low),
-                high: without_sign_of_zero(high),
-            })
+            Ok(Self { low: without_sign_of_zero(low), high: without_sign_of_zero(high) })
         } else {
             Err(RewardsError::Range { low, high })
         }
@@ -116,17 +110,8 @@ impl Rewards {
         if kind == RewardKind::Binary && out_of_range == OutOfRange::Clamp {
             return Err(RewardsError::BinaryClamp);
         }
-        let rewards = Self {
-            kind,
-            range,
-            out_of_range,
-            default: without_sign_of_zero(default),
-        };
-        if rewards.admits(default) {
-            Ok(rewards)
-        } else {
-            Err(RewardsError::Default { default })
-        }
+        let rewards = Self { kind, range, out_of_range, default: without_sign_of_zero(default) };
+        if rewards.admits(default) { Ok(rewards) } else { Err(RewardsError::Default { default }) }
     }
 
     /// 0 or 1, and 0 when there was none: did the user react?

@@ -39,10 +39,7 @@ impl Arm {
             && label.len() <= LABEL_BYTES_MAX
             && !label.chars().any(char::is_control);
         if valid {
-            Ok(Self {
-                label,
-                retired: false,
-            })
+            Ok(Self { label, retired: false })
         } else {
             Err(SpecificationError::Label { label })
         }
@@ -51,10 +48,7 @@ impl Arm {
     /// The same arm, no longer given to anyone.
     #[must_use]
     pub fn retired(self) -> Self {
-        Self {
-            retired: true,
-            ..self
-        }
+        Self { retired: true, ..self }
     }
 
     /// Its name for people.
@@ -145,10 +139,7 @@ impl Specification {
         {
             return Err(SpecificationError::RandomizedResponseNeedsBinary);
         }
-        let ReleaseTiming {
-            attribution_window_seconds,
-            release_delay_seconds_max,
-        } = parts.timing;
+        let ReleaseTiming { attribution_window_seconds, release_delay_seconds_max } = parts.timing;
         if attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX
             || release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
         {
@@ -160,11 +151,7 @@ impl Specification {
         let hash: [u8; 32] = hasher.finalize().into();
         let mut digest = [0; 16];
         digest.copy_from_slice(&hash[..16]);
-        Ok(Self {
-            parts,
-            floor,
-            digest: Digest::new(digest),
-        })
+        Ok(Self { parts, floor, digest: Digest::new(digest) })
     }
 
     /// The first revision of an experiment with real users, rewards counted at
@@ -215,10 +202,7 @@ impl Specification {
         let place = parts
             .arms
             .get_mut(arm.get())
-            .ok_or(SpecificationError::UnknownArm {
-                arm: arm.get(),
-                arms,
-            })?;
+            .ok_or(SpecificationError::UnknownArm { arm: arm.get(), arms })?;
         *place = place.clone().retired();
         Self::new(parts)
     }
@@ -287,11 +271,7 @@ impl Specification {
     /// What a server can estimate.
     pub fn estimand(&self) -> Estimand {
         let rewards = self.parts.rewards;
-        Estimand::of(
-            self.parts.mechanism.is_linear(),
-            rewards.kind(),
-            rewards.range(),
-        )
+        Estimand::of(self.parts.mechanism.is_linear(), rewards.kind(), rewards.range())
     }
 
     /// The options.
@@ -301,11 +281,7 @@ impl Specification {
 
     /// For each arm, whether it is in play.
     pub fn active_arms(&self) -> Vec<bool> {
-        self.parts
-            .arms
-            .iter()
-            .map(|arm| !arm.is_retired())
-            .collect()
+        self.parts.arms.iter().map(|arm| !arm.is_retired()).collect()
     }
 
     /// When a report may leave a device.
@@ -321,9 +297,7 @@ fn check_arms(arms: &[Arm]) -> Result<(), SpecificationError> {
     }
     let mut labels = HashSet::with_capacity(arms.len());
     if let Some(arm) = arms.iter().find(|arm| !labels.insert(arm.label())) {
-        return Err(SpecificationError::DuplicateLabel {
-            label: arm.label.clone(),
-        });
+        return Err(SpecificationError::DuplicateLabel { label: arm.label.clone() });
     }
     if arms.iter().all(Arm::is_retired) {
         return Err(SpecificationError::NoActiveArm);

@@ -72,18 +72,11 @@ pub fn from_bytes<T: Stored>(bytes: &[u8]) -> Result<T, StoredError> {
         return Err(StoredError::Kind);
     }
     if version != T::VERSION {
-        return Err(StoredError::Version {
-            found: version,
-            expected: T::VERSION,
-        });
+        return Err(StoredError::Version { found: version, expected: T::VERSION });
     }
     let (state, read) = bincode::serde::decode_from_slice(payload, configuration())
         .map_err(|source| StoredError::Decode(source.into()))?;
-    if read == payload.len() {
-        Ok(state)
-    } else {
-        Err(StoredError::Damaged)
-    }
+    if read == payload.len() { Ok(state) } else { Err(StoredError::Damaged) }
 }
 
 /// State that can't be written or read back.
@@ -129,10 +122,7 @@ mod tests {
         let bytes = to_bytes(&Sample(vec![(300, 7)])).unwrap();
         assert_eq!(bytes[..6], *b"TEST\x03\x00");
         assert_eq!(bytes[HEADER..], [1, 251, 44, 1, 7]);
-        assert_eq!(
-            from_bytes::<Sample>(&bytes).unwrap(),
-            Sample(vec![(300, 7)])
-        );
+        assert_eq!(from_bytes::<Sample>(&bytes).unwrap(), Sample(vec![(300, 7)]));
     }
 
     #[test]
@@ -141,10 +131,7 @@ mod tests {
         for place in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[place / 8] ^= 1 << (place % 8);
-            assert!(
-                matches!(from_bytes::<Sample>(&damaged), Err(StoredError::Damaged)),
-                "{place}"
-            );
+            assert!(matches!(from_bytes::<Sample>(&damaged), Err(StoredError::Damaged)), "{place}");
         }
         for length in 0..bytes.len() {
             assert!(from_bytes::<Sample>(&bytes[..length]).is_err(), "{length}");
@@ -166,17 +153,11 @@ mod tests {
             const VERSION: u16 = 4;
         }
         let other = to_bytes(&Other(1)).unwrap();
-        assert!(matches!(
-            from_bytes::<Sample>(&other),
-            Err(StoredError::Kind)
-        ));
+        assert!(matches!(from_bytes::<Sample>(&other), Err(StoredError::Kind)));
         let newer = to_bytes(&Newer(1)).unwrap();
         assert!(matches!(
             from_bytes::<Sample>(&newer),
-            Err(StoredError::Version {
-                found: 4,
-                expected: 3
-            })
+            Err(StoredError::Version { found: 4, expected: 3 })
         ));
     }
 }

@@ -18,10 +18,7 @@ impl Tally {
     pub const REPORTS_MAX: u64 = 1 << 62;
 
     /// No reports.
-    pub const EMPTY: Self = Self {
-        reports: 0,
-        ones: 0,
-    };
+    pub const EMPTY: Self = Self { reports: 0, ones: 0 };
 
     /// Checks that the numbers can be counts of one set of reports.
     ///
@@ -38,10 +35,7 @@ impl Tally {
 
     /// The tally of a single bit.
     pub fn of_bit(bit: bool) -> Self {
-        Self {
-            reports: 1,
-            ones: u64::from(bit),
-        }
+        Self { reports: 1, ones: u64::from(bit) }
     }
 
     /// Number of reports.

@@ -30,10 +30,7 @@ pub struct PackedReports {
 impl PackedReports {
     /// A single report.
     pub fn single(arm: ArmIndex, bit: bool) -> Self {
-        Self {
-            runs: vec![(arm, 1)],
-            bits: vec![u8::from(bit)],
-        }
+        Self { runs: vec![(arm, 1)], bits: vec![u8::from(bit)] }
     }
 
     /// Sorts and packs reports. Their order within an arm is kept.
@@ -80,20 +77,13 @@ impl PackedReports {
         let reports: usize = checked.iter().map(|&(_, count)| count as usize).sum();
         let expected = reports.div_ceil(8);
         if bits.len() != expected {
-            return Err(UploadError::BitLength {
-                bytes: bits.len(),
-                reports,
-                expected,
-            });
+            return Err(UploadError::BitLength { bytes: bits.len(), reports, expected });
         }
         let unused = expected * 8 - reports;
         if unused > 0 && bits[expected - 1] >> (8 - unused) != 0 {
             return Err(UploadError::UnusedBits);
         }
-        Ok(Self {
-            runs: checked,
-            bits: bits.to_vec(),
-        })
+        Ok(Self { runs: checked, bits: bits.to_vec() })
     }
 
     /// Number of reports, 1 to [`REPORTS_PER_UPLOAD_MAX`].
@@ -137,10 +127,7 @@ impl PackedReports {
 fn count_ones(bits: &[u8], start: usize, end: usize) -> u64 {
     let ones = |bytes: &[u8]| -> u64 {
         let (words, rest) = bytes.as_chunks::<8>();
-        let in_words: u32 = words
-            .iter()
-            .map(|word| u64::from_le_bytes(*word).count_ones())
-            .sum();
+        let in_words: u32 = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum();
         let in_rest: u32 = rest.iter().map(|byte| byte.count_ones()).sum();
         u64::from(in_words + in_rest)
     };
@@ -148,11 +135,8 @@ fn count_ones(bits: &[u8], start: usize, end: usize) -> u64 {
     // Whole bytes from `first` to `last`, less the bits before `start`, plus
     // those of the last byte before `end`.
     let before = (bits[first] & low_mask(start % 8)).count_ones();
-    let after = if end.is_multiple_of(8) {
-        0
-    } else {
-        (bits[last] & low_mask(end % 8)).count_ones()
-    };
+    let after =
+        if end.is_multiple_of(8) { 0 } else { (bits[last] & low_mask(end % 8)).count_ones() };
     ones(&bits[first..last]) + u64::from(after) - u64::from(before)
 }
 

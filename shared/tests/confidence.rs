@@ -4,10 +4,7 @@
 //! many a correct procedure exceeds with probability below 10^-3 at most.
 
 #![cfg(test)]
-#![expect(
-    clippy::float_cmp,
-    reason = "results that are exact are compared exactly"
-)]
+#![expect(clippy::float_cmp, reason = "results that are exact are compared exactly")]
 
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::{BetaBinomialMixture, NormalMixture, best_arm};
@@ -28,9 +25,7 @@ fn level(alpha: f64) -> ErrorLevel {
 /// The mean of a binomial number of failures plus 3.1 standard deviations.
 fn allowed(runs: u64, alpha: f64) -> u64 {
     let mean = runs as f64 * alpha;
-    (0..runs)
-        .find(|&count| count as f64 >= mean + 3.1 * (mean * (1.0 - alpha)).sqrt())
-        .unwrap()
+    (0..runs).find(|&count| count as f64 >= mean + 3.1 * (mean * (1.0 - alpha)).sqrt()).unwrap()
 }
 
 /// How many of `runs` runs ever contradict, in `steps` steps, what `covers`
@@ -61,11 +56,7 @@ const DRIFTING: [fn(u32, f64) -> f64; 3] = [
     |step, _| 0.5 + 0.4 * (f64::from(step) / 300.0).sin(),
     |step, _| [0.05, 0.5, 0.95, 0.5][step as usize % 4],
     |step, deviation| {
-        if deviation.abs() * 2.0 > f64::from(step).sqrt() {
-            0.5
-        } else {
-            0.4
-        }
+        if deviation.abs() * 2.0 > f64::from(step).sqrt() { 0.5 } else { 0.4 }
     },
 ];
 
@@ -84,9 +75,8 @@ fn the_normal_mixture_covers_drifting_users_at_every_step() {
 #[test]
 fn the_simulation_can_tell_a_procedure_that_does_not_hold() {
     // Wilson's interval of 90%, looked at after each of 3000 reports.
-    let missed = runs_that_miss(200, 3000, DRIFTING[2], |tally, mean| {
-        wilson(tally, 1.645).contains(mean)
-    });
+    let missed =
+        runs_that_miss(200, 3000, DRIFTING[2], |tally, mean| wilson(tally, 1.645).contains(mean));
     assert!(missed > 2 * allowed(200, 0.1), "{missed}");
 }
 
@@ -104,10 +94,7 @@ fn debiased_sequences_cover_the_mean_of_the_rewards() {
     });
     assert!(missed <= allowed(RUNS, 0.1), "{missed}");
     let interval = sequence.mean(floor, tally(1_000_000, 500_000));
-    assert!(
-        interval.contains(0.5) && interval.width() < 0.02,
-        "{interval:?}"
-    );
+    assert!(interval.contains(0.5) && interval.width() < 0.02, "{interval:?}");
 }
 
 #[test]
@@ -127,13 +114,7 @@ fn the_beta_binomial_mixture_covers_independent_bits_at_every_step() {
 
 #[test]
 fn the_beta_binomial_mixture_is_narrower_for_rare_bits() {
-    for (reports, ones) in [
-        (100, 0),
-        (1000, 10),
-        (10_000, 100),
-        (10_000, 9990),
-        (1_000_000, 3),
-    ] {
+    for (reports, ones) in [(100, 0), (1000, 10), (10_000, 100), (10_000, 9990), (1_000_000, 3)] {
         let tally = tally(reports, ones);
         let beta = BetaBinomialMixture::new(ErrorLevel::FIVE_PERCENT).private_mean(tally);
         let normal = NormalMixture::new(ErrorLevel::FIVE_PERCENT).private_mean(tally);
@@ -145,20 +126,12 @@ fn the_beta_binomial_mixture_is_narrower_for_rare_bits() {
 fn normal_mixtures_match_values_computed_by_hand() {
     // α = 0.05: ρ = 250/(2 ln 20 + ln(1 + 2 ln 20)) = 31.5014...
     let sequence = NormalMixture::new(ErrorLevel::FIVE_PERCENT);
-    for (reports, ones, radius) in [
-        (10_000, 6000, 0.016_208_615_727),
-        (100, 50, 0.192_752_731_677),
-    ] {
+    for (reports, ones, radius) in [(10_000, 6000, 0.016_208_615_727), (100, 50, 0.192_752_731_677)]
+    {
         let interval = sequence.private_mean(tally(reports, ones));
         let mean = ones as f64 / reports as f64;
-        assert!(
-            (interval.high() - mean - radius).abs() < 1e-9,
-            "{interval:?}"
-        );
-        assert!(
-            (mean - interval.low() - radius).abs() < 1e-9,
-            "{interval:?}"
-        );
+        assert!((interval.high() - mean - radius).abs() < 1e-9, "{interval:?}");
+        assert!((mean - interval.low() - radius).abs() < 1e-9, "{interval:?}");
     }
     // tuned_for(4) with α = e^-1/2: ρ = 1/(1 + ln 2), V = 1/4, so with
     // v = ρ + 1/4 the radius of one report is sqrt(v (ln(v/ρ) + 1)).
@@ -181,11 +154,7 @@ fn beta_binomial_mixtures_match_values_computed_by_hand() {
     near(sequence.private_mean(tally(9, 9)), 1.0 - end, 1.0);
     // One among 2: (1/6)/(q(1-q)) = 20.
     let root = (1.0_f64 - 4.0 / 120.0).sqrt();
-    near(
-        sequence.private_mean(tally(2, 1)),
-        (1.0 - root) / 2.0,
-        f64::midpoint(1.0, root),
-    );
+    near(sequence.private_mean(tally(2, 1)), (1.0 - root) / 2.0, f64::midpoint(1.0, root));
 }
 
 #[test]
@@ -201,10 +170,7 @@ fn beta_binomial_mixtures_end_where_the_mixture_says() {
         let interval = sequence.private_mean(tally(reports, ones));
         for q in [interval.low(), interval.high()] {
             let log_ratio = log_beta - k * q.ln() - m * (-q).ln_1p();
-            assert!(
-                (log_ratio + alpha.ln()).abs() < 1e-8,
-                "{ones}/{reports} at {q}"
-            );
+            assert!((log_ratio + alpha.ln()).abs() < 1e-8, "{ones}/{reports} at {q}");
         }
     }
 }
@@ -224,10 +190,7 @@ fn beta_binomial_mixtures_keep_their_width_at_large_counts() {
             ((interval.high() - 0.5) / radius - 1.0).abs() < 1e-5,
             "2^{exponent}: {interval:?}"
         );
-        assert!(
-            ((0.5 - interval.low()) / radius - 1.0).abs() < 1e-5,
-            "2^{exponent}: {interval:?}"
-        );
+        assert!(((0.5 - interval.low()) / radius - 1.0).abs() < 1e-5, "2^{exponent}: {interval:?}");
     }
     // A single one: (n + 1) n q (1-q)^(n-1) = 1/20, so n q - ln(n q) is about
     // ln(20 n), 46: the upper end is about 50/n.
@@ -235,19 +198,14 @@ fn beta_binomial_mixtures_keep_their_width_at_large_counts() {
     let share = 2.0_f64.powi(-62);
     assert!(rare.low() < share && rare.high() > share, "{rare:?}");
     let scaled = rare.high() / share;
-    assert!(
-        (scaled - scaled.ln() - (20.0 / share).ln()).abs() < 0.2,
-        "{scaled}"
-    );
+    assert!((scaled - scaled.ln() - (20.0 / share).ln()).abs() < 0.2, "{scaled}");
 }
 
 #[test]
 fn the_default_sequence_is_as_wide_as_its_documentation_says() {
     let alpha = ErrorLevel::FIVE_PERCENT;
     let width = |tuned_for: f64, reports: u64| {
-        NormalMixture::tuned_for(alpha, tuned_for)
-            .private_mean(tally(reports, reports / 2))
-            .width()
+        NormalMixture::tuned_for(alpha, tuned_for).private_mean(tally(reports, reports / 2)).width()
     };
     let best = |reports: u64| {
         (-40..=40)
@@ -255,9 +213,7 @@ fn the_default_sequence_is_as_wide_as_its_documentation_says() {
             .fold(f64::INFINITY, f64::min)
     };
     for (reports, low, high) in [(100, 1.22, 1.28), (1000, 1.0, 1.001), (20_000, 1.08, 1.12)] {
-        let default = NormalMixture::new(alpha)
-            .private_mean(tally(reports, reports / 2))
-            .width();
+        let default = NormalMixture::new(alpha).private_mean(tally(reports, reports / 2)).width();
         let ratio = default / best(reports);
         assert!((low..=high).contains(&ratio), "{reports}: {ratio}");
         assert_eq!(default, width(NormalMixture::TUNED_FOR, reports));
@@ -286,10 +242,7 @@ fn nothing_panics_at_the_ends() {
             let beta = BetaBinomialMixture::new(alpha);
             for interval in [normal.private_mean(tally), beta.private_mean(tally)] {
                 assert!(interval.low() <= interval.high(), "{tally:?} {interval:?}");
-                assert!(
-                    mean.is_none_or(|mean| interval.contains(mean)),
-                    "{tally:?} {interval:?}"
-                );
+                assert!(mean.is_none_or(|mean| interval.contains(mean)), "{tally:?} {interval:?}");
             }
             for interval in [normal.mean(floor, tally), beta.mean(floor, tally)] {
                 assert!(interval.low() <= interval.high(), "{tally:?} {interval:?}");
@@ -299,10 +252,7 @@ fn nothing_panics_at_the_ends() {
         assert_eq!(verdict, None, "an arm without reports is never ruled out");
         assert_eq!(best_arm(&tallies[7..], alpha), Some(1));
     }
-    assert_eq!(
-        NormalMixture::new(level(0.05)).private_mean(Tally::EMPTY),
-        Interval::UNBOUNDED
-    );
+    assert_eq!(NormalMixture::new(level(0.05)).private_mean(Tally::EMPTY), Interval::UNBOUNDED);
     assert_eq!(best_arm(&[], level(0.05)), None);
     assert_eq!(best_arm(&[Tally::EMPTY], level(0.05)), Some(0));
 }
@@ -321,11 +271,7 @@ fn first_verdict<const K: usize>(
     (0..steps).find_map(|step| {
         let looks = |arm: &usize| tallies[*arm].private_mean().unwrap_or(1.0);
         let leader = (0..K).max_by(|a, b| looks(a).total_cmp(&looks(b))).unwrap();
-        let arm = if random.random_bool(0.5) {
-            leader
-        } else {
-            random.random_range(0..K)
-        };
+        let arm = if random.random_bool(0.5) { leader } else { random.random_range(0..K) };
         let mean = means(step)[arm];
         tallies[arm] += Tally::of_bit(random.random_bool(mean));
         sums[arm] += mean;
@@ -355,9 +301,7 @@ fn equal_arms_are_rarely_told_apart() {
     // The same simulation finds fault with intervals for a single look.
     let naive = |tallies: &[Tally]| {
         let [a, b] = [wilson(tallies[0], 1.645), wilson(tallies[1], 1.645)];
-        (a.low() > b.high())
-            .then_some(0)
-            .or((b.low() > a.high()).then_some(1))
+        (a.low() > b.high()).then_some(0).or((b.low() > a.high()).then_some(1))
     };
     let wrong = |seed: &u64| is_false(first_verdict(*seed, 1500, |_| [0.5; 2], naive));
     let naive = (0..RUNS).filter(wrong).count() as u64;
@@ -370,11 +314,7 @@ fn drifting_arms_are_rarely_misjudged() {
     // again and again.
     const RUNS: u64 = 400;
     let means = |step: u32| {
-        if (step / 100).is_multiple_of(2) {
-            [0.55, 0.45]
-        } else {
-            [0.45, 0.55]
-        }
+        if (step / 100).is_multiple_of(2) { [0.55, 0.45] } else { [0.45, 0.55] }
     };
     let rule = |tallies: &[Tally]| best_arm(tallies, level(0.1));
     let wrong = |seed: &u64| is_false(first_verdict(*seed, 1500, means, rule));

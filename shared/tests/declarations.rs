@@ -19,9 +19,7 @@ fn experiment_ids_follow_their_rule() {
         assert_eq!(ExperimentId::new(name).unwrap().as_str(), name);
     }
     let too_long = longest + "a";
-    for name in [
-        "", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "a\0", "a\n", &too_long,
-    ] {
+    for name in ["", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "a\0", "a\n", &too_long] {
         let refused = Err(IdentityError::ExperimentId(name.to_owned()));
         assert_eq!(ExperimentId::new(name), refused);
     }
@@ -38,10 +36,8 @@ fn numbers_and_names_of_fixed_length_are_checked() {
     assert_eq!(Revision::FIRST.next().get(), 2);
     let bytes = [0xab; 17];
     for length in [0, 15, 17] {
-        let (upload, digest) = (
-            UploadId::try_from(&bytes[..length]),
-            Digest::try_from(&bytes[..length]),
-        );
+        let (upload, digest) =
+            (UploadId::try_from(&bytes[..length]), Digest::try_from(&bytes[..length]));
         assert_eq!(upload, Err(IdentityError::UploadId(length)));
         assert_eq!(digest, Err(IdentityError::Digest(length)));
     }
@@ -64,18 +60,9 @@ fn days_are_counted_from_the_epoch() {
 #[test]
 fn epsilons_lie_in_their_range() {
     for nats in [Epsilon::MIN, 1.0, Epsilon::MAX] {
-        assert_eq!(
-            Epsilon::new(nats).map(|e| e.get().to_bits()),
-            Ok(nats.to_bits())
-        );
+        assert_eq!(Epsilon::new(nats).map(|e| e.get().to_bits()), Ok(nats.to_bits()));
     }
-    for nats in [
-        Epsilon::MIN.next_down(),
-        Epsilon::MAX.next_up(),
-        0.0,
-        -1.0,
-        f64::INFINITY,
-    ] {
+    for nats in [Epsilon::MIN.next_down(), Epsilon::MAX.next_up(), 0.0, -1.0, f64::INFINITY] {
         assert!(Epsilon::new(nats).is_err(), "{nats}");
     }
 }
@@ -93,10 +80,7 @@ fn ranges_are_finite_and_ascending() {
         (-f64::MAX, f64::MAX),
     ] {
         let refused = RewardRange::new(low, high);
-        assert!(
-            matches!(refused, Err(RewardsError::Range { .. })),
-            "{low} {high}"
-        );
+        assert!(matches!(refused, Err(RewardsError::Range { .. })), "{low} {high}");
     }
     let tiny = RewardRange::new(0.0, f64::from_bits(1)).unwrap();
     assert_eq!(tiny.level(f64::from_bits(1)), Ok(Level::ONE));
@@ -108,15 +92,9 @@ fn defaults_and_clamping_fit_the_kind_of_reward() {
     let binary =
         |out_of_range, default| Rewards::new(RewardKind::Binary, range, out_of_range, default);
     let bounded = |default| Rewards::new(RewardKind::Bounded, range, OutOfRange::Clamp, default);
-    assert_eq!(
-        binary(OutOfRange::Clamp, 3.0),
-        Err(RewardsError::BinaryClamp)
-    );
+    assert_eq!(binary(OutOfRange::Clamp, 3.0), Err(RewardsError::BinaryClamp));
     for default in [0.0, 2.9, 4.0] {
-        assert_eq!(
-            binary(OutOfRange::Refuse, default),
-            Err(RewardsError::Default { default })
-        );
+        assert_eq!(binary(OutOfRange::Refuse, default), Err(RewardsError::Default { default }));
     }
     for default in [(-1.0_f64).next_down(), 3.0_f64.next_up(), f64::INFINITY] {
         assert_eq!(bounded(default), Err(RewardsError::Default { default }));

@@ -10,9 +10,8 @@ use rand_chacha::ChaCha8Rng;
 /// Whole-numbered shares of very different sizes, some of them 0.
 fn shares(random: &mut ChaCha8Rng) -> Vec<u64> {
     let arms = random.random_range(1..40);
-    let mut shares: Vec<u64> = (0..arms)
-        .map(|_| random.next_u64() >> random.random_range(11..=64_u32).min(63))
-        .collect();
+    let mut shares: Vec<u64> =
+        (0..arms).map(|_| random.next_u64() >> random.random_range(11..=64_u32).min(63)).collect();
     if shares.iter().all(|&share| share == 0) {
         shares[0] = 1;
     }
@@ -63,37 +62,20 @@ fn weights_that_are_no_distribution_are_refused() {
     let total = Weights::TOTAL;
     for (weights, expected) in [
         (vec![], PolicyError::ArmCount { arms: 0 }),
-        (
-            vec![0; ARMS_MAX + 1],
-            PolicyError::ArmCount { arms: ARMS_MAX + 1 },
-        ),
+        (vec![0; ARMS_MAX + 1], PolicyError::ArmCount { arms: ARMS_MAX + 1 }),
         (vec![0], PolicyError::Sum { sum: 0 }),
         (vec![total - 1], PolicyError::Sum { sum: total - 1 }),
         (vec![total, 1], PolicyError::Sum { sum: total + 1 }),
-        (
-            vec![u64::MAX, total + 1],
-            PolicyError::Sum { sum: u64::MAX },
-        ),
+        (vec![u64::MAX, total + 1], PolicyError::Sum { sum: u64::MAX }),
     ] {
         assert_eq!(Weights::new(&weights), Err(expected));
     }
-    for shares in [
-        &[0.0, 0.0][..],
-        &[1.0, -1e-9],
-        &[f64::NAN],
-        &[f64::INFINITY, 1.0],
-        &[f64::MAX, f64::MAX],
-    ] {
-        assert_eq!(
-            Weights::from_shares(shares),
-            Err(PolicyError::Shares),
-            "{shares:?}"
-        );
+    for shares in
+        [&[0.0, 0.0][..], &[1.0, -1e-9], &[f64::NAN], &[f64::INFINITY, 1.0], &[f64::MAX, f64::MAX]]
+    {
+        assert_eq!(Weights::from_shares(shares), Err(PolicyError::Shares), "{shares:?}");
     }
-    assert_eq!(
-        Weights::from_shares(&[]),
-        Err(PolicyError::ArmCount { arms: 0 })
-    );
+    assert_eq!(Weights::from_shares(&[]), Err(PolicyError::ArmCount { arms: 0 }));
     assert_eq!(Weights::uniform(&[false, false]), Err(PolicyError::Shares));
 }
 
@@ -105,10 +87,7 @@ fn uniform_weights_leave_out_retired_arms() {
     for arm in [1, 2, 4] {
         assert!(weights.get(arm).abs_diff(third) <= 1);
     }
-    assert_eq!(
-        (weights.len(), weights.get(6), weights.get(usize::MAX)),
-        (6, 0, 0)
-    );
+    assert_eq!((weights.len(), weights.get(6), weights.get(usize::MAX)), (6, 0, 0));
     assert!((weights.share(1) - 1.0 / 3.0).abs() < 1e-9);
 }
 
@@ -117,13 +96,10 @@ fn random_weights_never_panic() {
     let mut random = ChaCha8Rng::seed_from_u64(23);
     for _ in 0..5000 {
         let length = random.random_range(0..20);
-        let mut weights: Vec<u64> = (0..length)
-            .map(|_| random.next_u64() >> random.random_range(0..64_u32))
-            .collect();
+        let mut weights: Vec<u64> =
+            (0..length).map(|_| random.next_u64() >> random.random_range(0..64_u32)).collect();
         // Some of them sum to the whole.
-        let sum = weights
-            .iter()
-            .fold(0, |sum: u64, weight| sum.saturating_add(*weight));
+        let sum = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
         if let Some(rest) = Weights::TOTAL.checked_sub(sum) {
             weights.push(rest);
         }

@@ -27,18 +27,14 @@ fn reports() -> impl Strategy<Value = Vec<(ArmIndex, bool)>> {
 }
 
 fn uploads() -> impl Strategy<Value = Upload> {
-    (
-        any::<[u8; 16]>(),
-        any::<[u8; 16]>(),
-        any::<u32>(),
-        reports(),
-    )
-        .prop_map(|(id, digest, day, reports)| Upload {
+    (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u32>(), reports()).prop_map(
+        |(id, digest, day, reports)| Upload {
             id: UploadId::new(id),
             digest: Digest::new(digest),
             day: Day::new(day),
             reports: PackedReports::pack(reports).unwrap(),
-        })
+        },
+    )
 }
 
 /// The message of an upload, field by field.
@@ -174,59 +170,23 @@ fn every_upload_error_has_its_cause() {
     for (runs, bits, expected) in [
         (&[0, 1, 2][..], &[1][..], E::OddRuns),
         (&[], &[], E::ReportCount { reports: 0 }),
-        (
-            &[0, most, 1, 1],
-            &[0; 2049],
-            E::ReportCount { reports: too_many },
-        ),
-        (
-            &[0, u32::MAX, 1, u32::MAX],
-            &[0],
-            E::ReportCount {
-                reports: 2 * u64::from(u32::MAX),
-            },
-        ),
+        (&[0, most, 1, 1], &[0; 2049], E::ReportCount { reports: too_many }),
+        (&[0, u32::MAX, 1, u32::MAX], &[0], E::ReportCount { reports: 2 * u64::from(u32::MAX) }),
         (&[1024, 1], &[0], E::UnknownArm { arm: 1024 }),
         (&[u32::MAX, 1], &[0], E::UnknownArm { arm: u32::MAX }),
         (&[0, 1, 1, 0], &[0], E::EmptyRun { arm: arm(1) }),
         (&[1, 1, 1, 1], &[0], E::UnsortedRuns { arm: arm(1) }),
         (&[2, 1, 1, 1], &[0], E::UnsortedRuns { arm: arm(1) }),
-        (
-            &[0, 8],
-            &[0, 0],
-            E::BitLength {
-                bytes: 2,
-                reports: 8,
-                expected: 1,
-            },
-        ),
-        (
-            &[0, 9],
-            &[0],
-            E::BitLength {
-                bytes: 1,
-                reports: 9,
-                expected: 2,
-            },
-        ),
+        (&[0, 8], &[0, 0], E::BitLength { bytes: 2, reports: 8, expected: 1 }),
+        (&[0, 9], &[0], E::BitLength { bytes: 1, reports: 9, expected: 2 }),
         (&[0, 9], &[0, 0b10], E::UnusedBits),
         (&[0, 7], &[0x80], E::UnusedBits),
     ] {
-        assert_eq!(
-            PackedReports::from_packed(runs, bits),
-            Err(expected),
-            "{runs:?}"
-        );
+        assert_eq!(PackedReports::from_packed(runs, bits), Err(expected), "{runs:?}");
     }
-    assert_eq!(
-        PackedReports::pack(vec![]),
-        Err(E::ReportCount { reports: 0 })
-    );
+    assert_eq!(PackedReports::pack(vec![]), Err(E::ReportCount { reports: 0 }));
     let crowd = vec![(arm(0), true); REPORTS_PER_UPLOAD_MAX + 1];
-    assert_eq!(
-        PackedReports::pack(crowd),
-        Err(E::ReportCount { reports: too_many })
-    );
+    assert_eq!(PackedReports::pack(crowd), Err(E::ReportCount { reports: too_many }));
 }
 
 #[test]
@@ -240,16 +200,10 @@ fn uploads_without_a_proper_name_are_refused() {
     });
     let mut nameless = valid.clone();
     nameless.upload_id = vec![1; 15].into();
-    assert_eq!(
-        Upload::try_from(&nameless),
-        Err(E::Identity(IdentityError::UploadId(15)))
-    );
+    assert_eq!(Upload::try_from(&nameless), Err(E::Identity(IdentityError::UploadId(15))));
     let mut unspecified = valid;
     unspecified.digest.clear();
-    assert_eq!(
-        Upload::try_from(&unspecified),
-        Err(E::Identity(IdentityError::Digest(0)))
-    );
+    assert_eq!(Upload::try_from(&unspecified), Err(E::Identity(IdentityError::Digest(0))));
 }
 
 #[test]
@@ -258,9 +212,8 @@ fn mutated_and_random_bytes_never_panic() {
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..20_000 {
         let length = random.random_range(1..60);
-        let reports = (0..length)
-            .map(|_| (arm(random.random_range(0..5)), random.random()))
-            .collect();
+        let reports =
+            (0..length).map(|_| (arm(random.random_range(0..5)), random.random())).collect();
         let upload = Upload {
             id: UploadId::new(random.random()),
             digest: Digest::new(random.random()),

@@ -55,10 +55,7 @@ struct Ends {
 
 impl From<bandana_shared::interval::Interval> for Ends {
     fn from(interval: bandana_shared::interval::Interval) -> Self {
-        Self {
-            low: interval.low().into(),
-            high: interval.high().into(),
-        }
+        Self { low: interval.low().into(), high: interval.high().into() }
     }
 }
 

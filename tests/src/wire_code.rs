@@ -11,11 +11,8 @@ use anyhow::Context as _;
 /// Where the generated code is committed, from the root of the repository.
 pub const PATH: &str = "shared/src/wire/bandana.v1.rs";
 
-const PROTOS: [&str; 3] = [
-    "bandana/v1/specification.proto",
-    "bandana/v1/device.proto",
-    "bandana/v1/operator.proto",
-];
+const PROTOS: [&str; 3] =
+    ["bandana/v1/specification.proto", "bandana/v1/device.proto", "bandana/v1/operator.proto"];
 
 /// Generates the code from the `.proto` files below `root`.
 ///

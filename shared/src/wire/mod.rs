@@ -44,11 +44,7 @@ impl TryFrom<&v1::Specification> for SpecificationParts {
     fn try_from(message: &v1::Specification) -> Result<Self, WireError> {
         let arm = |arm: &v1::Arm| {
             let checked = Arm::new(arm.label.clone())?;
-            Ok(if arm.retired {
-                checked.retired()
-            } else {
-                checked
-            })
+            Ok(if arm.retired { checked.retired() } else { checked })
         };
         Ok(Self {
             experiment_id: ExperimentId::new(message.experiment_id.clone())?,
@@ -58,11 +54,7 @@ impl TryFrom<&v1::Specification> for SpecificationParts {
             floor: message.floor,
             rewards: rewards(message)?,
             mechanism: mechanism(message)?,
-            arms: message
-                .arms
-                .iter()
-                .map(arm)
-                .collect::<Result<_, WireError>>()?,
+            arms: message.arms.iter().map(arm).collect::<Result<_, WireError>>()?,
             timing: ReleaseTiming {
                 attribution_window_seconds: message.attribution_window_seconds,
                 release_delay_seconds_max: message.release_delay_seconds_max,
@@ -83,12 +75,7 @@ fn rewards(message: &v1::Specification) -> Result<Rewards, WireError> {
         v1::OutOfRange::Unspecified => return Err(WireError::Missing("out_of_range")),
     };
     let range = RewardRange::new(message.reward_low, message.reward_high)?;
-    Ok(Rewards::new(
-        kind,
-        range,
-        out_of_range,
-        message.default_reward,
-    )?)
+    Ok(Rewards::new(kind, range, out_of_range, message.default_reward)?)
 }
 
 fn mechanism(message: &v1::Specification) -> Result<Mechanism, WireError> {
@@ -126,10 +113,7 @@ impl From<&Specification> for v1::Specification {
             OutOfRange::Refuse => v1::OutOfRange::Refuse,
             OutOfRange::Clamp => v1::OutOfRange::Clamp,
         };
-        let arm = |arm: &Arm| v1::Arm {
-            label: arm.label().to_owned(),
-            retired: arm.is_retired(),
-        };
+        let arm = |arm: &Arm| v1::Arm { label: arm.label().to_owned(), retired: arm.is_retired() };
         Self {
             experiment_id: specification.experiment_id().to_string(),
             revision: specification.revision().get(),
@@ -146,9 +130,9 @@ impl From<&Specification> for v1::Specification {
             release_delay_seconds_max: specification.timing().release_delay_seconds_max,
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
-                Mechanism::Quadratic(curvature) => Wire::Quadratic(v1::Quadratic {
-                    curvature: curvature.units(),
-                }),
+                Mechanism::Quadratic(curvature) => {
+                    Wire::Quadratic(v1::Quadratic { curvature: curvature.units() })
+                }
                 Mechanism::Exponential => Wire::Exponential(v1::Exponential {}),
                 Mechanism::RandomizedResponse => {
                     Wire::RandomizedResponse(v1::RandomizedResponse {})

@@ -17,17 +17,8 @@ pub(crate) fn epsilons(steps: u32) -> Vec<Epsilon> {
     let mut random = random(1);
     let power = |exponent: f64| (exponent * std::f64::consts::LN_2).exp();
     let grid = (0..=steps).map(|i| power(-20.0 + 25.0 * f64::from(i) / f64::from(steps)));
-    let drawn: Vec<f64> = (0..steps)
-        .map(|_| power(random.random_range(-20.0..5.0)))
-        .collect();
-    let special = [
-        Epsilon::MIN,
-        0.5,
-        std::f64::consts::LN_2,
-        1.0,
-        2.0,
-        Epsilon::MAX,
-    ];
+    let drawn: Vec<f64> = (0..steps).map(|_| power(random.random_range(-20.0..5.0))).collect();
+    let special = [Epsilon::MIN, 0.5, std::f64::consts::LN_2, 1.0, 2.0, Epsilon::MAX];
     grid.chain(drawn)
         .chain(special)
         .flat_map(|x| [x.next_down(), x, x.next_up()])
@@ -39,11 +30,8 @@ pub(crate) fn epsilons(steps: u32) -> Vec<Epsilon> {
 pub(crate) fn mechanisms() -> Vec<Mechanism> {
     let quadratic =
         [-1.0, -0.5, 0.3, 1.0].map(|k| Mechanism::Quadratic(Curvature::new(k).unwrap()));
-    let mut mechanisms = vec![
-        Mechanism::Linear,
-        Mechanism::Exponential,
-        Mechanism::RandomizedResponse,
-    ];
+    let mut mechanisms =
+        vec![Mechanism::Linear, Mechanism::Exponential, Mechanism::RandomizedResponse];
     mechanisms.extend(quadratic);
     mechanisms
 }
@@ -95,13 +83,8 @@ pub(crate) fn ranged_rewards(drawn: usize) -> Vec<(RewardRange, f64)> {
     ranges
         .into_iter()
         .flat_map(|(low, high): (f64, f64)| {
-            let mut rewards = vec![
-                low,
-                low.next_up(),
-                f64::midpoint(low, high),
-                high.next_down(),
-                high,
-            ];
+            let mut rewards =
+                vec![low, low.next_up(), f64::midpoint(low, high), high.next_down(), high];
             rewards.extend((0..drawn).map(|_| random.random_range(low..=high)));
             let range = RewardRange::new(low, high).unwrap();
             rewards.into_iter().map(move |reward| (range, reward))
@@ -111,12 +94,9 @@ pub(crate) fn ranged_rewards(drawn: usize) -> Vec<(RewardRange, f64)> {
 
 /// The levels of [`unit_rewards`] and [`ranged_rewards`], and random ones.
 pub(crate) fn levels(drawn: usize) -> Vec<Level> {
-    let unit = unit_rewards(drawn)
-        .into_iter()
-        .map(|r| Level::from_unit(r).unwrap());
-    let ranged = ranged_rewards(drawn)
-        .into_iter()
-        .map(|(range, reward)| range.level(reward).unwrap());
+    let unit = unit_rewards(drawn).into_iter().map(|r| Level::from_unit(r).unwrap());
+    let ranged =
+        ranged_rewards(drawn).into_iter().map(|(range, reward)| range.level(reward).unwrap());
     unit.chain(ranged).collect()
 }
 

@@ -43,10 +43,7 @@ fn levels_in_other_ranges_are_near_the_exact_fraction() {
         // 2^-53 and the rounding down: 2^-51 in all.
         let width = &high - &low;
         let scaled = (exact(reward) - &low) * power_of_two(53);
-        assert!(
-            distance(&(level * &width), &scaled) <= &width * whole(4),
-            "{range:?} {reward:e}"
-        );
+        assert!(distance(&(level * &width), &scaled) <= &width * whole(4), "{range:?} {reward:e}");
     }
 }
 
@@ -55,16 +52,8 @@ fn every_curve_keeps_the_ends() {
     for epsilon in epsilons(60) {
         for mechanism in mechanisms() {
             let curve = Curve::new(mechanism, epsilon);
-            assert_eq!(
-                curve.apply(Level::ZERO),
-                Level::ZERO,
-                "{mechanism:?} {epsilon:?}"
-            );
-            assert_eq!(
-                curve.apply(Level::ONE),
-                Level::ONE,
-                "{mechanism:?} {epsilon:?}"
-            );
+            assert_eq!(curve.apply(Level::ZERO), Level::ZERO, "{mechanism:?} {epsilon:?}");
+            assert_eq!(curve.apply(Level::ONE), Level::ONE, "{mechanism:?} {epsilon:?}");
         }
     }
 }
@@ -89,10 +78,7 @@ fn linear_and_quadratic_curves_never_fall() {
             assert!(here <= next, "{mechanism:?} at {place}");
         }
         places.sort_unstable();
-        assert!(
-            places.is_sorted_by_key(|&place| curve.apply(level(place))),
-            "{mechanism:?}"
-        );
+        assert!(places.is_sorted_by_key(|&place| curve.apply(level(place))), "{mechanism:?}");
     }
 }
 
@@ -107,10 +93,7 @@ fn exponential_curves_fall_by_no_more_than_the_last_bits() {
         let curve = Curve::new(Mechanism::Exponential, epsilon);
         for &place in places.iter().filter(|&&place| place < 1 << 53) {
             let (here, next) = (curve.apply(level(place)), curve.apply(level(place + 1)));
-            assert!(
-                here.get() <= next.get() + LAST_BITS,
-                "{epsilon:?} at {place}"
-            );
+            assert!(here.get() <= next.get() + LAST_BITS, "{epsilon:?} at {place}");
         }
     }
 }
@@ -133,12 +116,7 @@ fn curves_bend_the_way_they_should() {
 
 #[test]
 fn curvatures_outside_their_range_are_refused() {
-    for k in [
-        (-1.0_f64).next_down(),
-        1.0_f64.next_up(),
-        f64::NAN,
-        f64::INFINITY,
-    ] {
+    for k in [(-1.0_f64).next_down(), 1.0_f64.next_up(), f64::NAN, f64::INFINITY] {
         assert!(Curvature::new(k).is_err(), "{k}");
     }
     assert!(Curvature::from_units(Curvature::UNITS_MAX + 1).is_err());

@@ -12,10 +12,7 @@ use crate::cases::{epsilons, levels, mechanisms, random};
 /// The upper and the lower half of a number.
 fn words(number: u128) -> (u64, u64) {
     let low = number & u128::from(u64::MAX);
-    (
-        u64::try_from(number >> 64).unwrap(),
-        u64::try_from(low).unwrap(),
-    )
+    (u64::try_from(number >> 64).unwrap(), u64::try_from(low).unwrap())
 }
 
 /// The bit for the given words, and how many of them were drawn.
@@ -43,11 +40,7 @@ fn the_bit_is_whether_the_number_is_below_the_threshold() {
                 for number in [t - 1, t, t + 1, anything, 0, u128::MAX, t ^ 1 << 64] {
                     let (high, low) = words(number);
                     assert_eq!(threshold.bit(high, low), number < t, "{t:x} {number:x}");
-                    assert_eq!(
-                        drawn(threshold, [high, low]).0,
-                        number < t,
-                        "{t:x} {number:x}"
-                    );
+                    assert_eq!(drawn(threshold, [high, low]).0, number < t, "{t:x} {number:x}");
                 }
             }
         }
@@ -71,10 +64,7 @@ fn only_a_tie_draws_a_second_word() {
 fn without_a_word_there_is_no_bit() {
     let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
     let threshold = floor.threshold(Level::from_unit(1.0 / 3.0).unwrap());
-    assert_eq!(
-        threshold.draw(|| Err::<u64, _>("no entropy")),
-        Err("no entropy")
-    );
+    assert_eq!(threshold.draw(|| Err::<u64, _>("no entropy")), Err("no entropy"));
     // Nor when the second word fails.
     let (tie, _) = words(threshold.to_u128());
     let mut words = [Ok(tie), Err("no entropy")].into_iter();
@@ -112,10 +102,7 @@ fn frequencies_match_the_probabilities() {
             };
             let n = f64::from(DRAWS);
             let deviation = (ones - n * p) / (n * p * (1.0 - p)).sqrt();
-            assert!(
-                deviation.abs() < 4.9,
-                "{epsilon:?} {mechanism:?} {reward}: {deviation}"
-            );
+            assert!(deviation.abs() < 4.9, "{epsilon:?} {mechanism:?} {reward}: {deviation}");
         }
     }
 }
@@ -124,8 +111,5 @@ fn frequencies_match_the_probabilities() {
 fn debug_output_does_not_show_secrets() {
     let level = Level::from_unit(0.625).unwrap();
     let threshold = Floor::for_epsilon(Epsilon::new(1.0).unwrap()).threshold(level);
-    assert_eq!(
-        format!("{level:?} {threshold:?}"),
-        "Level(<private>) Threshold(<private>)"
-    );
+    assert_eq!(format!("{level:?} {threshold:?}"), "Level(<private>) Threshold(<private>)");
 }

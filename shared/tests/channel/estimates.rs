@@ -119,15 +119,8 @@ fn debiased_means_are_the_exact_quotient() {
                 whole(u128::from(ones)) * power_of_two(64) - &n * whole(u128::from(floor.get()));
             let denominator = n * whole(u128::from(floor.width()));
             let error = distance(&(found * &denominator), &numerator);
-            let size = if numerator < whole(0) {
-                -numerator
-            } else {
-                numerator
-            };
-            assert!(
-                error <= size * power_of_two(-50),
-                "{epsilon:?} {ones}/{reports}"
-            );
+            let size = if numerator < whole(0) { -numerator } else { numerator };
+            assert!(error <= size * power_of_two(-50), "{epsilon:?} {ones}/{reports}");
         }
     }
 }

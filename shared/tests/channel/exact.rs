@@ -90,8 +90,5 @@ fn sums_and_products_are_exact() {
     let sum = exact(f64::MAX) + &tiny;
     assert_eq!(sum - exact(f64::MAX), tiny);
     let big = whole(u128::MAX);
-    assert_eq!(
-        &big * &big,
-        power_of_two(256) - power_of_two(129) + whole(1)
-    );
+    assert_eq!(&big * &big, power_of_two(256) - power_of_two(129) + whole(1));
 }

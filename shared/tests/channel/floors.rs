@@ -47,20 +47,13 @@ fn computed_floors_are_private_accepted_and_near_the_least() {
     for epsilon in epsilons(150) {
         let floor = Floor::for_epsilon(epsilon);
         assert!(is_private(floor.get(), epsilon), "{epsilon:?}");
-        assert_eq!(
-            Floor::verify(floor.get(), epsilon),
-            Ok(floor),
-            "{epsilon:?}"
-        );
+        assert_eq!(Floor::verify(floor.get(), epsilon), Ok(floor), "{epsilon:?}");
         // Above the least floor by no more than the guard costs, plus one for
         // the rounding of x to 2^-62 and one for the ceiling. The second-order
         // term is below 2^-48 of the first.
         let excess = floor.get() - least_floor(epsilon);
         let allowed = ceiling(&cost_of_guard(epsilon, &wide)) + 2;
-        assert!(
-            u128::from(excess) <= allowed,
-            "{epsilon:?}: {excess} > {allowed}"
-        );
+        assert!(u128::from(excess) <= allowed, "{epsilon:?}: {excess} > {allowed}");
     }
 }
 
@@ -72,16 +65,10 @@ fn known_floors() {
     let excess = Floor::for_epsilon(ln_3).get() - least_floor(ln_3);
     assert!((1 << 13..(1 << 13) + 1500).contains(&excess), "{excess}");
     // 2^64/(1 + e^32) = 233 612.6...
-    assert_eq!(
-        Floor::for_epsilon(Epsilon::new(32.0).unwrap()).get(),
-        233_613
-    );
+    assert_eq!(Floor::for_epsilon(Epsilon::new(32.0).unwrap()).get(), 233_613);
     // 2^64/(1 + e^(2^-20)) = 2^63 - 2^42 + 0.33...
     let smallest = Epsilon::new(Epsilon::MIN).unwrap();
-    assert_eq!(
-        Floor::for_epsilon(smallest).get(),
-        (1 << 63) - (1 << 42) + 1
-    );
+    assert_eq!(Floor::for_epsilon(smallest).get(), (1 << 63) - (1 << 42) + 1);
 }
 
 #[test]
@@ -100,9 +87,9 @@ fn no_accepted_floor_loses_more_than_epsilon() {
             let refused = Floor::verify(low, epsilon);
             let named = match refused {
                 Err(FloorError::OutOfRange { floor }) => floor == 0,
-                Err(FloorError::LossTooLarge {
-                    floor, epsilon: e, ..
-                }) => floor == low && e == epsilon.get(),
+                Err(FloorError::LossTooLarge { floor, epsilon: e, .. }) => {
+                    floor == low && e == epsilon.get()
+                }
                 _ => false,
             };
             assert!(named, "{epsilon:?} {step}");
@@ -110,10 +97,7 @@ fn no_accepted_floor_loses_more_than_epsilon() {
         // From where the narrow guard ends, floors are accepted.
         let cost = u64::try_from(ceiling(&cost_of_guard(epsilon, &narrow))).unwrap();
         let high = least + cost + 2;
-        assert!(
-            Floor::verify(high.min((1 << 63) - 1), epsilon).is_ok(),
-            "{epsilon:?}"
-        );
+        assert!(Floor::verify(high.min((1 << 63) - 1), epsilon).is_ok(), "{epsilon:?}");
     }
 }
 
@@ -126,10 +110,7 @@ fn floors_a_step_beyond_the_guards_are_refused() {
         let low = Floor::for_epsilon(epsilon).get().saturating_sub(cost + 3);
         assert!(Floor::verify(low, epsilon).is_err(), "{epsilon:?}");
         for floor in [0, 1 << 63, (1 << 63) + 1, u64::MAX - 1, u64::MAX] {
-            assert_eq!(
-                Floor::verify(floor, epsilon),
-                Err(FloorError::OutOfRange { floor })
-            );
+            assert_eq!(Floor::verify(floor, epsilon), Err(FloorError::OutOfRange { floor }));
         }
         assert!(Floor::verify((1 << 63) - 1, epsilon).is_ok());
     }
@@ -171,10 +152,7 @@ fn math_libraries_that_differ_by_some_units_accept_each_other() {
                 }
                 nudges += 1;
                 let floor = Floor::for_epsilon(nudged).get();
-                assert!(
-                    Floor::verify(floor, epsilon).is_ok(),
-                    "{epsilon:?} {nudged:?}"
-                );
+                assert!(Floor::verify(floor, epsilon).is_ok(), "{epsilon:?} {nudged:?}");
                 assert!(is_private(floor, epsilon), "{epsilon:?} {nudged:?}");
             }
         }
@@ -185,12 +163,9 @@ fn math_libraries_that_differ_by_some_units_accept_each_other() {
 #[test]
 fn certified_epsilons_are_never_below_the_loss() {
     let mut random = random(5);
-    let floors = epsilons(100)
-        .into_iter()
-        .map(|epsilon| Floor::for_epsilon(epsilon).get());
-    let drawn: Vec<u64> = (0..2000)
-        .map(|_| (random.next_u64() >> random.random_range(1..48)).max(1))
-        .collect();
+    let floors = epsilons(100).into_iter().map(|epsilon| Floor::for_epsilon(epsilon).get());
+    let drawn: Vec<u64> =
+        (0..2000).map(|_| (random.next_u64() >> random.random_range(1..48)).max(1)).collect();
     let largest = Epsilon::new(Epsilon::MAX).unwrap();
     let least = least_floor(largest) + 1;
     let ends = [least, (1 << 63) - 1, (1 << 63) - 2, 1 << 62];

@@ -25,12 +25,9 @@ fn no_reward_pair_and_no_output_exceeds_epsilon() {
         let bound = exp_below(epsilon.get());
         for mechanism in mechanisms() {
             let curve = Curve::new(mechanism, epsilon);
-            let all = levels
-                .iter()
-                .map(|&level| probability(floor, &curve, level));
-            let (least, greatest) = all.fold((u128::MAX, 0), |(least, greatest), p| {
-                (p.min(least), p.max(greatest))
-            });
+            let all = levels.iter().map(|&level| probability(floor, &curve, level));
+            let (least, greatest) =
+                all.fold((u128::MAX, 0), |(least, greatest), p| (p.min(least), p.max(greatest)));
             assert!(least > 0, "{epsilon:?} {mechanism:?}");
             assert!(
                 within(&bound, least, greatest),

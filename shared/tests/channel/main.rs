@@ -5,10 +5,7 @@
 //! exponentials and logarithms that are correctly rounded to 256 bits.
 
 #![cfg(test)]
-#![expect(
-    clippy::float_cmp,
-    reason = "results that are exact are compared exactly"
-)]
+#![expect(clippy::float_cmp, reason = "results that are exact are compared exactly")]
 
 mod cases;
 mod curves;

@@ -33,16 +33,9 @@ fn fields(bytes: &[u8]) -> Vec<&[u8]> {
 /// refused all the same.
 fn assert_not_canonical(bytes: &[u8], specification: &Specification, what: &str) {
     let message = v1::Specification::decode(bytes).unwrap();
-    assert_eq!(
-        &Specification::try_from(&message).unwrap(),
-        specification,
-        "{what}"
-    );
+    assert_eq!(&Specification::try_from(&message).unwrap(), specification, "{what}");
     let decoded = decode_specification(bytes);
-    assert!(
-        matches!(decoded, Err(WireError::NotCanonical)),
-        "{what}: {decoded:?}"
-    );
+    assert!(matches!(decoded, Err(WireError::NotCanonical)), "{what}: {decoded:?}");
 }
 
 proptest! {
@@ -100,9 +93,7 @@ fn unknown_fields_inside_arms_and_mechanisms_are_refused() {
     // Keys of the length-delimited fields 12 and 15.
     for key in [0x62, 0x7a] {
         let place = parts.iter().position(|field| field[0] == key).unwrap();
-        let [_, length, ref content @ ..] = *parts[place] else {
-            panic!("a short field")
-        };
+        let [_, length, ref content @ ..] = *parts[place] else { panic!("a short field") };
         let longer = [&[key, length + 2], content, &[0x50, 0x01]].concat();
         let changed = [parts[..place].concat(), longer, parts[place + 1..].concat()].concat();
         assert_not_canonical(&changed, &specification, "nested");
@@ -117,20 +108,12 @@ fn a_negative_zero_is_not_canonical() {
     parts.rewards = Rewards::new(RewardKind::Bounded, range, OutOfRange::Clamp, -0.0).unwrap();
     let specification = Specification::new(parts).unwrap();
     let bytes = specification.canonical_bytes();
-    assert_eq!(
-        bytes,
-        v1::Specification::from(&specification).encode_to_vec()
-    );
+    assert_eq!(bytes, v1::Specification::from(&specification).encode_to_vec());
     // Field 10, the default reward, between the fields 9 and 12.
     let parts = fields(&bytes);
     let place = parts.iter().position(|field| field[0] == 0x62).unwrap();
     let negative_zero = [0x51, 0, 0, 0, 0, 0, 0, 0, 0x80];
-    let changed = [
-        &parts[..place].concat()[..],
-        &negative_zero,
-        &parts[place..].concat(),
-    ]
-    .concat();
+    let changed = [&parts[..place].concat()[..], &negative_zero, &parts[place..].concat()].concat();
     assert_not_canonical(&changed, &specification, "negative zero");
 }
 
@@ -142,10 +125,7 @@ fn the_largest_specification_survives() {
         .collect();
     let specification = Specification::new(parts).unwrap();
     let bytes = specification.canonical_bytes();
-    assert_eq!(
-        bytes,
-        v1::Specification::from(&specification).encode_to_vec()
-    );
+    assert_eq!(bytes, v1::Specification::from(&specification).encode_to_vec());
     assert_eq!(decode_specification(&bytes).unwrap(), specification);
 }
 
@@ -167,18 +147,13 @@ fn golden_bytes_and_digest() {
         &[0x29],
         &floor,
         &[0x30, 1, 0x41, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x48, 1],
-        &[
-            0x72, 0, 0x7a, 3, 0x0a, 1, b'x', 0x7a, 6, 0x0a, 2, 0xc3, 0xa9, 0x10, 1,
-        ],
+        &[0x72, 0, 0x7a, 3, 0x0a, 1, b'x', 0x7a, 6, 0x0a, 2, 0xc3, 0xa9, 0x10, 1],
     ]
     .concat();
     assert_eq!(specification.canonical_bytes(), by_hand);
     assert_eq!(specification.floor().get(), 4_961_093_570_831_989_046);
     // SHA-256 of the domain and these bytes, by another implementation.
-    assert_eq!(
-        specification.digest().to_string(),
-        "1353919ecf525210eab84ca5976bf062"
-    );
+    assert_eq!(specification.digest().to_string(), "1353919ecf525210eab84ca5976bf062");
 }
 
 /// Every way to change one thing about [`full`].
@@ -233,10 +208,8 @@ fn every_change_changes_the_digest() {
     // All arms of one of them are retired, which is no experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
     assert_eq!(changes.len(), 26);
-    let digests: HashSet<_> = changes
-        .iter()
-        .map(|parts| Specification::new(parts.clone()).unwrap().digest())
-        .collect();
+    let digests: HashSet<_> =
+        changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());
 }
 
@@ -270,9 +243,7 @@ fn the_certified_epsilon_is_never_above_the_promise() {
         let computed = Floor::for_epsilon(parts.epsilon).get();
         for floor in [computed, computed + 1, computed + (1 << 20)] {
             parts.floor = floor;
-            let certified = Specification::new(parts.clone())
-                .unwrap()
-                .certified_epsilon();
+            let certified = Specification::new(parts.clone()).unwrap().certified_epsilon();
             assert!(certified <= nats && certified > 0.0);
         }
     }

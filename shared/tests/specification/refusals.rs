@@ -44,14 +44,9 @@ fn every_specification_error_has_its_cause() {
     );
     assert_eq!(
         after(|parts| parts.arms.push(Arm::new("rouge").unwrap().retired())),
-        E::DuplicateLabel {
-            label: "rouge".to_owned()
-        }
+        E::DuplicateLabel { label: "rouge".to_owned() }
     );
-    assert_eq!(
-        after(|parts| parts.arms[0] = Arm::new("rouge").unwrap().retired()),
-        E::NoActiveArm
-    );
+    assert_eq!(after(|parts| parts.arms[0] = Arm::new("rouge").unwrap().retired()), E::NoActiveArm);
     assert_eq!(
         after(|parts| parts.mechanism = Mechanism::RandomizedResponse),
         E::RandomizedResponseNeedsBinary
@@ -75,10 +70,7 @@ fn every_specification_error_has_its_cause() {
         specification.without_arm(ArmIndex::new(2).unwrap()),
         Err(E::UnknownArm { arm: 2, arms: 2 })
     );
-    assert_eq!(
-        specification.without_arm(ArmIndex::new(0).unwrap()),
-        Err(E::NoActiveArm)
-    );
+    assert_eq!(specification.without_arm(ArmIndex::new(0).unwrap()), Err(E::NoActiveArm));
 }
 
 #[test]
@@ -90,9 +82,7 @@ fn labels_follow_their_rule() {
     let too_long = longest + "x";
     for label in ["", "tab\tbed", "line\n", "\u{7f}", "\u{85}", &too_long] {
         let label = label.to_owned();
-        let refused = Err(SpecificationError::Label {
-            label: label.clone(),
-        });
+        let refused = Err(SpecificationError::Label { label: label.clone() });
         assert_eq!(Arm::new(label), refused);
     }
 }
@@ -117,15 +107,9 @@ fn every_wire_error_of_a_message_has_its_cause() {
         after_wire(|m| m.experiment_id.push('!')),
         E::Identity(IdentityError::ExperimentId(_))
     ));
-    assert!(matches!(
-        after_wire(|m| m.revision = 0),
-        E::Identity(IdentityError::Revision)
-    ));
+    assert!(matches!(after_wire(|m| m.revision = 0), E::Identity(IdentityError::Revision)));
     for nats in [0.0, -1.0, 32.5, f64::NAN, f64::INFINITY, 1e-7] {
-        assert!(
-            matches!(after_wire(|m| m.epsilon = nats), E::Epsilon(_)),
-            "{nats}"
-        );
+        assert!(matches!(after_wire(|m| m.epsilon = nats), E::Epsilon(_)), "{nats}");
     }
     for curvature in [1_048_577, -1_048_577, i32::MIN, i32::MAX] {
         let change = |m: &mut v1::Specification| {
@@ -133,25 +117,14 @@ fn every_wire_error_of_a_message_has_its_cause() {
         };
         assert!(matches!(after_wire(change), E::Curvature(_)), "{curvature}");
     }
-    for (low, high) in [
-        (1.0, 1.0),
-        (2.0, 1.0),
-        (f64::NAN, 1.0),
-        (0.0, f64::INFINITY),
-    ] {
+    for (low, high) in [(1.0, 1.0), (2.0, 1.0), (f64::NAN, 1.0), (0.0, f64::INFINITY)] {
         let change = |m: &mut v1::Specification| (m.reward_low, m.reward_high) = (low, high);
         let error = after_wire(change);
-        assert!(
-            matches!(error, E::Rewards(RewardsError::Range { .. })),
-            "{low} {high}"
-        );
+        assert!(matches!(error, E::Rewards(RewardsError::Range { .. })), "{low} {high}");
     }
     for default_reward in [4.5, -1.5, f64::NAN] {
         let error = after_wire(|m| m.default_reward = default_reward);
-        assert!(
-            matches!(error, E::Rewards(RewardsError::Default { .. })),
-            "{default_reward}"
-        );
+        assert!(matches!(error, E::Rewards(RewardsError::Default { .. })), "{default_reward}");
     }
     let binary = v1::RewardKind::Binary.into();
     assert!(matches!(
@@ -162,10 +135,7 @@ fn every_wire_error_of_a_message_has_its_cause() {
         after_wire(|m| m.arms[1].label.clear()),
         E::Specification(SpecificationError::Label { .. })
     ));
-    assert!(matches!(
-        after_wire(|m| m.floor = 1),
-        E::Specification(SpecificationError::Floor(_))
-    ));
+    assert!(matches!(after_wire(|m| m.floor = 1), E::Specification(SpecificationError::Floor(_))));
 }
 
 #[test]
@@ -173,37 +143,23 @@ fn bytes_digests_and_policies_are_checked() {
     let specification = Specification::new(full()).unwrap();
     let bytes = specification.canonical_bytes();
     for cut in [&bytes[..bytes.len() - 1], &[0xff], &bytes[1..]] {
-        assert!(matches!(
-            decode_specification(cut),
-            Err(WireError::Decode(_))
-        ));
+        assert!(matches!(decode_specification(cut), Err(WireError::Decode(_))));
     }
     let mut other = full();
     other.simulation = false;
     let other = Specification::new(other).unwrap();
-    for digest in [
-        &other.digest().as_bytes()[..],
-        &[],
-        &specification.digest().as_bytes()[..15],
-    ] {
+    for digest in [&other.digest().as_bytes()[..], &[], &specification.digest().as_bytes()[..15]] {
         let mut experiment = v1::Experiment::from(&specification);
         experiment.digest = digest.to_vec().into();
         let refused = Specification::try_from(&experiment);
         assert!(matches!(refused, Err(WireError::DigestMismatch)));
     }
     let policy = |version, weights: &[u64], time_to_live_seconds| {
-        Policy::try_from(&v1::Policy {
-            version,
-            weights: weights.to_vec(),
-            time_to_live_seconds,
-        })
+        Policy::try_from(&v1::Policy { version, weights: weights.to_vec(), time_to_live_seconds })
     };
     let whole = 1 << 32;
     let accepted = policy(7, &[whole - 5, 5], 60).unwrap();
-    assert_eq!(
-        Policy::try_from(&v1::Policy::from(&accepted)).unwrap(),
-        accepted
-    );
+    assert_eq!(Policy::try_from(&v1::Policy::from(&accepted)).unwrap(), accepted);
     for (version, weights, seconds, expected) in [
         (0, &[whole][..], 60, PolicyError::Unversioned),
         (7, &[whole], 0, PolicyError::Unversioned),
@@ -250,8 +206,5 @@ fn mutated_and_random_bytes_never_panic() {
             assert!(Policy::try_from(&message).is_err(), "a policy by accident");
         }
     }
-    assert!(
-        accepted > 100 && not_canonical > 100,
-        "{accepted} {not_canonical}"
-    );
+    assert!(accepted > 100 && not_canonical > 100, "{accepted} {not_canonical}");
 }

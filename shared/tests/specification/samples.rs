@@ -44,16 +44,10 @@ fn rewards() -> impl Strategy<Value = Rewards> {
             let inside =
                 (range.low() * (1.0 - part) + range.high() * part).clamp(range.low(), range.high());
             let end = if high { range.high() } else { range.low() };
-            let (kind, default) = if binary {
-                (RewardKind::Binary, end)
-            } else {
-                (RewardKind::Bounded, inside)
-            };
-            let out_of_range = if clamp && !binary {
-                OutOfRange::Clamp
-            } else {
-                OutOfRange::Refuse
-            };
+            let (kind, default) =
+                if binary { (RewardKind::Binary, end) } else { (RewardKind::Bounded, inside) };
+            let out_of_range =
+                if clamp && !binary { OutOfRange::Clamp } else { OutOfRange::Refuse };
             Rewards::new(kind, range, out_of_range, default).unwrap()
         },
     )
@@ -65,14 +59,8 @@ fn mechanisms() -> impl Strategy<Value = Mechanism> {
         Just(Mechanism::Linear),
         Just(Mechanism::Exponential),
         Just(Mechanism::RandomizedResponse),
-        prop_oneof![
-            units,
-            Just(0),
-            Just(-1),
-            Just(-64),
-            Just(-Curvature::UNITS_MAX)
-        ]
-        .prop_map(|units| Mechanism::Quadratic(Curvature::from_units(units).unwrap())),
+        prop_oneof![units, Just(0), Just(-1), Just(-64), Just(-Curvature::UNITS_MAX)]
+            .prop_map(|units| Mechanism::Quadratic(Curvature::from_units(units).unwrap())),
     ]
 }
 
@@ -84,11 +72,7 @@ fn arms() -> impl Strategy<Value = Vec<Arm>> {
             let active = active.index(labels.len());
             let arm = |(place, label): (usize, String)| {
                 let arm = Arm::new(label).unwrap();
-                if retired[place] && place != active {
-                    arm.retired()
-                } else {
-                    arm
-                }
+                if retired[place] && place != active { arm.retired() } else { arm }
             };
             labels.into_iter().enumerate().map(arm).collect()
         },
@@ -101,39 +85,31 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
         prop_oneof![0..=RELEASE_DELAY_SECONDS_MAX, Just(0)],
     );
     let name = ("[a-z0-9][a-z0-9._-]{0,63}", 1..=u32::MAX, any::<bool>());
-    (
-        name,
-        (epsilons(), 0..1000_u64),
-        rewards(),
-        mechanisms(),
-        arms(),
-        timing,
+    (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
+        |((id, revision, simulation), (epsilon, extra), rewards, mechanism, arms, timing)| {
+            let binary = rewards.kind() == RewardKind::Binary;
+            let mechanism = match mechanism {
+                Mechanism::RandomizedResponse if !binary => Mechanism::Linear,
+                other => other,
+            };
+            Specification::new(SpecificationParts {
+                experiment_id: ExperimentId::new(id).unwrap(),
+                revision: Revision::new(revision).unwrap(),
+                simulation,
+                epsilon,
+                // Any floor above the least one is as good.
+                floor: Floor::for_epsilon(epsilon).get() + extra,
+                rewards,
+                mechanism,
+                arms,
+                timing: ReleaseTiming {
+                    attribution_window_seconds: timing.0,
+                    release_delay_seconds_max: timing.1,
+                },
+            })
+            .unwrap()
+        },
     )
-        .prop_map(
-            |((id, revision, simulation), (epsilon, extra), rewards, mechanism, arms, timing)| {
-                let binary = rewards.kind() == RewardKind::Binary;
-                let mechanism = match mechanism {
-                    Mechanism::RandomizedResponse if !binary => Mechanism::Linear,
-                    other => other,
-                };
-                Specification::new(SpecificationParts {
-                    experiment_id: ExperimentId::new(id).unwrap(),
-                    revision: Revision::new(revision).unwrap(),
-                    simulation,
-                    epsilon,
-                    // Any floor above the least one is as good.
-                    floor: Floor::for_epsilon(epsilon).get() + extra,
-                    rewards,
-                    mechanism,
-                    arms,
-                    timing: ReleaseTiming {
-                        attribution_window_seconds: timing.0,
-                        release_delay_seconds_max: timing.1,
-                    },
-                })
-                .unwrap()
-            },
-        )
 }
 
 /// A specification in which no field holds its default.
@@ -148,10 +124,7 @@ pub(crate) fn full() -> SpecificationParts {
         floor: Floor::for_epsilon(epsilon).get() + 1,
         rewards: Rewards::new(RewardKind::Bounded, range, OutOfRange::Clamp, 0.5).unwrap(),
         mechanism: Mechanism::Quadratic(Curvature::new(-0.25).unwrap()),
-        arms: vec![
-            Arm::new("rouge").unwrap(),
-            Arm::new("vert pâle").unwrap().retired(),
-        ],
+        arms: vec![Arm::new("rouge").unwrap(), Arm::new("vert pâle").unwrap().retired()],
         timing: ReleaseTiming {
             attribution_window_seconds: 86_400,
             release_delay_seconds_max: 3600,

@@ -48,10 +48,8 @@ fn floor_vector(nats: f64) -> anyhow::Result<FloorVector> {
     let larger = Epsilon::new(nats * (1.0 + 2.0_f64.powi(-40))).map_or(floor, Floor::for_epsilon);
     let low = larger.get().min(floor.get() - 1);
     let must_accept = [floor.get(), floor.get() + 1, 1 << 62, (1 << 63) - 1];
-    let must_accept: Vec<u64> = must_accept
-        .into_iter()
-        .filter(|&candidate| candidate >= floor.get())
-        .collect();
+    let must_accept: Vec<u64> =
+        must_accept.into_iter().filter(|&candidate| candidate >= floor.get()).collect();
     let must_refuse = [0, 1, low / 2, low, 1 << 63, (1 << 63) + 1, u64::MAX];
     let verified = |&candidate: &u64| Floor::verify(candidate, epsilon).is_ok();
     ensure!(must_accept.iter().all(verified), "epsilon {nats}");
@@ -113,11 +111,8 @@ pub(super) fn reports() -> anyhow::Result<Vec<ReportVector>> {
 
 /// The quadratic curve does not depend on epsilon, so one is enough for it.
 fn mechanisms(nats: f64) -> anyhow::Result<Vec<Mechanism>> {
-    let mut mechanisms = vec![
-        Mechanism::Linear,
-        Mechanism::Exponential,
-        Mechanism::RandomizedResponse,
-    ];
+    let mut mechanisms =
+        vec![Mechanism::Linear, Mechanism::Exponential, Mechanism::RandomizedResponse];
     if nats.to_bits() == 1.0_f64.to_bits() {
         for units in [-(1 << 20), -(1 << 19), 0, 314_573, 1 << 20] {
             mechanisms.push(Mechanism::Quadratic(Curvature::from_units(units)?));
@@ -185,16 +180,7 @@ fn bits(threshold: Threshold) -> anyhow::Result<Vec<BitVector>> {
     let t = threshold.to_u128();
     let tie = (t >> 64) << 64;
     let anything = u128::from(word(t.count_ones().into())) << 64 | u128::from(word(1000));
-    let numbers = [
-        0,
-        tie.saturating_sub(1),
-        tie,
-        t - 1,
-        t,
-        t + 1,
-        anything,
-        u128::MAX,
-    ];
+    let numbers = [0, tie.saturating_sub(1), tie, t - 1, t, t + 1, anything, u128::MAX];
     let vector = |number: u128| {
         let high = u64::try_from(number >> 64)?;
         let low = u64::try_from(number & u128::from(u64::MAX))?;

@@ -81,11 +81,7 @@ fn examples() -> anyhow::Result<Vec<Specification>> {
         floor: Floor::for_epsilon(epsilon).get(),
         rewards: Rewards::new(RewardKind::Bounded, range, OutOfRange::Clamp, 0.5)?,
         mechanism: Mechanism::Quadratic(Curvature::from_units(-262_144)?),
-        arms: vec![
-            Arm::new("rouge")?,
-            Arm::new("vert pâle")?.retired(),
-            Arm::new("日本語")?,
-        ],
+        arms: vec![Arm::new("rouge")?, Arm::new("vert pâle")?.retired(), Arm::new("日本語")?],
         timing: ReleaseTiming {
             attribution_window_seconds: 86_400,
             release_delay_seconds_max: 3600,
@@ -99,14 +95,9 @@ fn examples() -> anyhow::Result<Vec<Specification>> {
     let mut exponential = linear.clone();
     exponential.mechanism = Mechanism::Exponential;
     let mut many = linear.clone();
-    many.arms = (0..200)
-        .map(|arm| Arm::new(format!("arm {arm}")))
-        .collect::<Result<_, _>>()?;
+    many.arms = (0..200).map(|arm| Arm::new(format!("arm {arm}"))).collect::<Result<_, _>>()?;
     let others = [full, flat, linear, exponential, many].map(Specification::new);
-    std::iter::once(Ok(plain))
-        .chain(others)
-        .map(|specification| Ok(specification?))
-        .collect()
+    std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
 }
 
 fn specification_vector(specification: &Specification) -> SpecificationVector {
@@ -117,10 +108,7 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         Mechanism::Exponential => ("exponential", None),
         Mechanism::RandomizedResponse => ("randomized_response", None),
     };
-    let arm = |arm: &Arm| ArmVector {
-        label: arm.label().to_owned(),
-        retired: arm.is_retired(),
-    };
+    let arm = |arm: &Arm| ArmVector { label: arm.label().to_owned(), retired: arm.is_retired() };
     SpecificationVector {
         experiment_id: specification.experiment_id().to_string(),
         revision: specification.revision().get(),
@@ -156,26 +144,15 @@ fn refused(plain: &Specification) -> anyhow::Result<Vec<Refused>> {
     let (name, rest) = bytes.split_at(name_end);
     let (revision, rest) = rest.split_at(2);
     ensure!(revision == [0x10, 1], "the revision is not where it was");
-    let low_floor = Floor::for_epsilon(Epsilon::new(1.0001)?)
-        .get()
-        .to_le_bytes();
+    let low_floor = Floor::for_epsilon(Epsilon::new(1.0001)?).get().to_le_bytes();
     let (epsilon, after) = rest.split_at(9);
     let after_floor = &after[9..];
     let examples: [(&'static str, Vec<u8>); 9] = [
-        (
-            "an unknown field at the end",
-            [&bytes, &[0xa0, 0x06, 1][..]].concat(),
-        ),
+        ("an unknown field at the end", [&bytes, &[0xa0, 0x06, 1][..]].concat()),
         ("fields out of order", [revision, name, rest].concat()),
         ("a field twice", [name, revision, revision, rest].concat()),
-        (
-            "a varint of two bytes where one is enough",
-            [name, &[0x10, 0x81, 0], rest].concat(),
-        ),
-        (
-            "a default that is written out",
-            [name, revision, &[0x18, 0], rest].concat(),
-        ),
+        ("a varint of two bytes where one is enough", [name, &[0x10, 0x81, 0], rest].concat()),
+        ("a default that is written out", [name, revision, &[0x18, 0], rest].concat()),
         ("no revision", [name, rest].concat()),
         ("a floor that loses more than epsilon", {
             [name, revision, epsilon, &[0x29], &low_floor, after_floor].concat()
@@ -187,10 +164,7 @@ fn refused(plain: &Specification) -> anyhow::Result<Vec<Refused>> {
         .into_iter()
         .map(|(reason, bytes)| {
             ensure!(decode_specification(&bytes).is_err(), "accepted: {reason}");
-            Ok(Refused {
-                reason,
-                bytes: hex(&bytes),
-            })
+            Ok(Refused { reason, bytes: hex(&bytes) })
         })
         .collect()
 }
@@ -208,25 +182,17 @@ pub(super) struct UploadVector {
 
 pub(super) fn uploads() -> anyhow::Result<Vec<UploadVector>> {
     let scattered = |reports: u64, arms: u64| {
-        (0..reports)
-            .map(|i| (word(2 * i) % arms, word(2 * i + 1) & 1 == 1))
-            .collect::<Vec<_>>()
+        (0..reports).map(|i| (word(2 * i) % arms, word(2 * i + 1) & 1 == 1)).collect::<Vec<_>>()
     };
     let examples = [
         (0, vec![(0, false)]),
         (20_000, vec![(0, true)]),
         (20_000, vec![(1023, true)]),
-        (
-            20_001,
-            vec![(2, true), (0, false), (2, false), (0, true), (7, true)],
-        ),
+        (20_001, vec![(2, true), (0, false), (2, false), (0, true), (7, true)]),
         (u32::MAX, scattered(64, 3)),
         (20_002, scattered(200, 300)),
     ];
-    examples
-        .into_iter()
-        .map(|(day, reports)| upload_vector(day, &reports))
-        .collect()
+    examples.into_iter().map(|(day, reports)| upload_vector(day, &reports)).collect()
 }
 
 fn upload_vector(day: u32, reports: &[(u64, bool)]) -> anyhow::Result<UploadVector> {
@@ -248,10 +214,7 @@ fn upload_vector(day: u32, reports: &[(u64, bool)]) -> anyhow::Result<UploadVect
         upload_id: upload.id.to_string(),
         digest: upload.digest.to_string(),
         day,
-        reports: pairs
-            .into_iter()
-            .map(|(arm, bit)| (arm.get(), bit.into()))
-            .collect(),
+        reports: pairs.into_iter().map(|(arm, bit)| (arm.get(), bit.into())).collect(),
         runs: upload.reports.flat_runs().collect(),
         bits: hex(upload.reports.bits()),
         bytes: hex(&upload.to_bytes()),
