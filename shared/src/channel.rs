@@ -91,12 +91,14 @@ impl Floor {
     }
 
     /// `t0`.
+    #[inline]
     pub fn get(self) -> u64 {
         self.0
     }
 
     /// `2^64 - 2 t0`, the number of words that tell the highest reward from the
     /// lowest.
+    #[inline]
     pub fn width(self) -> u64 {
         0_u64.wrapping_sub(self.0 << 1)
     }
@@ -104,9 +106,9 @@ impl Floor {
     /// The smallest ε that this floor certifies, `ln((2^64 - t0)/t0)` in nats,
     /// rounded up.
     pub fn certified_epsilon(self) -> f64 {
-        // ln(1 + width/t0). The conversions and the quotient err by at most
-        // three halves of a unit in the last place, which ln_1p does not
-        // enlarge, and ln_1p itself by at most one.
+        // ln(1 + width/t0). The two conversions and the quotient err by at most
+        // 2^-53 each, relatively, and ln_1p does not enlarge that: together at
+        // most three units in the last place. ln_1p itself adds one at most.
         let loss = libm::log1p(self.width() as f64 / self.0 as f64);
         (0..4).fold(loss, |value, _| value.next_up())
     }
@@ -124,13 +126,14 @@ impl Floor {
 
     /// The threshold for a curved reward `level`: linear from `t0` to
     /// `2^64 - t0`, without rounding, then clamped to that range.
+    #[inline]
     pub fn threshold(self, level: Level) -> Threshold {
         let lowest = u128::from(self.0) << 64;
         let highest = u128::from(0_u64.wrapping_sub(self.0)) << 64;
         // level <= 2^53 and width < 2^64, so the product is below 2^117 and
-        // the sum at most 2^128 - t0 2^64.
+        // the sum at most 2^128 - t0 2^64. The clamp holds even if it wrapped.
         let rise = (u128::from(level.get()) * u128::from(self.width())) << 11;
-        Threshold(lowest.saturating_add(rise).clamp(lowest, highest))
+        Threshold(lowest.wrapping_add(rise).clamp(lowest, highest))
     }
 }
 
@@ -155,6 +158,7 @@ pub struct Threshold(u128);
 
 impl Threshold {
     /// The private bit for a uniform random number `high 2^64 + low`.
+    #[inline]
     pub fn bit(self, high: u64, low: u64) -> bool {
         ((u128::from(high) << 64) | u128::from(low)) < self.0
     }
@@ -164,6 +168,7 @@ impl Threshold {
     ///
     /// # Errors
     /// Passes on the error of `word`; there is no bit then.
+    #[inline]
     pub fn draw<E>(self, mut word: impl FnMut() -> Result<u64, E>) -> Result<bool, E> {
         let high = word()?;
         let undecided = u128::from(high) == self.0 >> 64;

@@ -141,17 +141,33 @@ impl BetaBinomialMixture {
 
     /// The interval for the private mean, within 0..=1.
     pub fn private_mean(&self, tally: Tally) -> Interval {
-        let Some(mean) = tally.private_mean() else {
+        if tally.reports() == 0 {
             return Interval::between(0.0, 1.0);
-        };
-        let (ones, zeros) = (tally.ones() as f64, tally.zeros() as f64);
-        let log_beta =
-            libm::lgamma(ones + 1.0) + libm::lgamma(zeros + 1.0) - libm::lgamma(ones + zeros + 2.0);
+        }
+        // In terms of the rarer bit, whose share a floating-point number holds
+        // precisely however small it is.
+        let few = tally.ones().min(tally.zeros()) as f64;
+        let many = tally.ones().max(tally.zeros()) as f64;
+        let share = few / tally.reports() as f64;
+        // The mixture against the likelihood at q is the mixture against the
+        // greatest likelihood, times the latter against the likelihood at q.
+        // Each factor keeps its precision up to the largest tallies, where the
+        // logarithm of the mixture alone would be off by thousands.
+        let at_best = log_mixture_at_best(few, many);
         let inside = |q: f64| {
-            let log_likelihood = weighted_log(ones, q) + weighted_log(zeros, 1.0 - q);
-            log_beta - log_likelihood < self.log_threshold
+            let gap = share - q;
+            // Where gap/q is next to -1, share/q is the more precise of the two.
+            let log_few = if 2.0 * share < q { libm::log(share / q) } else { libm::log1p(gap / q) };
+            let log_many = libm::log1p(-gap / (1.0 - q));
+            let divergence = weighted(few, log_few) + weighted(many, log_many);
+            at_best + divergence < self.log_threshold
         };
-        Interval::between(boundary(&inside, mean, 0.0), boundary(&inside, mean, 1.0))
+        let (low, high) = (boundary(&inside, share, 0.0), boundary(&inside, share, 1.0));
+        if tally.ones() <= tally.zeros() {
+            Interval::between(low, high)
+        } else {
+            Interval::between(1.0 - high, 1.0 - low)
+        }
     }
 
     /// The interval for the mean of g(r), not cut to [0, 1].
@@ -160,9 +176,37 @@ impl BetaBinomialMixture {
     }
 }
 
-/// `count ln x`, and 0 for no counts whatever `x`.
-fn weighted_log(count: f64, x: f64) -> f64 {
-    if count > 0.0 { count * libm::log(x) } else { 0.0 }
+/// `ln (B(few+1, many+1) / (p^few (1-p)^many))` at `p = few/(few+many)`, where
+/// the likelihood is greatest.
+///
+/// `ln k! = k ln k - k + c(k)` for each of the three factorials in the beta
+/// function; all but the corrections `c` cancels.
+fn log_mixture_at_best(few: f64, many: f64) -> f64 {
+    let total = few + many;
+    stirling_correction(few) + stirling_correction(many)
+        - stirling_correction(total)
+        - libm::log1p(total)
+}
+
+/// `ln k! - (k ln k - k)` for a whole number `k`, the middle term 0 at `k = 0`.
+fn stirling_correction(k: f64) -> f64 {
+    if k < 1.0 {
+        return 0.0;
+    }
+    if k < 32.0 {
+        return libm::lgamma(k + 1.0) - (k * libm::log(k) - k);
+    }
+    // Stirling's series; the next term is below 2^-54 from 32 on.
+    let square = k * k;
+    let tail = (1.0 / 12.0
+        - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * square)) / square) / square)
+        / k;
+    0.5 * libm::log(2.0 * std::f64::consts::PI * k) + tail
+}
+
+/// `count x`, and 0 for no counts whatever `x`.
+fn weighted(count: f64, x: f64) -> f64 {
+    if count > 0.0 { count * x } else { 0.0 }
 }
 
 /// The point between `inside` and `outside` where the convex set `contains`

@@ -30,20 +30,28 @@ impl Level {
     ///
     /// # Errors
     /// [`LevelError`] when `x` is not a number in 0..=1.
+    #[inline]
     pub fn from_unit(x: f64) -> Result<Self, LevelError> {
         if !(0.0..=1.0).contains(&x) {
             return Err(LevelError);
         }
+        Ok(Self::of_checked_unit(x))
+    }
+
+    /// [`Self::from_unit`] for an `x` that is known to be in 0..=1.
+    #[inline]
+    pub(crate) fn of_checked_unit(x: f64) -> Self {
         // x = m 2^(e - 1075) for normal numbers. Smaller exponents, subnormal
         // numbers and zero among them, are shifted out.
         let bits = x.to_bits();
         let exponent = (bits >> 52) & 0x7ff;
         let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
         let shift = 1023_u64.saturating_sub(exponent).min(63);
-        Ok(Self((mantissa << 1) >> shift))
+        Self((mantissa << 1) >> shift)
     }
 
     /// The number of `2^-53`, 0 to `2^53`.
+    #[inline]
     pub fn get(self) -> u64 {
         self.0
     }
@@ -189,6 +197,7 @@ impl Curve {
     /// assert_eq!(curve.apply(half).to_unit(), 0.25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -243,9 +252,13 @@ fn one_minus_exp_neg(z: f64) -> f64 {
     const LN_2_HIGH: f64 = f64::from_bits(0x3fe6_2e42_fee0_0000);
     const LN_2_LOW: f64 = f64::from_bits(0x3dea_39ef_3579_3c76);
     // z = n ln 2 - x with |x| <= (ln 2)/2, so e^-z = 2^-n e^x.
-    let n = (z * std::f64::consts::LOG2_E + 0.5) as u64;
-    let x = (n as f64 * LN_2_HIGH - z) + n as f64 * LN_2_LOW;
-    let series = INVERSE_FACTORIALS[1..].iter().rev().fold(0.0, |sum, term| sum * x + term) * x;
-    let scale = f64::from_bits((1023 - n) << 52);
+    let n = (z * std::f64::consts::LOG2_E + 0.5) as u32;
+    let x = (f64::from(n) * LN_2_HIGH - z) + f64::from(n) * LN_2_LOW;
+    // Two terms at a time, which halves the chain of dependent operations.
+    let (pairs, _) = INVERSE_FACTORIALS[1..].as_chunks::<2>();
+    let square = x * x;
+    let series =
+        pairs.iter().rev().fold(0.0, |sum, [odd, even]| sum * square + (even * x + odd)) * x;
+    let scale = f64::from_bits(u64::from(1023 - n) << 52);
     (1.0 - scale) - scale * series
 }

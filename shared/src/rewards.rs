@@ -40,7 +40,7 @@ impl RewardRange {
     /// and `low < high`.
     pub fn new(low: f64, high: f64) -> Result<Self, RewardsError> {
         if low < high && (high - low).is_finite() {
-            Ok(Self { low, high })
+            Ok(Self { low: without_sign_of_zero(low), high: without_sign_of_zero(high) })
         } else {
             Err(RewardsError::Range { low, high })
         }
@@ -57,11 +57,13 @@ impl RewardRange {
     }
 
     /// `high - low`, finite and positive.
+    #[inline]
     pub fn width(self) -> f64 {
         self.high - self.low
     }
 
     /// Whether `reward` lies in the range, ends included.
+    #[inline]
     pub fn contains(self, reward: f64) -> bool {
         self.low <= reward && reward <= self.high
     }
@@ -70,10 +72,15 @@ impl RewardRange {
     ///
     /// # Errors
     /// [`LevelError`] when `reward` is not in the range.
+    #[inline]
     pub fn level(self, reward: f64) -> Result<Level, LevelError> {
         // Rounding is monotone, so the quotient is at most 1 for rewards in
-        // the range, and it is 0 and 1 at the ends.
-        Level::from_unit((reward - self.low) / self.width())
+        // the range, and it is 0 and 1 at the ends. Just outside it can be
+        // rounded to 0 and 1 as well, hence the check.
+        if !self.contains(reward) {
+            return Err(LevelError);
+        }
+        Ok(Level::of_checked_unit((reward - self.low) / self.width()))
     }
 }
 
@@ -103,7 +110,7 @@ impl Rewards {
         if kind == RewardKind::Binary && out_of_range == OutOfRange::Clamp {
             return Err(RewardsError::BinaryClamp);
         }
-        let rewards = Self { kind, range, out_of_range, default };
+        let rewards = Self { kind, range, out_of_range, default: without_sign_of_zero(default) };
         if rewards.admits(default) { Ok(rewards) } else { Err(RewardsError::Default { default }) }
     }
 
@@ -160,6 +167,12 @@ impl Rewards {
     }
 }
 
+/// -0 as +0. Protobuf libraries differ in whether they send -0, so a digest must
+/// not depend on it.
+fn without_sign_of_zero(x: f64) -> f64 {
+    x + 0.0
+}
+
 /// Rewards that can't be declared so.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
@@ -181,4 +194,35 @@ pub enum RewardsError {
     /// Clamping of binary rewards.
     #[error("binary rewards take two values, so there is nothing to clamp; refuse others instead")]
     BinaryClamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewards_just_outside_the_range_are_refused() {
+        // In all three cases the quotient rounds to 0 or 1.
+        for (low, high, reward) in [
+            (-1e16, 1.0, 1.0_f64.next_up()),
+            (-1e300, 0.0, f64::from_bits(1)),
+            (0.0, 1e300, -f64::from_bits(1)),
+        ] {
+            let range = RewardRange::new(low, high).unwrap();
+            assert_eq!(range.level(reward), Err(LevelError), "{reward:e}");
+            assert_eq!(range.level(low), Ok(Level::ZERO));
+            assert_eq!(range.level(high), Ok(Level::ONE));
+        }
+    }
+
+    #[test]
+    fn the_sign_of_zero_is_dropped() {
+        let range = RewardRange::new(-0.0, 2.0).unwrap();
+        assert!(range.low().is_sign_positive());
+        let range = RewardRange::new(-2.0, -0.0).unwrap();
+        assert!(range.high().is_sign_positive());
+        let rewards = Rewards::new(RewardKind::Bounded, range, OutOfRange::Refuse, -0.0).unwrap();
+        assert!(rewards.default_reward().is_sign_positive());
+        assert_eq!(range.level(-0.0), Ok(Level::ONE));
+    }
 }

@@ -114,7 +114,7 @@ impl PackedReports {
 
     /// The runs as they travel.
     pub fn flat_runs(&self) -> impl Iterator<Item = u32> + Clone + '_ {
-        self.runs.iter().flat_map(|&(arm, count)| [arm.to_u32(), count])
+        flatten(&self.runs)
     }
 
     /// The packed bits.
@@ -170,12 +170,18 @@ pub struct Upload {
 impl Upload {
     /// Appends the canonical encoding of `bandana.v1.UploadRequest`.
     pub fn encode_into(&self, buffer: &mut Vec<u8>) {
-        let mut writer = Writer::new(buffer);
-        writer.bytes(1, self.id.as_bytes());
-        writer.bytes(2, self.digest.as_bytes());
-        writer.varint(3, u64::from(self.day.get()));
-        writer.packed(4, self.reports.flat_runs());
-        writer.bytes(5, self.reports.bits());
+        let PackedReports { runs, bits } = &self.reports;
+        encode((&self.id, &self.digest, self.day), runs, bits, buffer);
+    }
+
+    /// Appends the same bytes as [`Self::encode_into`] does for the reports of
+    /// [`PackedReports::single`], without allocating.
+    pub fn encode_single_into(
+        (id, digest, day): (UploadId, Digest, Day),
+        (arm, bit): (ArmIndex, bool),
+        buffer: &mut Vec<u8>,
+    ) {
+        encode((&id, &digest, day), &[(arm, 1)], &[u8::from(bit)], buffer);
     }
 
     /// The canonical encoding of `bandana.v1.UploadRequest`.
@@ -184,6 +190,26 @@ impl Upload {
         self.encode_into(&mut buffer);
         buffer
     }
+}
+
+/// Runs as they travel: arms and numbers of reports in turn.
+fn flatten(runs: &[(ArmIndex, u32)]) -> impl Iterator<Item = u32> + Clone + '_ {
+    runs.iter().flat_map(|&(arm, count)| [arm.to_u32(), count])
+}
+
+/// Appends the canonical encoding of `bandana.v1.UploadRequest`.
+fn encode(
+    (id, digest, day): (&UploadId, &Digest, Day),
+    runs: &[(ArmIndex, u32)],
+    bits: &[u8],
+    buffer: &mut Vec<u8>,
+) {
+    let mut writer = Writer::new(buffer);
+    writer.bytes(1, id.as_bytes());
+    writer.bytes(2, digest.as_bytes());
+    writer.varint(3, u64::from(day.get()));
+    writer.packed(4, flatten(runs));
+    writer.bytes(5, bits);
 }
 
 /// An upload that breaks a rule of the protocol.

@@ -14,7 +14,10 @@ pub fn root() -> PathBuf {
 /// # Errors
 /// When one of them can't be generated.
 pub fn files() -> anyhow::Result<Vec<(String, String)>> {
-    Ok(vec![(crate::wire_code::PATH.to_owned(), crate::wire_code::generate(&root())?)])
+    let wire_code = (crate::wire_code::PATH.to_owned(), crate::wire_code::generate(&root())?);
+    let mut files = vec![wire_code];
+    files.extend(crate::vectors::generate()?);
+    Ok(files)
 }
 
 /// Writes every generated file.

@@ -2,4 +2,5 @@
 
 pub mod committed;
 pub mod harness;
+pub mod vectors;
 pub mod wire_code;

@@ -1,0 +1,8 @@
+//! Specifications: their canonical encoding, their digest, and what is refused.
+
+#![cfg(test)]
+#![cfg(feature = "messages")]
+
+mod encoding;
+mod refusals;
+mod samples;

@@ -1,0 +1,210 @@
+//! Every way in which a specification is refused, and bytes that are noise.
+
+use bandana_shared::channel::{Floor, FloorError};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::identity::{ArmIndex, IdentityError};
+use bandana_shared::limits::{
+    ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, RELEASE_DELAY_SECONDS_MAX,
+};
+use bandana_shared::policy::{Policy, PolicyError};
+use bandana_shared::rewards::RewardsError;
+use bandana_shared::specification::{Arm, Specification, SpecificationError, SpecificationParts};
+use bandana_shared::wire::{WireError, decode_specification, v1};
+use prost::Message as _;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use crate::samples::full;
+
+/// The error after one change to [`full`].
+fn after(change: impl Fn(&mut SpecificationParts)) -> SpecificationError {
+    let mut parts = full();
+    change(&mut parts);
+    Specification::new(parts).unwrap_err()
+}
+
+#[test]
+fn every_specification_error_has_its_cause() {
+    use SpecificationError as E;
+    let low = Floor::for_epsilon(full().epsilon).get() / 2;
+    assert!(matches!(
+        after(|parts| parts.floor = low),
+        E::Floor(FloorError::LossTooLarge { floor, epsilon, loss })
+            if floor == low && epsilon < loss && loss < epsilon + 1.0
+    ));
+    assert_eq!(
+        after(|parts| parts.floor = 1 << 63),
+        E::Floor(FloorError::OutOfRange { floor: 1 << 63 })
+    );
+    assert_eq!(after(|parts| parts.arms.clear()), E::ArmCount { arms: 0 });
+    let too_many = || (0..=ARMS_MAX).map(|arm| Arm::new(arm.to_string()).unwrap());
+    assert_eq!(
+        after(|parts| parts.arms = too_many().collect()),
+        E::ArmCount { arms: ARMS_MAX + 1 }
+    );
+    assert_eq!(
+        after(|parts| parts.arms.push(Arm::new("rouge").unwrap().retired())),
+        E::DuplicateLabel { label: "rouge".to_owned() }
+    );
+    assert_eq!(after(|parts| parts.arms[0] = Arm::new("rouge").unwrap().retired()), E::NoActiveArm);
+    assert_eq!(
+        after(|parts| parts.mechanism = Mechanism::RandomizedResponse),
+        E::RandomizedResponseNeedsBinary
+    );
+    let late = |window: u32, delay: u32| {
+        after(|parts| {
+            parts.timing.attribution_window_seconds = window;
+            parts.timing.release_delay_seconds_max = delay;
+        })
+    };
+    assert!(matches!(
+        late(ATTRIBUTION_WINDOW_SECONDS_MAX + 1, 0),
+        E::Timing(timing) if timing.attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX
+    ));
+    assert!(matches!(
+        late(0, RELEASE_DELAY_SECONDS_MAX + 1),
+        E::Timing(timing) if timing.release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
+    ));
+    let specification = Specification::new(full()).unwrap();
+    assert_eq!(
+        specification.without_arm(ArmIndex::new(2).unwrap()),
+        Err(E::UnknownArm { arm: 2, arms: 2 })
+    );
+    assert_eq!(specification.without_arm(ArmIndex::new(0).unwrap()), Err(E::NoActiveArm));
+}
+
+#[test]
+fn labels_follow_their_rule() {
+    let longest = "ß".repeat(LABEL_BYTES_MAX / 2);
+    for label in ["x", "two words", "日本語", "👍🏽", &longest] {
+        assert_eq!(Arm::new(label).unwrap().label(), label);
+    }
+    let too_long = longest + "x";
+    for label in ["", "tab\tbed", "line\n", "\u{7f}", "\u{85}", &too_long] {
+        let label = label.to_owned();
+        let refused = Err(SpecificationError::Label { label: label.clone() });
+        assert_eq!(Arm::new(label), refused);
+    }
+}
+
+/// The error of a message after one change to that of [`full`].
+fn after_wire(change: impl Fn(&mut v1::Specification)) -> WireError {
+    let mut message = v1::Specification::from(&Specification::new(full()).unwrap());
+    change(&mut message);
+    Specification::try_from(&message).unwrap_err()
+}
+
+#[test]
+fn every_wire_error_of_a_message_has_its_cause() {
+    use WireError as E;
+    use v1::specification::Mechanism as M;
+    let missing = |error, name| matches!(error, E::Missing(field) if field == name);
+    assert!(missing(after_wire(|m| m.reward_kind = 0), "reward_kind"));
+    assert!(missing(after_wire(|m| m.reward_kind = 77), "reward_kind"));
+    assert!(missing(after_wire(|m| m.out_of_range = 0), "out_of_range"));
+    assert!(missing(after_wire(|m| m.mechanism = None), "mechanism"));
+    assert!(matches!(
+        after_wire(|m| m.experiment_id.push('!')),
+        E::Identity(IdentityError::ExperimentId(_))
+    ));
+    assert!(matches!(after_wire(|m| m.revision = 0), E::Identity(IdentityError::Revision)));
+    for nats in [0.0, -1.0, 32.5, f64::NAN, f64::INFINITY, 1e-7] {
+        assert!(matches!(after_wire(|m| m.epsilon = nats), E::Epsilon(_)), "{nats}");
+    }
+    for curvature in [1_048_577, -1_048_577, i32::MIN, i32::MAX] {
+        let change = |m: &mut v1::Specification| {
+            m.mechanism = Some(M::Quadratic(v1::Quadratic { curvature }));
+        };
+        assert!(matches!(after_wire(change), E::Curvature(_)), "{curvature}");
+    }
+    for (low, high) in [(1.0, 1.0), (2.0, 1.0), (f64::NAN, 1.0), (0.0, f64::INFINITY)] {
+        let change = |m: &mut v1::Specification| (m.reward_low, m.reward_high) = (low, high);
+        let error = after_wire(change);
+        assert!(matches!(error, E::Rewards(RewardsError::Range { .. })), "{low} {high}");
+    }
+    for default_reward in [4.5, -1.5, f64::NAN] {
+        let error = after_wire(|m| m.default_reward = default_reward);
+        assert!(matches!(error, E::Rewards(RewardsError::Default { .. })), "{default_reward}");
+    }
+    let binary = v1::RewardKind::Binary.into();
+    assert!(matches!(
+        after_wire(|m| m.reward_kind = binary),
+        E::Rewards(RewardsError::BinaryClamp)
+    ));
+    assert!(matches!(
+        after_wire(|m| m.arms[1].label.clear()),
+        E::Specification(SpecificationError::Label { .. })
+    ));
+    assert!(matches!(after_wire(|m| m.floor = 1), E::Specification(SpecificationError::Floor(_))));
+}
+
+#[test]
+fn bytes_digests_and_policies_are_checked() {
+    let specification = Specification::new(full()).unwrap();
+    let bytes = specification.canonical_bytes();
+    for cut in [&bytes[..bytes.len() - 1], &[0xff], &bytes[1..]] {
+        assert!(matches!(decode_specification(cut), Err(WireError::Decode(_))));
+    }
+    let mut other = full();
+    other.simulation = false;
+    let other = Specification::new(other).unwrap();
+    for digest in [&other.digest().as_bytes()[..], &[], &specification.digest().as_bytes()[..15]] {
+        let mut experiment = v1::Experiment::from(&specification);
+        experiment.digest = digest.to_vec().into();
+        let refused = Specification::try_from(&experiment);
+        assert!(matches!(refused, Err(WireError::DigestMismatch)));
+    }
+    let policy = |version, weights: &[u64], time_to_live_seconds| {
+        Policy::try_from(&v1::Policy { version, weights: weights.to_vec(), time_to_live_seconds })
+    };
+    let whole = 1 << 32;
+    let accepted = policy(7, &[whole - 5, 5], 60).unwrap();
+    assert_eq!(Policy::try_from(&v1::Policy::from(&accepted)).unwrap(), accepted);
+    for (version, weights, seconds, expected) in [
+        (0, &[whole][..], 60, PolicyError::Unversioned),
+        (7, &[whole], 0, PolicyError::Unversioned),
+        (7, &[], 60, PolicyError::ArmCount { arms: 0 }),
+        (7, &[whole, 1], 60, PolicyError::Sum { sum: whole + 1 }),
+    ] {
+        let refused = policy(version, weights, seconds);
+        assert!(matches!(refused, Err(WireError::Policy(error)) if error == expected));
+    }
+}
+
+#[test]
+fn mutated_and_random_bytes_never_panic() {
+    const ROUNDS: u32 = 30_000;
+    let mut random = ChaCha8Rng::seed_from_u64(11);
+    let original = Specification::new(full()).unwrap().canonical_bytes();
+    let (mut accepted, mut not_canonical) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut bytes = if round % 4 == 0 {
+            let length = random.random_range(0..200);
+            (0..length).map(|_| random.random()).collect()
+        } else {
+            original.clone()
+        };
+        for _ in 0..random.random_range(1..4) {
+            let place = random.random_range(0..=bytes.len());
+            match random.random_range(0..4) {
+                0 => bytes.insert(place, random.random()),
+                1 => bytes.truncate(bytes.len().saturating_sub(random.random_range(0..9))),
+                2 if place < bytes.len() => drop(bytes.remove(place)),
+                _ if place < bytes.len() => bytes[place] ^= 1 << (random.next_u32() % 8),
+                _ => bytes.extend_from_within(place / 2..),
+            }
+        }
+        match decode_specification(&bytes) {
+            Ok(specification) => {
+                accepted += 1;
+                assert_eq!(specification.canonical_bytes(), bytes);
+            }
+            Err(WireError::NotCanonical) => not_canonical += 1,
+            Err(_) => (),
+        }
+        if let Ok(message) = v1::Policy::decode(&bytes[..]) {
+            assert!(Policy::try_from(&message).is_err(), "a policy by accident");
+        }
+    }
+    assert!(accepted > 100 && not_canonical > 100, "{accepted} {not_canonical}");
+}

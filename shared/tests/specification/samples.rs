@@ -1,0 +1,133 @@
+//! Arbitrary specifications.
+
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ExperimentId, Revision};
+use bandana_shared::limits::{ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use proptest::collection::{hash_set, vec};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// Runs that replay: a fixed seed, and no file of past failures.
+pub(crate) fn replayable(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(0x62_616e_6461_6e61),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+fn epsilons() -> impl Strategy<Value = Epsilon> {
+    prop_oneof![
+        (-20.0..5.0_f64).prop_map(f64::exp2),
+        Just(Epsilon::MIN),
+        Just(1.0),
+        Just(Epsilon::MAX),
+    ]
+    .prop_map(|nats| Epsilon::new(nats).unwrap())
+}
+
+fn ranges() -> impl Strategy<Value = RewardRange> {
+    let end = || prop_oneof![-1e6..1e6, Just(0.0), Just(-0.0), Just(1.0), -1e307..1e307];
+    (end(), end()).prop_filter_map("two different ends", |(a, b): (f64, f64)| {
+        RewardRange::new(a.min(b), a.max(b)).ok()
+    })
+}
+
+fn rewards() -> impl Strategy<Value = Rewards> {
+    (ranges(), any::<[bool; 3]>(), 0.0..=1.0_f64).prop_map(
+        |(range, [binary, clamp, high], part)| {
+            let inside =
+                (range.low() * (1.0 - part) + range.high() * part).clamp(range.low(), range.high());
+            let end = if high { range.high() } else { range.low() };
+            let (kind, default) =
+                if binary { (RewardKind::Binary, end) } else { (RewardKind::Bounded, inside) };
+            let out_of_range =
+                if clamp && !binary { OutOfRange::Clamp } else { OutOfRange::Refuse };
+            Rewards::new(kind, range, out_of_range, default).unwrap()
+        },
+    )
+}
+
+fn mechanisms() -> impl Strategy<Value = Mechanism> {
+    let units = -Curvature::UNITS_MAX..=Curvature::UNITS_MAX;
+    prop_oneof![
+        Just(Mechanism::Linear),
+        Just(Mechanism::Exponential),
+        Just(Mechanism::RandomizedResponse),
+        prop_oneof![units, Just(0), Just(-1), Just(-64), Just(-Curvature::UNITS_MAX)]
+            .prop_map(|units| Mechanism::Quadratic(Curvature::from_units(units).unwrap())),
+    ]
+}
+
+/// Arms with labels in any script, at least one of them in play.
+fn arms() -> impl Strategy<Value = Vec<Arm>> {
+    let labels = hash_set("\\PC{1,32}", 1..30);
+    (labels, vec(any::<bool>(), 30), any::<prop::sample::Index>()).prop_map(
+        |(labels, retired, active)| {
+            let active = active.index(labels.len());
+            let arm = |(place, label): (usize, String)| {
+                let arm = Arm::new(label).unwrap();
+                if retired[place] && place != active { arm.retired() } else { arm }
+            };
+            labels.into_iter().enumerate().map(arm).collect()
+        },
+    )
+}
+
+pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
+    let timing = (
+        prop_oneof![0..=ATTRIBUTION_WINDOW_SECONDS_MAX, Just(0)],
+        prop_oneof![0..=RELEASE_DELAY_SECONDS_MAX, Just(0)],
+    );
+    let name = ("[a-z0-9][a-z0-9._-]{0,63}", 1..=u32::MAX, any::<bool>());
+    (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
+        |((id, revision, simulation), (epsilon, extra), rewards, mechanism, arms, timing)| {
+            let binary = rewards.kind() == RewardKind::Binary;
+            let mechanism = match mechanism {
+                Mechanism::RandomizedResponse if !binary => Mechanism::Linear,
+                other => other,
+            };
+            Specification::new(SpecificationParts {
+                experiment_id: ExperimentId::new(id).unwrap(),
+                revision: Revision::new(revision).unwrap(),
+                simulation,
+                epsilon,
+                // Any floor above the least one is as good.
+                floor: Floor::for_epsilon(epsilon).get() + extra,
+                rewards,
+                mechanism,
+                arms,
+                timing: ReleaseTiming {
+                    attribution_window_seconds: timing.0,
+                    release_delay_seconds_max: timing.1,
+                },
+            })
+            .unwrap()
+        },
+    )
+}
+
+/// A specification in which no field holds its default.
+pub(crate) fn full() -> SpecificationParts {
+    let epsilon = Epsilon::new(2.0).unwrap();
+    let range = RewardRange::new(-1.0, 4.0).unwrap();
+    SpecificationParts {
+        experiment_id: ExperimentId::new("checkout").unwrap(),
+        revision: Revision::new(300).unwrap(),
+        simulation: true,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get() + 1,
+        rewards: Rewards::new(RewardKind::Bounded, range, OutOfRange::Clamp, 0.5).unwrap(),
+        mechanism: Mechanism::Quadratic(Curvature::new(-0.25).unwrap()),
+        arms: vec![Arm::new("rouge").unwrap(), Arm::new("vert pâle").unwrap().retired()],
+        timing: ReleaseTiming {
+            attribution_window_seconds: 86_400,
+            release_delay_seconds_max: 3600,
+        },
+    }
+}

@@ -1,0 +1,247 @@
+//! Uploads: packing, encoding, and what is refused.
+
+#![cfg(test)]
+#![cfg(feature = "messages")]
+
+use std::collections::BTreeMap;
+
+use bandana_shared::identity::{ArmIndex, Day, Digest, IdentityError, UploadId};
+use bandana_shared::limits::{ARMS_MAX, REPORTS_PER_UPLOAD_MAX, UPLOAD_BYTES_MAX};
+use bandana_shared::tally::Tally;
+use bandana_shared::upload::{PackedReports, Upload, UploadError};
+use bandana_shared::wire::v1;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use prost::Message as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+
+fn arm(index: usize) -> ArmIndex {
+    ArmIndex::new(index).unwrap()
+}
+
+fn reports() -> impl Strategy<Value = Vec<(ArmIndex, bool)>> {
+    let arms = prop_oneof![0..3_usize, 0..ARMS_MAX, 120..140_usize];
+    vec((arms.prop_map(arm), any::<bool>()), 1..300)
+}
+
+fn uploads() -> impl Strategy<Value = Upload> {
+    (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u32>(), reports()).prop_map(
+        |(id, digest, day, reports)| Upload {
+            id: UploadId::new(id),
+            digest: Digest::new(digest),
+            day: Day::new(day),
+            reports: PackedReports::pack(reports).unwrap(),
+        },
+    )
+}
+
+/// The message of an upload, field by field.
+fn message(upload: &Upload) -> v1::UploadRequest {
+    v1::UploadRequest {
+        upload_id: upload.id.as_bytes().to_vec().into(),
+        digest: upload.digest.as_bytes().to_vec().into(),
+        day: upload.day.get(),
+        runs: upload.reports.flat_runs().collect(),
+        bits: upload.reports.bits().to_vec().into(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        rng_seed: RngSeed::Fixed(31),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn bytes_are_what_prost_writes_and_decode_to_the_same(upload in uploads()) {
+        let bytes = upload.to_bytes();
+        prop_assert_eq!(&bytes, &message(&upload).encode_to_vec());
+        let decoded = v1::UploadRequest::decode(&bytes[..]).unwrap();
+        prop_assert_eq!(&Upload::try_from(&decoded).unwrap(), &upload);
+        // Encoding appends.
+        let mut buffer = vec![1, 2, 3];
+        upload.encode_into(&mut buffer);
+        prop_assert_eq!(&buffer[3..], &bytes[..]);
+    }
+
+    #[test]
+    fn packed_reports_keep_every_bit_in_its_place(reports in reports()) {
+        let packed = PackedReports::pack(reports.clone()).unwrap();
+        // The model: a list of bits for each arm.
+        let mut model: BTreeMap<ArmIndex, Vec<bool>> = BTreeMap::new();
+        for &(arm, bit) in &reports {
+            model.entry(arm).or_default().push(bit);
+        }
+        let tallies: BTreeMap<ArmIndex, Tally> = packed.tallies().collect();
+        let expected: BTreeMap<ArmIndex, Tally> = model
+            .iter()
+            .map(|(&arm, bits)| (arm, bits.iter().map(|&bit| Tally::of_bit(bit)).sum()))
+            .collect();
+        prop_assert_eq!(tallies, expected);
+        let runs: Vec<u32> = model
+            .iter()
+            .flat_map(|(arm, bits)| [arm.to_u32(), u32::try_from(bits.len()).unwrap()])
+            .collect();
+        prop_assert!(packed.flat_runs().eq(runs.iter().copied()));
+        let in_order = model.values().flatten();
+        for (place, &bit) in in_order.enumerate() {
+            prop_assert_eq!(packed.bits()[place / 8] >> (place % 8) & 1 == 1, bit);
+        }
+        prop_assert_eq!(packed.len(), reports.len());
+        prop_assert_eq!(packed.last_arm(), model.keys().last().copied());
+        prop_assert_eq!(PackedReports::from_packed(&runs, packed.bits()), Ok(packed));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        rng_seed: RngSeed::Fixed(33),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_single_report_has_the_same_bytes_either_way(
+        id in any::<[u8; 16]>(),
+        day in any::<u32>(),
+        index in 0..ARMS_MAX,
+        bit in any::<bool>(),
+    ) {
+        let (id, digest, day) = (UploadId::new(id), Digest::new([9; 16]), Day::new(day));
+        let reports = PackedReports::single(arm(index), bit);
+        let mut buffer = Vec::new();
+        Upload::encode_single_into((id, digest, day), (arm(index), bit), &mut buffer);
+        prop_assert_eq!(buffer, Upload { id, digest, day, reports }.to_bytes());
+    }
+}
+
+#[test]
+fn golden_bytes_of_one_report() {
+    let upload = Upload {
+        id: UploadId::new([0x11; 16]),
+        digest: Digest::new([0x22; 16]),
+        day: Day::new(20_000),
+        reports: PackedReports::single(arm(300), true),
+    };
+    let by_hand: Vec<u8> = [
+        &[0x0a, 16][..],
+        &[0x11; 16],
+        &[0x12, 16],
+        &[0x22; 16],
+        &[0x18, 0xa0, 0x9c, 0x01],
+        &[0x22, 3, 0xac, 0x02, 0x01],
+        &[0x2a, 1, 0x01],
+    ]
+    .concat();
+    assert_eq!(upload.to_bytes(), by_hand);
+    assert_eq!(
+        PackedReports::pack(vec![(arm(300), true)]),
+        Ok(PackedReports::single(arm(300), true))
+    );
+}
+
+#[test]
+fn the_largest_upload_fits_its_limit() {
+    let reports = (0..REPORTS_PER_UPLOAD_MAX)
+        .map(|place| (arm(ARMS_MAX - 1 - place % ARMS_MAX), place % 3 == 0))
+        .collect();
+    let upload = Upload {
+        id: UploadId::new([1; 16]),
+        digest: Digest::new([2; 16]),
+        day: Day::new(u32::MAX),
+        reports: PackedReports::pack(reports).unwrap(),
+    };
+    let bytes = upload.to_bytes();
+    assert!(bytes.len() <= UPLOAD_BYTES_MAX, "{}", bytes.len());
+    let decoded = v1::UploadRequest::decode(&bytes[..]).unwrap();
+    assert_eq!(Upload::try_from(&decoded), Ok(upload));
+}
+
+#[test]
+fn every_upload_error_has_its_cause() {
+    use UploadError as E;
+    let most = u32::try_from(REPORTS_PER_UPLOAD_MAX).unwrap();
+    let too_many = u64::from(most) + 1;
+    for (runs, bits, expected) in [
+        (&[0, 1, 2][..], &[1][..], E::OddRuns),
+        (&[], &[], E::ReportCount { reports: 0 }),
+        (&[0, most, 1, 1], &[0; 2049], E::ReportCount { reports: too_many }),
+        (&[0, u32::MAX, 1, u32::MAX], &[0], E::ReportCount { reports: 2 * u64::from(u32::MAX) }),
+        (&[1024, 1], &[0], E::UnknownArm { arm: 1024 }),
+        (&[u32::MAX, 1], &[0], E::UnknownArm { arm: u32::MAX }),
+        (&[0, 1, 1, 0], &[0], E::EmptyRun { arm: arm(1) }),
+        (&[1, 1, 1, 1], &[0], E::UnsortedRuns { arm: arm(1) }),
+        (&[2, 1, 1, 1], &[0], E::UnsortedRuns { arm: arm(1) }),
+        (&[0, 8], &[0, 0], E::BitLength { bytes: 2, reports: 8, expected: 1 }),
+        (&[0, 9], &[0], E::BitLength { bytes: 1, reports: 9, expected: 2 }),
+        (&[0, 9], &[0, 0b10], E::UnusedBits),
+        (&[0, 7], &[0x80], E::UnusedBits),
+    ] {
+        assert_eq!(PackedReports::from_packed(runs, bits), Err(expected), "{runs:?}");
+    }
+    assert_eq!(PackedReports::pack(vec![]), Err(E::ReportCount { reports: 0 }));
+    let crowd = vec![(arm(0), true); REPORTS_PER_UPLOAD_MAX + 1];
+    assert_eq!(PackedReports::pack(crowd), Err(E::ReportCount { reports: too_many }));
+}
+
+#[test]
+fn uploads_without_a_proper_name_are_refused() {
+    use UploadError as E;
+    let valid = message(&Upload {
+        id: UploadId::new([1; 16]),
+        digest: Digest::new([2; 16]),
+        day: Day::new(3),
+        reports: PackedReports::single(arm(0), true),
+    });
+    let mut nameless = valid.clone();
+    nameless.upload_id = vec![1; 15].into();
+    assert_eq!(Upload::try_from(&nameless), Err(E::Identity(IdentityError::UploadId(15))));
+    let mut unspecified = valid;
+    unspecified.digest.clear();
+    assert_eq!(Upload::try_from(&unspecified), Err(E::Identity(IdentityError::Digest(0))));
+}
+
+#[test]
+fn mutated_and_random_bytes_never_panic() {
+    let mut random = ChaCha8Rng::seed_from_u64(32);
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let length = random.random_range(1..60);
+        let reports =
+            (0..length).map(|_| (arm(random.random_range(0..5)), random.random())).collect();
+        let upload = Upload {
+            id: UploadId::new(random.random()),
+            digest: Digest::new(random.random()),
+            day: Day::new(random.next_u32() >> 16),
+            reports: PackedReports::pack(reports).unwrap(),
+        };
+        let mut bytes = upload.to_bytes();
+        for _ in 0..random.random_range(1..4) {
+            let place = random.random_range(0..bytes.len());
+            match random.random_range(0..3) {
+                0 => bytes.insert(place, random.random()),
+                1 => drop(bytes.remove(place)),
+                _ => bytes[place] ^= 1 << (random.next_u32() % 8),
+            }
+        }
+        let Ok(message) = v1::UploadRequest::decode(&bytes[..]) else {
+            continue;
+        };
+        match Upload::try_from(&message) {
+            Ok(upload) => {
+                accepted += 1;
+                let reports: u64 = upload.reports.tallies().map(|(_, t)| t.reports()).sum();
+                assert_eq!(reports, upload.reports.len() as u64);
+                let again = v1::UploadRequest::decode(&upload.to_bytes()[..]).unwrap();
+                assert_eq!(Upload::try_from(&again), Ok(upload));
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(accepted > 1000 && refused > 1000, "{accepted} {refused}");
+}

@@ -1,0 +1,222 @@
+//! Specifications and uploads, and bytes that are to be refused.
+
+use anyhow::ensure;
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::upload::{PackedReports, Upload};
+use bandana_shared::wire::decode_specification;
+use serde::Serialize;
+
+use super::{Real, hex, word};
+
+#[derive(Serialize)]
+pub(super) struct SpecificationVectors {
+    accepted: Vec<SpecificationVector>,
+    refused: Vec<Refused>,
+}
+
+#[derive(Serialize)]
+struct SpecificationVector {
+    experiment_id: String,
+    revision: u32,
+    simulation: bool,
+    epsilon: Real,
+    floor: String,
+    reward_kind: &'static str,
+    reward_low: Real,
+    reward_high: Real,
+    out_of_range: &'static str,
+    default_reward: Real,
+    mechanism: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    curvature_units: Option<i32>,
+    arms: Vec<ArmVector>,
+    attribution_window_seconds: u32,
+    release_delay_seconds_max: u32,
+    bytes: String,
+    digest: String,
+}
+
+#[derive(Serialize)]
+struct ArmVector {
+    label: String,
+    retired: bool,
+}
+
+#[derive(Serialize)]
+struct Refused {
+    reason: &'static str,
+    bytes: String,
+}
+
+pub(super) fn specifications() -> anyhow::Result<SpecificationVectors> {
+    let examples = examples()?;
+    Ok(SpecificationVectors {
+        accepted: examples.iter().map(specification_vector).collect(),
+        refused: refused(&examples[0])?,
+    })
+}
+
+/// A plain specification, one in which no field holds its default, and one for
+/// each remaining mechanism.
+fn examples() -> anyhow::Result<Vec<Specification>> {
+    let plain = Specification::first(
+        ExperimentId::new("button-colour")?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::RandomizedResponse,
+        vec![Arm::new("red")?, Arm::new("green")?],
+    )?;
+    let epsilon = Epsilon::new(2.5)?;
+    let range = RewardRange::new(-1.0, 4.0)?;
+    let full = SpecificationParts {
+        experiment_id: ExperimentId::new("checkout.v2")?,
+        revision: Revision::new(300)?,
+        simulation: true,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get(),
+        rewards: Rewards::new(RewardKind::Bounded, range, OutOfRange::Clamp, 0.5)?,
+        mechanism: Mechanism::Quadratic(Curvature::from_units(-262_144)?),
+        arms: vec![Arm::new("rouge")?, Arm::new("vert pâle")?.retired(), Arm::new("日本語")?],
+        timing: ReleaseTiming {
+            attribution_window_seconds: 86_400,
+            release_delay_seconds_max: 3600,
+        },
+    };
+    let mut flat = full.clone();
+    flat.mechanism = Mechanism::Quadratic(Curvature::from_units(0)?);
+    let mut linear = full.clone();
+    linear.mechanism = Mechanism::Linear;
+    linear.rewards = Rewards::bounded(RewardRange::UNIT);
+    let mut exponential = linear.clone();
+    exponential.mechanism = Mechanism::Exponential;
+    let mut many = linear.clone();
+    many.arms = (0..200).map(|arm| Arm::new(format!("arm {arm}"))).collect::<Result<_, _>>()?;
+    let others = [full, flat, linear, exponential, many].map(Specification::new);
+    std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
+}
+
+fn specification_vector(specification: &Specification) -> SpecificationVector {
+    let rewards = specification.rewards();
+    let (mechanism, curvature_units) = match specification.mechanism() {
+        Mechanism::Linear => ("linear", None),
+        Mechanism::Quadratic(curvature) => ("quadratic", Some(curvature.units())),
+        Mechanism::Exponential => ("exponential", None),
+        Mechanism::RandomizedResponse => ("randomized_response", None),
+    };
+    let arm = |arm: &Arm| ArmVector { label: arm.label().to_owned(), retired: arm.is_retired() };
+    SpecificationVector {
+        experiment_id: specification.experiment_id().to_string(),
+        revision: specification.revision().get(),
+        simulation: specification.is_simulation(),
+        epsilon: specification.epsilon().get().into(),
+        floor: specification.floor().get().to_string(),
+        reward_kind: match rewards.kind() {
+            RewardKind::Binary => "REWARD_KIND_BINARY",
+            RewardKind::Bounded => "REWARD_KIND_BOUNDED",
+        },
+        reward_low: rewards.range().low().into(),
+        reward_high: rewards.range().high().into(),
+        out_of_range: match rewards.out_of_range() {
+            OutOfRange::Refuse => "OUT_OF_RANGE_REFUSE",
+            OutOfRange::Clamp => "OUT_OF_RANGE_CLAMP",
+        },
+        default_reward: rewards.default_reward().into(),
+        mechanism,
+        curvature_units,
+        arms: specification.arms().iter().map(arm).collect(),
+        attribution_window_seconds: specification.timing().attribution_window_seconds,
+        release_delay_seconds_max: specification.timing().release_delay_seconds_max,
+        bytes: hex(&specification.canonical_bytes()),
+        digest: specification.digest().to_string(),
+    }
+}
+
+/// Changes to the bytes of the plain example, which begin with its name in
+/// field 1 and its revision, 1, in field 2.
+fn refused(plain: &Specification) -> anyhow::Result<Vec<Refused>> {
+    let bytes = plain.canonical_bytes();
+    let name_end = 2 + plain.experiment_id().as_str().len();
+    let (name, rest) = bytes.split_at(name_end);
+    let (revision, rest) = rest.split_at(2);
+    ensure!(revision == [0x10, 1], "the revision is not where it was");
+    let low_floor = Floor::for_epsilon(Epsilon::new(1.0001)?).get().to_le_bytes();
+    let (epsilon, after) = rest.split_at(9);
+    let after_floor = &after[9..];
+    let examples: [(&'static str, Vec<u8>); 9] = [
+        ("an unknown field at the end", [&bytes, &[0xa0, 0x06, 1][..]].concat()),
+        ("fields out of order", [revision, name, rest].concat()),
+        ("a field twice", [name, revision, revision, rest].concat()),
+        ("a varint of two bytes where one is enough", [name, &[0x10, 0x81, 0], rest].concat()),
+        ("a default that is written out", [name, revision, &[0x18, 0], rest].concat()),
+        ("no revision", [name, rest].concat()),
+        ("a floor that loses more than epsilon", {
+            [name, revision, epsilon, &[0x29], &low_floor, after_floor].concat()
+        }),
+        ("a second mechanism", [&bytes, &[0x5a, 0][..]].concat()),
+        ("cut off", bytes[..bytes.len() - 1].to_vec()),
+    ];
+    examples
+        .into_iter()
+        .map(|(reason, bytes)| {
+            ensure!(decode_specification(&bytes).is_err(), "accepted: {reason}");
+            Ok(Refused { reason, bytes: hex(&bytes) })
+        })
+        .collect()
+}
+
+#[derive(Serialize)]
+pub(super) struct UploadVector {
+    upload_id: String,
+    digest: String,
+    day: u32,
+    reports: Vec<(usize, u8)>,
+    runs: Vec<u32>,
+    bits: String,
+    bytes: String,
+}
+
+pub(super) fn uploads() -> anyhow::Result<Vec<UploadVector>> {
+    let scattered = |reports: u64, arms: u64| {
+        (0..reports).map(|i| (word(2 * i) % arms, word(2 * i + 1) & 1 == 1)).collect::<Vec<_>>()
+    };
+    let examples = [
+        (0, vec![(0, false)]),
+        (20_000, vec![(0, true)]),
+        (20_000, vec![(1023, true)]),
+        (20_001, vec![(2, true), (0, false), (2, false), (0, true), (7, true)]),
+        (u32::MAX, scattered(64, 3)),
+        (20_002, scattered(200, 300)),
+    ];
+    examples.into_iter().map(|(day, reports)| upload_vector(day, &reports)).collect()
+}
+
+fn upload_vector(day: u32, reports: &[(u64, bool)]) -> anyhow::Result<UploadVector> {
+    let pairs = reports
+        .iter()
+        .map(|&(arm, bit)| Ok((ArmIndex::new(usize::try_from(arm)?)?, bit)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let sixteen = |start: u64| {
+        let [high, low] = [word(start), word(start + 1)].map(u128::from);
+        (high << 64 | low).to_be_bytes()
+    };
+    let upload = Upload {
+        id: UploadId::new(sixteen(5000 + u64::from(day))),
+        digest: Digest::new(sixteen(9000)),
+        day: Day::new(day),
+        reports: PackedReports::pack(pairs.clone())?,
+    };
+    Ok(UploadVector {
+        upload_id: upload.id.to_string(),
+        digest: upload.digest.to_string(),
+        day,
+        reports: pairs.into_iter().map(|(arm, bit)| (arm.get(), bit.into())).collect(),
+        runs: upload.reports.flat_runs().collect(),
+        bits: hex(upload.reports.bits()),
+        bytes: hex(&upload.to_bytes()),
+    })
+}
