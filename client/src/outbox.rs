@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
-use bandana_shared::upload::{PackedReports, Upload};
+use bandana_shared::upload::Upload;
 
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::privatizer::PrivateBit;
@@ -11,6 +11,9 @@ use crate::time::Timestamp;
 /// month of one report every half hour. Beyond it arms are still given, and
 /// those assignments never report.
 pub(crate) const REPORTS_MAX: usize = 1500;
+
+/// Bytes that an encoded upload of one report has at most.
+const UPLOAD_BYTES: usize = 48;
 
 /// First bound of the random wait after a failure; doubled with every further
 /// one.
@@ -126,13 +129,14 @@ impl Outbox {
         let task = if let Some(task) = &parcel.sealed {
             task.clone()
         } else {
-            let upload = Upload {
-                id: UploadId::new(noise.unique_name()?),
-                digest: parcel.digest,
-                day: day_of(&parcel.experiment_id),
-                reports: PackedReports::single(parcel.arm, parcel.bit.get()),
-            };
-            UploadTask { id: upload.id, bytes: upload.to_bytes() }
+            let id = UploadId::new(noise.unique_name()?);
+            let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
+            Upload::encode_single_into(
+                (id, parcel.digest, day_of(&parcel.experiment_id)),
+                (parcel.arm, parcel.bit.get()),
+                &mut bytes,
+            );
+            UploadTask { id, bytes }
         };
         parcel.sealed = Some(task.clone());
         parcel.under_way = true;

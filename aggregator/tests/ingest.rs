@@ -1,0 +1,235 @@
+//! The writer over a real store, on a clock that the test moves.
+
+use std::sync::{Arc, mpsc};
+
+use bandana_aggregator::clock::ManualClock;
+use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
+use bandana_aggregator::ingest::{
+    Administration, AdministrationError, Arrival, Ingest, IngestError, Verdict, Writer,
+    WriterError, WriterSettings,
+};
+use bandana_aggregator::learner::Learner;
+use bandana_aggregator::registry::{Experiment, Registry};
+use bandana_aggregator::store::{Conduct, ExperimentState, SqliteStore, StoreError};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::tally::Tally;
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tempfile::TempDir;
+
+type Failure = Box<dyn std::error::Error>;
+
+const SETTINGS: WriterSettings = WriterSettings { replay_window_days: 3, ids_max: 10 };
+
+/// A writer at work, and what a test needs to talk to it.
+struct Running {
+    directory: TempDir,
+    clock: Arc<ManualClock>,
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    due: mpsc::Receiver<Arc<Experiment>>,
+    writer: std::thread::JoinHandle<Result<(), WriterError>>,
+}
+
+impl Running {
+    fn start(directory: TempDir, day: u32) -> Result<Self, Failure> {
+        let clock = Arc::new(ManualClock::at_day(Day::new(day)));
+        let registry = Arc::new(Registry::new(1));
+        let store = SqliteStore::open(directory.path())?;
+        let (sender, due) = mpsc::channel();
+        let (writer, ingest) =
+            Writer::open(store, Arc::clone(&registry), clock.clone(), SETTINGS, sender)?;
+        let writer = std::thread::spawn(move || writer.run());
+        Ok(Self { directory, clock, registry, ingest, due, writer })
+    }
+
+    async fn create(&self, id: &str) -> Result<Arc<Experiment>, Failure> {
+        let specification = Specification::first(
+            ExperimentId::new(id)?,
+            Epsilon::new(1.0)?,
+            Rewards::binary(),
+            Mechanism::Linear,
+            vec![Arm::new("a")?, Arm::new("b")?],
+        )?;
+        let conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
+        let create = Administration::Create(Box::new(specification), conduct);
+        Ok(self.ingest.administer(create).await?)
+    }
+
+    async fn stop(self) -> Result<TempDir, Failure> {
+        self.ingest.stop().await;
+        self.writer.join().map_err(|_| "the writer panicked")??;
+        Ok(self.directory)
+    }
+}
+
+/// An upload of `reports` ones for the first arm.
+fn arrival(
+    experiment: &Arc<Experiment>,
+    id: u8,
+    day: u32,
+    reports: u64,
+) -> Result<Arrival, Failure> {
+    Ok(Arrival {
+        id: UploadId::new([id; 16]),
+        day: Day::new(day),
+        experiment: Arc::clone(experiment),
+        tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
+    })
+}
+
+#[tokio::test]
+async fn days_come_into_the_window_and_leave_it() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("window").await?;
+    let submit = async |id, day| {
+        let upload = arrival(&experiment, id, day, 1)?;
+        Ok::<Verdict, Failure>(running.ingest.submit(upload).await?)
+    };
+    let oldest = |day| Verdict::Expired { oldest: Day::new(day) };
+    assert_eq!(submit(1, 97).await?, oldest(98));
+    assert_eq!(submit(1, 98).await?, Accepted);
+    assert_eq!(submit(1, 100).await?, Accepted);
+    assert_eq!(submit(1, 101).await?, Verdict::FutureDay { today: Day::new(100) });
+    assert_eq!(submit(1, 98).await?, Duplicate);
+
+    running.clock.set_day(Day::new(101));
+    // The id's day has left the window, so the id can't be told apart any more,
+    // and the upload is refused rather than counted twice.
+    assert_eq!(submit(1, 98).await?, oldest(99));
+    assert_eq!(submit(1, 100).await?, Duplicate);
+    assert_eq!(submit(1, 101).await?, Accepted);
+
+    // A clock set back reopens nothing, also after a restart.
+    running.clock.set_day(Day::new(99));
+    assert_eq!(submit(2, 98).await?, oldest(99));
+    assert_eq!(submit(2, 100).await?, Verdict::FutureDay { today: Day::new(99) });
+    let running = Running::start(running.stop().await?, 99)?;
+    let id = ExperimentId::new("window")?;
+    let experiment = running.registry.by_id(&id).ok_or("the experiment is gone")?;
+    assert_eq!(experiment.tallies()[0].reports(), 3);
+    let stale = arrival(&experiment, 2, 98, 1)?;
+    assert_eq!(running.ingest.submit(stale).await?, oldest(99));
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn uploads_that_arrive_together_are_told_apart() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let (one, two) = (running.create("one").await?, running.create("two").await?);
+    let arrivals = [
+        arrival(&one, 1, 100, 5)?,
+        arrival(&one, 1, 100, 5)?,
+        arrival(&two, 2, 100, 7)?,
+        arrival(&one, 1, 99, 11)?,
+        arrival(&two, 1, 100, 13)?,
+    ];
+    let verdicts = join_all(arrivals.map(|arrival| running.ingest.submit(arrival))).await;
+    let verdicts: Vec<Verdict> = verdicts.into_iter().collect::<Result<_, _>>()?;
+    assert_eq!(verdicts, [Accepted, Duplicate, Accepted, Accepted, Duplicate]);
+    assert_eq!((one.tallies()[0].reports(), two.tallies()[0].reports()), (16, 7));
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_more_ids_than_may_be_remembered_are_taken() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("full").await?;
+    for id in 0..10 {
+        let verdict = running.ingest.submit(arrival(&experiment, id, 100, 1)?).await?;
+        assert_eq!(verdict, Accepted);
+    }
+    for (id, verdict) in [(10, Verdict::Full), (9, Duplicate)] {
+        assert_eq!(running.ingest.submit(arrival(&experiment, id, 100, 1)?).await?, verdict);
+    }
+    running.clock.set_day(Day::new(103));
+    let verdict = running.ingest.submit(arrival(&experiment, 10, 103, 1)?).await?;
+    assert_eq!(verdict, Accepted, "a new day makes room");
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_policy_is_due_after_a_hundred_reports_or_one_percent() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("due").await?;
+    let mut due = Vec::new();
+    for (id, reports) in [(1, 99), (2, 1), (3, 19_900), (4, 199), (5, 1)] {
+        running.ingest.submit(arrival(&experiment, id, 100, reports)?).await?;
+        let is_due = running.due.try_recv().is_ok();
+        if is_due {
+            experiment.recompute()?;
+        }
+        due.push(is_due);
+    }
+    assert_eq!(due, [false, true, true, false, true]);
+    let serving = experiment.serving();
+    assert_eq!(serving.policy_reports, 20_200);
+    let again = experiment.recompute()?;
+    assert_eq!(again.policy.version, serving.policy.version, "without news the policy stays");
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cancelled_call_harms_nobody() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("cancelled").await?;
+    for id in 0..5 {
+        // Queued, and given up after the first look for an answer.
+        let answer = running.ingest.submit(arrival(&experiment, id, 100, 1)?).now_or_never();
+        assert!(answer.is_none_or(|verdict| verdict == Ok(Accepted)));
+    }
+    let verdict = running.ingest.submit(arrival(&experiment, 9, 100, 1)?).await?;
+    assert_eq!(verdict, Accepted);
+    assert_eq!(experiment.tallies()[0].reports(), 6);
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn changes_that_do_not_fit_change_nothing() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("states").await?;
+    let set = async |from, to| {
+        let experiment = Arc::clone(&experiment);
+        running.ingest.administer(Administration::SetState { experiment, from, to }).await
+    };
+    let refused = set(&[ExperimentState::Paused], ExperimentState::Running).await;
+    assert!(matches!(refused, Err(AdministrationError::State { .. })), "{refused:?}");
+    let again = running.create("states").await;
+    let message = again.err().ok_or("created twice")?.to_string();
+    assert!(message.contains("exists already"), "{message}");
+    set(&[ExperimentState::Running], ExperimentState::Stopped).await?;
+    let verdict = running.ingest.submit(arrival(&experiment, 1, 100, 1)?).await?;
+    assert_eq!(verdict, Verdict::Stopped);
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failed_commit_acknowledges_nobody_and_ends_the_writer() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("failing").await?;
+    let verdict = running.ingest.submit(arrival(&experiment, 0, 100, 1)?).await?;
+    assert_eq!(verdict, Accepted);
+    // Another program breaks the rule that only the owner writes.
+    let file = running.directory.path().join("bandana.sqlite3");
+    rusqlite::Connection::open(file)?.execute_batch("DROP TABLE upload_group")?;
+    let calls = [arrival(&experiment, 1, 100, 1)?, arrival(&experiment, 2, 100, 1)?];
+    let verdicts = join_all(calls.map(|arrival| running.ingest.submit(arrival))).await;
+    assert_eq!(verdicts, [Err(IngestError::Ended), Err(IngestError::Ended)]);
+    assert_eq!(experiment.tallies()[0].reports(), 1, "published before the commit");
+    let ended = running.writer.join().map_err(|_| "the writer panicked")?;
+    assert!(matches!(
+        ended,
+        Err(WriterError::Store(StoreError::Database { doing: "committing", .. }))
+    ));
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The embedded store: what it keeps, and what it refuses to open.
+
+use std::fs;
+use std::path::Path;
+
+use bandana_aggregator::learner::Learner;
+use bandana_aggregator::seen::SeenIds;
+use bandana_aggregator::store::{
+    Conduct, Delta, ExperimentKey, ExperimentState, GroupRow, SqliteStore, StoreError,
+};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::tally::Tally;
+use rusqlite::Connection;
+
+type Failure = Box<dyn std::error::Error>;
+
+const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
+
+fn specification(id: &str) -> Result<Specification, Failure> {
+    Ok(Specification::first(
+        ExperimentId::new(id)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("a")?, Arm::new("b")?],
+    )?)
+}
+
+fn group(
+    day: u32,
+    ids: &[u8],
+    deltas: &[(ExperimentKey, usize, u64, u64)],
+) -> Result<GroupRow, Failure> {
+    let delta = |&(experiment, arm, reports, ones): &(ExperimentKey, usize, u64, u64)| {
+        let tally = Tally::new(reports, ones)?;
+        Ok(Delta { experiment, arm: ArmIndex::new(arm)?, tally })
+    };
+    Ok(GroupRow {
+        day: Day::new(day),
+        ids: ids.iter().map(|id| UploadId::new([*id; 16])).collect(),
+        deltas: deltas.iter().map(delta).collect::<Result<_, Failure>>()?,
+    })
+}
+
+/// All numbers of a table, row by row.
+fn table(directory: &Path, query: &str) -> Result<Vec<Vec<i64>>, Failure> {
+    let connection = Connection::open(directory.join("bandana.sqlite3"))?;
+    let mut statement = connection.prepare(query)?;
+    let columns = statement.column_count();
+    let row = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+    Ok(statement.query_map([], row)?.collect::<Result<_, _>>()?)
+}
+
+#[test]
+fn everything_comes_back_after_reopening() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let first = specification("first")?;
+    let one = store.create_experiment(&first, CONDUCT)?;
+    let two = store.create_experiment(&specification("second")?, CONDUCT)?;
+    let revised = first.with_arm(Arm::new("c")?)?;
+    store.add_revision(one, &revised)?;
+    store.set_state(two, ExperimentState::Paused)?;
+    store.commit_group(&[
+        group(7, &[1, 2], &[(one, 0, 10, 4), (one, 2, 1, 1)])?,
+        group(8, &[1], &[(one, 0, 5, 5), (two, 1, 3, 0)])?,
+    ])?;
+    store.commit_group(&[group(8, &[9], &[(one, 0, 1, 0)])?])?;
+    // As after a crash: nothing is closed.
+    drop(store);
+
+    let store = SqliteStore::open(directory.path())?;
+    let experiments = store.experiments()?;
+    let [a, b] = &experiments[..] else { return Err("not two experiments".into()) };
+    assert_eq!((a.key, a.conduct, a.state), (one, CONDUCT, ExperimentState::Running));
+    assert_eq!(a.revisions, [first, revised]);
+    assert_eq!(a.tallies, [Tally::new(16, 9)?, Tally::EMPTY, Tally::new(1, 1)?]);
+    assert_eq!((b.key, b.state), (two, ExperimentState::Paused));
+    assert_eq!(b.tallies, [Tally::EMPTY, Tally::new(3, 0)?]);
+    let seen = SeenIds::load(&store)?;
+    assert_eq!(seen.len(), 4);
+    for (day, id, known) in [(7, 1, true), (7, 9, false), (8, 1, true), (8, 9, true)] {
+        assert_eq!(seen.contains(Day::new(day), UploadId::new([id; 16])), known, "{day} {id}");
+    }
+    Ok(store.close()?)
+}
+
+#[test]
+fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let key = store.create_experiment(&specification("folded")?, CONDUCT)?;
+    store.commit_group(&[group(7, &[1], &[(key, 0, 4, 1)])?])?;
+    store.commit_group(&[group(7, &[2], &[(key, 0, 2, 2), (key, 1, 1, 0)])?])?;
+    store.commit_group(&[group(8, &[3], &[(key, 0, 8, 8)])?])?;
+    assert_eq!(store.oldest_day()?, Day::new(0));
+    store.expire_before(Day::new(8))?;
+    assert_eq!(store.oldest_day()?, Day::new(8));
+    let tallies = store.experiments()?.remove(0).tallies;
+    assert_eq!(tallies, [Tally::new(14, 11)?, Tally::new(1, 0)?], "tallies never expire");
+    assert_eq!(SeenIds::load(&store)?.len(), 1);
+    // Other tools can read while the store is open.
+    let checkpoint = "SELECT day, arm, reports, ones FROM checkpoint ORDER BY day, arm";
+    assert_eq!(table(directory.path(), checkpoint)?, [[7, 0, 6, 3], [7, 1, 1, 0]]);
+    assert_eq!(table(directory.path(), "SELECT day FROM upload_group")?, [[8]]);
+    // Later, the rest.
+    store.expire_before(Day::new(10))?;
+    assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
+    assert!(SeenIds::load(&store)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn an_experiment_id_is_taken_once() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    store.create_experiment(&specification("taken")?, CONDUCT)?;
+    let again = store.create_experiment(&specification("taken")?, CONDUCT);
+    assert!(matches!(again, Err(StoreError::ExperimentExists(_))));
+    assert_eq!(store.experiments()?.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_store_has_one_owner() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let store = SqliteStore::open(directory.path())?;
+    let second = SqliteStore::open(directory.path());
+    assert!(matches!(second, Err(StoreError::Locked { .. })), "{second:?}");
+    drop(store);
+    SqliteStore::open(directory.path())?;
+    Ok(())
+}
+
+#[test]
+fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
+    let change = |statement: &str| -> Result<StoreError, Failure> {
+        let directory = tempfile::tempdir()?;
+        let mut store = SqliteStore::open(directory.path())?;
+        let key = store.create_experiment(&specification("changed")?, CONDUCT)?;
+        store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
+        store.close()?;
+        Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(statement)?;
+        let opened = SqliteStore::open(directory.path());
+        let read = opened.and_then(|mut store| {
+            store.experiments()?;
+            store.expire_before(Day::new(9))
+        });
+        Ok(read.err().ok_or("nothing was noticed")?)
+    };
+    let newer = change("PRAGMA user_version = 2")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 2, known: 1 }), "{newer}");
+    let foreign = change("PRAGMA application_id = 1")?;
+    assert!(matches!(foreign, StoreError::ForeignFile), "{foreign}");
+    for statement in [
+        "UPDATE experiment SET learner = 'oracle'",
+        "UPDATE specification SET bytes = x'00'",
+        "DELETE FROM specification",
+        "UPDATE tally SET arm = 5",
+    ] {
+        let damaged = change(statement)?;
+        assert!(matches!(damaged, StoreError::Damaged { .. }), "{statement}: {damaged}");
+    }
+    let deltas = change("UPDATE upload_group SET deltas = x'0102'")?;
+    assert!(matches!(deltas, StoreError::Stored(_)), "{deltas}");
+
+    let directory = tempfile::tempdir()?;
+    fs::write(directory.path().join("bandana.sqlite3"), vec![b'x'; 8192])?;
+    let garbage = SqliteStore::open(directory.path());
+    assert!(matches!(garbage, Err(StoreError::Database { doing: "opening", .. })), "{garbage:?}");
+    let file = directory.path().join("file");
+    fs::write(&file, "")?;
+    let not_a_directory = SqliteStore::open(&file);
+    assert!(matches!(not_a_directory, Err(StoreError::Directory { .. })), "{not_a_directory:?}");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[test]
+fn only_its_owner_can_read_a_new_directory() -> Result<(), Failure> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let parent = tempfile::tempdir()?;
+    let directory = parent.path().join("data");
+    SqliteStore::open(&directory)?;
+    assert_eq!(fs::metadata(directory)?.permissions().mode() & 0o777, 0o700);
+    Ok(())
+}
