@@ -4,3 +4,8 @@ pub mod committed;
 pub mod harness;
 pub mod vectors;
 pub mod wire_code;
+
+/// The README's code, compiled as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
