@@ -55,8 +55,9 @@ struct Serve {
           value_parser = clap::value_parser!(u32).range(1..=365))]
     replay_window_days: u32,
     /// Upload ids to remember at most, about 40 bytes of memory each.
-    #[arg(long, env = "BANDANA_IDS_MAX", default_value_t = 50_000_000)]
-    ids_max: usize,
+    #[arg(long, env = "BANDANA_IDS_MAX", default_value_t = 50_000_000,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    ids_max: u32,
 }
 
 /// Runs the command line `arguments`, program name first. Errors go to standard
@@ -104,7 +105,7 @@ async fn serve_until_signal(serve: Serve) -> anyhow::Result<()> {
         drain_deadline: Duration::from_secs(serve.drain_deadline),
         writer: WriterSettings {
             replay_window_days: serve.replay_window_days,
-            ids_max: serve.ids_max,
+            ids_max: usize::try_from(serve.ids_max)?,
         },
     };
     let server = Server::bind(settings, Arc::new(SystemClock::new())).await?;

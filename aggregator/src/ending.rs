@@ -24,6 +24,11 @@ impl EndingNotifier {
 }
 
 impl Ending {
+    /// Whether the server is going down.
+    pub fn has_come(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Returns when the server goes down, or nobody is left to say so.
     pub async fn wait(mut self) {
         // An error means that the notifier is gone.

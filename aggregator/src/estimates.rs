@@ -1,6 +1,6 @@
 //! What the committed reports say about the arms.
 
-use bandana_shared::confidence::{NormalMixture, best_arm};
+use bandana_shared::confidence::{NormalMixture, best_active_arm};
 use bandana_shared::estimate::{debiased_mean, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::tally::Tally;
@@ -53,7 +53,8 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         reports: tallies.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(floor)),
-        best_arm: best_arm(&tallies, settings.alpha).and_then(|arm| u32::try_from(arm).ok()),
+        best_arm: best_active_arm(&tallies, &specification.active_arms(), settings.alpha)
+            .and_then(|arm| u32::try_from(arm).ok()),
         policy_version: serving.policy.version,
     }
 }

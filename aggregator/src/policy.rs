@@ -20,13 +20,16 @@ pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clo
     loop {
         let age = clock.monotonic().saturating_sub(swept);
         if age >= POLICY_AGE_MAX {
-            registry.all().iter().for_each(|experiment| recompute(experiment));
+            for experiment in registry.all() {
+                recompute(&experiment);
+            }
             swept = clock.monotonic();
             continue;
         }
         match due.recv_timeout(POLICY_AGE_MAX.saturating_sub(age)) {
-            Ok(experiment) => recompute(&experiment),
-            Err(RecvTimeoutError::Timeout) => {}
+            // One policy answers all the calls that came before it.
+            Ok(experiment) if experiment.is_due() => recompute(&experiment),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -103,8 +103,17 @@ impl Experiment {
             }
             tallies[arm.get()] += tally;
         }
+        self.is_due_with(reports(&tallies))
+    }
+
+    /// Whether a new policy is due, as [`Self::add`] tells.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due_with(reports(&self.tallies()))
+    }
+
+    fn is_due_with(&self, reports: u64) -> bool {
         let used = self.serving.load().policy_reports;
-        reports(&tallies) - used >= REPORTS_PER_POLICY_MIN.max(used / 100)
+        reports.saturating_sub(used) >= REPORTS_PER_POLICY_MIN.max(used / 100)
     }
 
     /// Whether reports have come since the last policy.
@@ -183,8 +192,7 @@ fn make_policy(
 #[derive(Debug)]
 pub struct Registry {
     index: ArcSwap<Index>,
-    /// Version of the first policy of every experiment: the time of the start,
-    /// so that a restart does not give old versions to new weights.
+    /// Version of the first policy of every experiment.
     first_version: u64,
 }
 
@@ -204,9 +212,11 @@ pub struct Revision {
 }
 
 impl Registry {
-    /// An empty registry, in a process that started at this time.
-    pub fn new(unix_seconds: u64) -> Self {
-        Self { index: ArcSwap::default(), first_version: (unix_seconds << 24).max(1) }
+    /// An empty registry. `random` makes the versions of this process's policies
+    /// differ from those before a restart.
+    pub fn new(random: u64) -> Self {
+        // Half of the numbers are left for counting up.
+        Self { index: ArcSwap::default(), first_version: (random >> 1).max(1) }
     }
 
     /// The experiment of this name.

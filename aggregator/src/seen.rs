@@ -52,22 +52,30 @@ impl SeenIds {
             seen.reserve(day, count);
         }
         // One shard at a time fits the processor's cache; all of them do not.
-        let mut batches: BTreeMap<Day, Vec<Vec<Hashed>>> = BTreeMap::new();
-        store.visit_ids(|day, ids| {
-            let shards = batches.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
+        let mut shards = vec![Vec::new(); SHARDS];
+        let mut day = Day::new(0);
+        store.visit_ids(|group_day, ids| {
+            if group_day != day {
+                seen.insert_batches(day, &mut shards);
+                day = group_day;
+            }
             for id in ids {
                 let hash = seen.hasher.hash_one(id);
-                let batch = &mut shards[index(hash)];
+                let batch: &mut Vec<Hashed> = &mut shards[index(hash)];
                 batch.push((hash, UploadId::new(*id)));
                 if batch.len() == LOAD_BATCH {
                     seen.insert_batch(day, batch);
                 }
             }
         })?;
-        for (day, mut shards) in batches {
-            shards.iter_mut().for_each(|batch| seen.insert_batch(day, batch));
-        }
+        seen.insert_batches(day, &mut shards);
         Ok(seen)
+    }
+
+    fn insert_batches(&mut self, day: Day, batches: &mut [Vec<Hashed>]) {
+        for batch in batches {
+            self.insert_batch(day, batch);
+        }
     }
 
     /// Adds ids of one shard, and empties `batch`.

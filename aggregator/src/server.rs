@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tonic::transport::Server as GrpcServer;
 use tonic::transport::server::TcpIncoming;
+use tonic_health::ServingStatus;
 
 use crate::clock::Clock;
 use crate::ending::ending;
@@ -26,6 +27,16 @@ use crate::store::{SqliteStore, StoreError};
 /// Streams, and so calls, of one connection at the same time. Enough for a
 /// gateway; a flood on one connection waits instead of filling memory.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
+
+/// Silence on a connection after which its other end is asked for a sign of
+/// life, so that connections of devices that are gone do not pile up.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// How long it has for that.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What the health service tells about: the server as a whole, and each service.
+const HEALTH_SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operator"];
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -53,6 +64,8 @@ pub struct Server {
     ingest: Ingest,
     /// What the writer ended with.
     ended: oneshot::Receiver<Result<(), WriterError>>,
+    /// Tells when the policy thread has done its work; fails when it panicked.
+    policy_ended: oneshot::Receiver<()>,
     drain_deadline: Duration,
 }
 
@@ -77,7 +90,7 @@ impl Server {
         let operator = listen(settings.operator_listen).await?;
 
         let store = SqliteStore::open(&settings.data_dir)?;
-        let registry = Arc::new(Registry::new(clock.unix_seconds()));
+        let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
         let (due, experiments_due) = mpsc::channel();
         let (writer, ingest) =
             Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), settings.writer, due)?;
@@ -86,11 +99,14 @@ impl Server {
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
         let (policy_registry, policy_clock) = (Arc::clone(&registry), Arc::clone(&clock));
+        let (policy_end, policy_ended) = oneshot::channel();
         spawn("policy", move || {
             policy::run(&experiments_due, &policy_registry, &*policy_clock);
+            // Nobody may be left to hear it.
+            policy_end.send(()).ok();
         })?;
         let drain_deadline = settings.drain_deadline;
-        Ok(Self { device, operator, registry, clock, ingest, ended, drain_deadline })
+        Ok(Self { device, operator, registry, clock, ingest, ended, policy_ended, drain_deadline })
     }
 
     /// The address that devices reach.
@@ -116,42 +132,51 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, registry, clock, ingest, mut ended, drain_deadline } = self;
+        let Self { device, operator, registry, clock, ingest, .. } = self;
+        let Self { mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
-        let (health, health_service) = tonic_health::server::health_reporter();
+        let (mut health, health_service) = tonic_health::server::health_reporter();
         let device_service =
             DeviceService::new(Arc::clone(&registry), ingest.clone(), clock, ending.clone());
         let operator_service = OperatorService::new(registry, ingest.clone(), ending.clone());
         health.set_serving::<DeviceServer<DeviceService>>().await;
         health.set_serving::<OperatorServer<OperatorService>>().await;
 
-        let builder = || GrpcServer::builder().max_concurrent_streams(STREAMS_PER_CONNECTION_MAX);
+        let builder = || {
+            GrpcServer::builder()
+                .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+                .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+                .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        };
+        let incoming = |listener| {
+            TcpIncoming::from(listener)
+                .with_nodelay(Some(true))
+                .with_keepalive(Some(KEEPALIVE_INTERVAL))
+        };
         let device = builder()
             .add_service(health_service.clone())
             .add_service(
                 DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX),
             )
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(device).with_nodelay(Some(true)),
-                ending.clone().wait(),
-            );
+            .serve_with_incoming_shutdown(incoming(device), ending.clone().wait());
         let operator = builder()
             .add_service(health_service)
             .add_service(OperatorServer::new(operator_service))
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(operator).with_nodelay(Some(true)),
-                ending.wait(),
-            );
+            .serve_with_incoming_shutdown(incoming(operator), ending.wait());
         let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
 
         tokio::select! {
             () = signal => {}
             outcome = &mut serving => { outcome.map_err(ServerError::Transport)?; }
             outcome = &mut ended => return writer_ended(outcome),
+            Err(_) = policy_ended => return Err(ServerError::PolicyThreadPanicked),
         }
         tracing::info!("draining");
-        health.set_not_serving::<DeviceServer<DeviceService>>().await;
-        health.set_not_serving::<OperatorServer<OperatorService>>().await;
+        for service in HEALTH_SERVICES {
+            health.set_service_status(service, ServingStatus::NotServing).await;
+            // Whoever watches is told, and the watch ends.
+            health.clear_service_status(service).await;
+        }
         notifier.notify();
         let drain = async {
             // The writer works on while calls under way are answered.
@@ -203,9 +228,15 @@ pub enum ServerError {
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] std::io::Error),
+    /// The operating system has no randomness.
+    #[error("the operating system's random source failed")]
+    Entropy(#[source] getrandom::Error),
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Policies are not recomputed any more.
+    #[error("the policy thread panicked; nothing that was acknowledged is lost")]
+    PolicyThreadPanicked,
     /// The writer can't start, or had to end.
     #[error("the writer ended; nothing that was acknowledged is lost")]
     Writer(#[from] WriterError),

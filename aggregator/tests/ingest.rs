@@ -1,8 +1,10 @@
 //! The writer over a real store, on a clock that the test moves.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use bandana_aggregator::clock::ManualClock;
+use bandana_aggregator::clock::{Clock, ManualClock};
 use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::ingest::{
     Administration, AdministrationError, Arrival, Ingest, IngestError, Verdict, Writer,
@@ -15,7 +17,7 @@ use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -25,19 +27,37 @@ type Failure = Box<dyn std::error::Error>;
 
 const SETTINGS: WriterSettings = WriterSettings { replay_window_days: 3, ids_max: 10 };
 
+const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
+
+fn specification(id: &str) -> Result<Specification, Failure> {
+    Ok(Specification::first(
+        ExperimentId::new(id)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("a")?, Arm::new("b")?],
+        ReleaseTiming::IMMEDIATE,
+    )?)
+}
+
 /// A writer at work, and what a test needs to talk to it.
-struct Running {
+struct Running<C> {
     directory: TempDir,
-    clock: Arc<ManualClock>,
+    clock: Arc<C>,
     registry: Arc<Registry>,
     ingest: Ingest,
     due: mpsc::Receiver<Arc<Experiment>>,
     writer: std::thread::JoinHandle<Result<(), WriterError>>,
 }
 
-impl Running {
-    fn start(directory: TempDir, day: u32) -> Result<Self, Failure> {
-        let clock = Arc::new(ManualClock::at_day(Day::new(day)));
+impl Running<ManualClock> {
+    fn start(directory: TempDir, day: u32) -> Result<Running<ManualClock>, Failure> {
+        Running::with_clock(directory, Arc::new(ManualClock::at_day(Day::new(day))))
+    }
+}
+
+impl<C: Clock + 'static> Running<C> {
+    fn with_clock(directory: TempDir, clock: Arc<C>) -> Result<Self, Failure> {
         let registry = Arc::new(Registry::new(1));
         let store = SqliteStore::open(directory.path())?;
         let (sender, due) = mpsc::channel();
@@ -48,15 +68,7 @@ impl Running {
     }
 
     async fn create(&self, id: &str) -> Result<Arc<Experiment>, Failure> {
-        let specification = Specification::first(
-            ExperimentId::new(id)?,
-            Epsilon::new(1.0)?,
-            Rewards::binary(),
-            Mechanism::Linear,
-            vec![Arm::new("a")?, Arm::new("b")?],
-        )?;
-        let conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
-        let create = Administration::Create(Box::new(specification), conduct);
+        let create = Administration::Create(Box::new(specification(id)?), CONDUCT);
         Ok(self.ingest.administer(create).await?)
     }
 
@@ -104,17 +116,97 @@ async fn days_come_into_the_window_and_leave_it() -> Result<(), Failure> {
     assert_eq!(submit(1, 100).await?, Duplicate);
     assert_eq!(submit(1, 101).await?, Accepted);
 
-    // A clock set back reopens nothing, also after a restart.
+    // A clock set back reopens nothing, and takes back no day that devices may
+    // have heard of; also after a restart.
     running.clock.set_day(Day::new(99));
     assert_eq!(submit(2, 98).await?, oldest(99));
-    assert_eq!(submit(2, 100).await?, Verdict::FutureDay { today: Day::new(99) });
+    assert_eq!(submit(2, 101).await?, Accepted);
     let running = Running::start(running.stop().await?, 99)?;
     let id = ExperimentId::new("window")?;
     let experiment = running.registry.by_id(&id).ok_or("the experiment is gone")?;
-    assert_eq!(experiment.tallies()[0].reports(), 3);
+    assert_eq!(experiment.tallies()[0].reports(), 4);
     let stale = arrival(&experiment, 2, 98, 1)?;
     assert_eq!(running.ingest.submit(stale).await?, oldest(99));
     running.stop().await?;
+    Ok(())
+}
+
+/// A clock whose calendar can jump while its time passes as ever.
+#[derive(Debug, Default)]
+struct JumpingClock {
+    day: AtomicU64,
+    passed_days: AtomicU64,
+}
+
+impl Clock for JumpingClock {
+    fn unix_seconds(&self) -> u64 {
+        self.day.load(Ordering::SeqCst) * 86_400
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.passed_days.load(Ordering::SeqCst) * 86_400)
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_does_not_take_the_window_with_it() -> Result<(), Failure> {
+    let clock = Arc::new(JumpingClock::default());
+    clock.day.store(100, Ordering::SeqCst);
+    let running = Running::with_clock(tempfile::tempdir()?, clock.clone())?;
+    let experiment = running.create("jumps").await?;
+    let submit = async |id, day| {
+        let upload = arrival(&experiment, id, day, 1)?;
+        Ok::<Verdict, Failure>(running.ingest.submit(upload).await?)
+    };
+    clock.day.store(5000, Ordering::SeqCst);
+    assert_eq!(submit(1, 100).await?, Accepted);
+    assert_eq!(submit(2, 5000).await?, Verdict::FutureDay { today: Day::new(101) });
+    clock.day.store(102, Ordering::SeqCst);
+    clock.passed_days.store(2, Ordering::SeqCst);
+    assert_eq!(submit(1, 100).await?, Duplicate);
+    assert_eq!(submit(2, 102).await?, Accepted);
+    running.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_window_in_the_future_refuses_nothing_for_good() -> Result<(), Failure> {
+    // The clock was wrong when the process started, and has been mended since.
+    let running = Running::start(tempfile::tempdir()?, 5000)?;
+    let experiment = running.create("mended").await?;
+    running.ingest.submit(arrival(&experiment, 1, 5000, 1)?).await?;
+    let running = Running::start(running.stop().await?, 100)?;
+    let id = ExperimentId::new("mended")?;
+    let experiment = running.registry.by_id(&id).ok_or("the experiment is gone")?;
+    for day in [99, 100, 101, 5000] {
+        let upload = arrival(&experiment, 2, day, 1)?;
+        assert_eq!(running.ingest.submit(upload).await?, Verdict::ClockBehind);
+    }
+    assert_eq!(experiment.tallies()[0].reports(), 1);
+    running.stop().await?;
+    Ok(())
+}
+
+#[test]
+fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
+    // A writer that does not run.
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    store.create_experiment(&specification("queue")?, CONDUCT)?;
+    let registry = Arc::new(Registry::new(1));
+    let (sender, _due) = mpsc::channel();
+    let clock = Arc::new(ManualClock::at_day(Day::new(100)));
+    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, SETTINGS, sender)?;
+    let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
+    let submit = || -> Result<_, Failure> {
+        Ok(ingest.submit(arrival(&experiment, 1, 100, 1)?).now_or_never())
+    };
+    let mut waiting = 0;
+    while submit()?.is_none() {
+        waiting += 1;
+    }
+    assert_eq!(waiting, 8192);
+    assert_eq!(submit()?, Some(Err(IngestError::QueueFull)));
     Ok(())
 }
 

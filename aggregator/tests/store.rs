@@ -12,7 +12,7 @@ use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 use rusqlite::Connection;
 
@@ -27,6 +27,7 @@ fn specification(id: &str) -> Result<Specification, Failure> {
         Rewards::binary(),
         Mechanism::Linear,
         vec![Arm::new("a")?, Arm::new("b")?],
+        ReleaseTiming::IMMEDIATE,
     )?)
 }
 
@@ -111,6 +112,41 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     store.expire_before(Day::new(10))?;
     assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
     assert!(SeenIds::load(&store)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let log = directory.path().join("bandana.sqlite3-wal");
+    let mut store = SqliteStore::open(directory.path())?;
+    let key = store.create_experiment(&specification("settled")?, CONDUCT)?;
+    store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
+    // A copy of the files is what a kill leaves behind.
+    let copy = tempfile::tempdir()?;
+    for name in ["bandana.sqlite3", "bandana.sqlite3-wal"] {
+        fs::copy(directory.path().join(name), copy.path().join(name))?;
+    }
+    assert!(fs::metadata(&log)?.len() > 0);
+    let store = SqliteStore::open(copy.path())?;
+    assert_eq!(fs::metadata(copy.path().join("bandana.sqlite3-wal"))?.len(), 0);
+    assert_eq!(SeenIds::load(&store)?.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_reader_holds_up_neither_start_nor_end() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let key = store.create_experiment(&specification("read")?, CONDUCT)?;
+    let mut reader = Connection::open(directory.path().join("bandana.sqlite3"))?;
+    let reading = reader.transaction()?;
+    reading.query_row("SELECT count(*) FROM upload_group", [], |_| Ok(()))?;
+    store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
+    store.close()?;
+    let store = SqliteStore::open(directory.path())?;
+    assert_eq!(SeenIds::load(&store)?.len(), 1);
+    drop(reading);
     Ok(())
 }
 

@@ -14,8 +14,8 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// Accepts experiments on `rewards` of this kind and range whose reports
-    /// lose at most `epsilon_max`.
+    /// Accepts experiments on exactly these `rewards` (kind, range, what happens
+    /// outside it, default) whose reports lose at most `epsilon_max`.
     pub fn new(epsilon_max: Epsilon, rewards: Rewards) -> Self {
         Self { epsilon_max, rewards, digests: None }
     }
@@ -48,6 +48,9 @@ impl Acceptance {
         }
         if offered.rewards().kind() != self.rewards.kind() {
             return Err(Refusal::Kind { accepted: self.rewards.kind() });
+        }
+        if offered.rewards() != self.rewards {
+            return Err(Refusal::Rewards);
         }
         if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
@@ -108,6 +111,12 @@ pub enum Refusal {
         /// What the app declared.
         accepted: RewardKind,
     },
+    /// Another default reward, or another treatment of rewards out of range.
+    #[error(
+        "the experiment's default reward, or what it does with rewards out of range, is not what \
+         the app declared"
+    )]
+    Rewards,
     /// Not one of the pinned specifications.
     #[error("the specification {0} is not one that the app has pinned")]
     Digest(Digest),

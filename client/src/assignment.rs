@@ -51,7 +51,6 @@ impl Assignment {
 
 /// An assignment whose rewards still count. That it reports, when and for which
 /// arm was fixed when the arm was drawn, and no reward changes it.
-#[derive(Debug)]
 pub(crate) struct OpenAssignment {
     pub(crate) specification: std::sync::Arc<Specification>,
     pub(crate) arm: ArmIndex,
@@ -59,6 +58,17 @@ pub(crate) struct OpenAssignment {
     pub(crate) release_at: Timestamp,
     /// Sum of the admitted rewards; `None`: none was added.
     sum: Option<Reward>,
+}
+
+/// Does not tell whether a reward was added: that alone can be the reward.
+impl std::fmt::Debug for OpenAssignment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenAssignment")
+            .field("arm", &self.arm)
+            .field("release_at", &self.release_at)
+            .field("sum", &format_args!("<private>"))
+            .finish_non_exhaustive()
+    }
 }
 
 impl OpenAssignment {

@@ -12,7 +12,9 @@ use crate::assignment::{Assignment, AssignmentId, OpenAssignment};
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
 use crate::noise::{EntropyError, NoiseSource, OsNoise, uniform_up_to};
-use crate::outbox::{Outbox, REPORTS_MAX, UploadOutcome, UploadTask, full_jitter};
+use crate::outbox::{
+    Outbox, REPORTS_MAX, TASK_TIME_MAX, UploadOutcome, UploadTask, full_jitter, is_due,
+};
 use crate::privatizer::PrivatizeError;
 use crate::reward::Reward;
 use crate::time::Timestamp;
@@ -26,6 +28,12 @@ pub type SimulatedClient = Core<SeededNoise>;
 
 /// A client without input or output of its own: it is told the time, hands out
 /// tasks, and is told their results.
+///
+/// # Privacy
+/// A report leaves at the first [`Self::next_task`] after its release time, so
+/// ask for tasks when a [`Task::Wait`] ends, when the app starts, or every so
+/// often, and never *because* the user reacted: then the time of the upload
+/// would tell.
 #[derive(Debug)]
 pub struct Core<N> {
     noise: N,
@@ -43,8 +51,9 @@ struct Enrolled {
     held: Option<Held>,
     /// Whether the answer of a server is needed now.
     wanted: bool,
-    under_way: bool,
     failures: u32,
+    /// Not asked for before this time: the end of a wait, or of the time that a
+    /// host has for a task that was handed out.
     not_before: Option<Timestamp>,
 }
 
@@ -58,9 +67,11 @@ struct Held {
 }
 
 impl Held {
+    /// Also when the clock has been set back since: then nobody knows how old
+    /// it is.
     fn is_stale(&self, now: Timestamp) -> bool {
         let lifetime = Duration::from_secs(u64::from(self.policy.time_to_live_seconds));
-        now.since(self.heard_at) >= lifetime
+        now < self.heard_at || now.since(self.heard_at) >= lifetime
     }
 }
 
@@ -115,6 +126,10 @@ pub struct Statistics {
     pub uploads_refused: u64,
     /// Attempts that will be repeated.
     pub uploads_postponed: u64,
+    /// Questions for an experiment that no server answered.
+    pub fetches_failed: u64,
+    /// Answers that the client refused.
+    pub answers_refused: u64,
 }
 
 impl Client {
@@ -151,16 +166,13 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Takes part in an experiment, as far as `acceptance` allows. Enrolling
-    /// again replaces the acceptance and forgets what a server said.
+    /// again replaces the acceptance; what a server said is kept if the new one
+    /// allows it too, and so are reports that wait.
     pub fn enroll(&mut self, experiment_id: ExperimentId, acceptance: Acceptance) {
-        let enrolled = Enrolled {
-            acceptance,
-            held: None,
-            wanted: true,
-            under_way: false,
-            failures: 0,
-            not_before: None,
-        };
+        let mut held = self.enrolled.remove(&experiment_id).and_then(|before| before.held);
+        held = held.filter(|h| acceptance.judge(&h.specification, None, N::SIMULATED).is_ok());
+        let wanted = held.is_none();
+        let enrolled = Enrolled { acceptance, held, wanted, failures: 0, not_before: None };
         self.enrolled.insert(experiment_id, enrolled);
     }
 
@@ -184,7 +196,7 @@ impl<N: NoiseSource> Core<N> {
         let arm = held.policy.weights.draw((self.noise.word()? >> 32) as u32);
         let timing = held.specification.timing();
         let delay_ms_max = u64::from(timing.release_delay_seconds_max) * 1000;
-        let delay = Duration::from_millis(uniform_up_to(&mut self.noise, delay_ms_max)?);
+        let delay = Duration::from_millis(uniform_up_to(delay_ms_max, || self.noise.word())?);
         let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
         let rewards_until = now.after(window);
 
@@ -224,7 +236,8 @@ impl<N: NoiseSource> Core<N> {
         Ok(open.add(&reward)?)
     }
 
-    /// What to do next. Reports whose time has come are privatized here.
+    /// What to do next. Reports whose time has come are privatized here. A task
+    /// whose result is not told within two minutes is handed out again.
     ///
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost, ask again later.
@@ -235,13 +248,13 @@ impl<N: NoiseSource> Core<N> {
         }
         let enrolled = &self.enrolled;
         let day_of = |id: &ExperimentId| {
-            let held = enrolled.get(id).and_then(|enrolled| enrolled.held.as_ref());
-            held.map_or(Day::new(0), |held| held.day)
+            let held = enrolled.get(id)?.held.as_ref()?;
+            (!held.is_stale(now)).then_some(held.day)
         };
         if let Some(task) = self.outbox.take(now, &mut self.noise, day_of)? {
             return Ok(Task::Upload(task));
         }
-        let fetches = self.enrolled.values().filter(|e| e.wanted && !e.under_way);
+        let fetches = self.enrolled.values().filter(|enrolled| enrolled.wanted);
         let next = fetches
             .filter_map(|enrolled| enrolled.not_before)
             .chain(self.open.values().map(|open| open.release_at))
@@ -262,11 +275,6 @@ impl<N: NoiseSource> Core<N> {
             let bit = open.privatize(&mut self.noise)?;
             let experiment_id = open.specification.experiment_id().clone();
             let (digest, arm) = (open.specification.digest(), open.arm);
-            if let Some(enrolled) = self.enrolled.get_mut(&experiment_id) {
-                // The upload carries the server's day; hear it again first if
-                // the last answer is old.
-                enrolled.wanted |= enrolled.held.as_ref().is_none_or(|held| held.is_stale(now));
-            }
             self.outbox.add(experiment_id, digest, arm, bit, now);
             self.open.remove(&id);
             self.statistics.reports_released += 1;
@@ -275,13 +283,15 @@ impl<N: NoiseSource> Core<N> {
     }
 
     fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {
+        for (id, enrolled) in &mut self.enrolled {
+            let stale = enrolled.held.as_ref().is_none_or(|held| held.is_stale(now));
+            enrolled.wanted |= stale && self.outbox.needs_day(id);
+        }
         let due = |enrolled: &Enrolled| {
-            enrolled.wanted
-                && !enrolled.under_way
-                && enrolled.not_before.is_none_or(|time| time <= now)
+            enrolled.wanted && enrolled.not_before.is_none_or(|time| is_due(time, now))
         };
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| due(enrolled))?;
-        enrolled.under_way = true;
+        enrolled.not_before = Some(now.after(TASK_TIME_MAX));
         let known = enrolled.held.as_ref();
         let known = known.map(|held| (held.specification.digest(), held.policy.version));
         Some(FetchTask { experiment_id: id.clone(), known })
@@ -299,7 +309,6 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let enrolled = find(&mut self.enrolled, experiment_id)?;
-        enrolled.under_way = false;
         match Self::accept(enrolled, experiment_id, fetched, now) {
             Ok(held) => {
                 enrolled.held = Some(held);
@@ -309,7 +318,8 @@ impl<N: NoiseSource> Core<N> {
                 Ok(())
             }
             Err(error) => {
-                self.on_fetch_failed(experiment_id, now)?;
+                self.statistics.answers_refused += 1;
+                self.ask_later(experiment_id, now)?;
                 Err(error)
             }
         }
@@ -357,11 +367,33 @@ impl<N: NoiseSource> Core<N> {
         experiment_id: &ExperimentId,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        self.statistics.fetches_failed += 1;
+        self.ask_later(experiment_id, now)
+    }
+
+    /// Notes that a server's answer was not valid. As [`Self::on_fetch_failed`],
+    /// but counted as refused.
+    ///
+    /// # Errors
+    /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].
+    pub fn on_answer_invalid(
+        &mut self,
+        experiment_id: &ExperimentId,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
+        self.statistics.answers_refused += 1;
+        self.ask_later(experiment_id, now)
+    }
+
+    fn ask_later(
+        &mut self,
+        experiment_id: &ExperimentId,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
         let enrolled = find(&mut self.enrolled, experiment_id)?;
+        enrolled.wanted = true;
         let wait = full_jitter(enrolled.failures, &mut self.noise)?;
         enrolled.failures = enrolled.failures.saturating_add(1);
-        enrolled.under_way = false;
-        enrolled.wanted = true;
         // At least a moment, so that a host that loops can't spin.
         enrolled.not_before = Some(now.after(wait).after(Duration::from_millis(1)));
         Ok(())
@@ -370,7 +402,7 @@ impl<N: NoiseSource> Core<N> {
     /// Notes what became of an upload.
     ///
     /// # Errors
-    /// [`ClientError::Entropy`]; the upload stays under way then.
+    /// [`ClientError::Entropy`]; the upload is handed out again later.
     pub fn on_upload_result(
         &mut self,
         id: UploadId,
@@ -452,5 +484,92 @@ impl From<PrivatizeError> for ClientError {
             PrivatizeError::Entropy(entropy) => Self::Entropy(entropy),
             other => Self::Reward(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::identity::Revision;
+    use bandana_shared::policy::Weights;
+    use bandana_shared::rewards::Rewards;
+    use bandana_shared::specification::{Arm, ReleaseTiming, SpecificationParts};
+
+    use super::*;
+    use crate::noise::double::Words;
+
+    type Failure = Box<dyn std::error::Error>;
+
+    fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
+        let epsilon = Epsilon::new(1.0)?;
+        let specification = Specification::new(SpecificationParts {
+            experiment_id: id.clone(),
+            revision: Revision::FIRST,
+            simulation: true,
+            epsilon,
+            floor: bandana_shared::channel::Floor::for_epsilon(epsilon).get(),
+            rewards: Rewards::binary(),
+            mechanism: Mechanism::Linear,
+            arms: vec![Arm::new("a")?, Arm::new("b")?],
+            timing: ReleaseTiming { release_delay_seconds_max: 5, ..ReleaseTiming::IMMEDIATE },
+        })?;
+        let weights = Weights::uniform(&[true, true])?;
+        let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
+        Ok(Fetched { specification: Some(specification), policy: Some(policy), day: Day::new(1) })
+    }
+
+    /// Does `step`, and again with more words when they ran out. Counts the
+    /// times that they did.
+    fn patiently<T>(
+        core: &mut Core<Words>,
+        failures: &mut u32,
+        mut step: impl FnMut(&mut Core<Words>) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        match step(core) {
+            Err(ClientError::Entropy(_)) => {
+                *failures += 1;
+                core.noise.0.extend(1000..1100);
+                step(core)
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), Failure> {
+        let id = ExperimentId::new("entropy")?;
+        let mut total = 0;
+        for words in 0..12 {
+            let mut failures = 0;
+            let mut core = Core::with_noise(Words((0..words).collect()));
+            let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
+            core.enroll(id.clone(), acceptance);
+            let now = Timestamp::from_unix_ms(0);
+            patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, now))?;
+            core.on_fetched(&id, fetched(&id)?, now)?;
+            patiently(&mut core, &mut failures, |core| core.choose(&id, now))?;
+            let later = Timestamp::from_unix_ms(6000);
+            let mut sent = Vec::new();
+            for attempt in 0..3 {
+                let now = later.after(Duration::from_secs(200 * attempt));
+                let task = patiently(&mut core, &mut failures, |core| core.next_task(now))?;
+                let Task::Upload(task) = task else { return Err(format!("{task:?}").into()) };
+                let outcome = match attempt {
+                    2 => UploadOutcome::Accepted,
+                    _ => UploadOutcome::Retry { retry_after: None },
+                };
+                let told = core.on_upload_result(task.id(), &outcome, now);
+                failures += u32::from(told.is_err());
+                core.noise.0.extend(told.is_err().then_some(0..100).into_iter().flatten());
+                sent.push(task);
+            }
+            assert!(sent.iter().all(|task| *task == sent[0]), "the same bytes every time");
+            assert_eq!(core.statistics.reports_released, 1, "with {words} words");
+            assert_eq!((core.open.len(), core.outbox.len()), (0, 0), "with {words} words");
+            total += failures;
+        }
+        assert!(total > 8, "the randomness failed {total} times");
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Carries out a client's tasks over gRPC.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bandana_shared::identity::Day;
@@ -12,8 +13,8 @@ use bandana_shared::wire::v1::{
 };
 use prost::Message as _;
 use thiserror::Error;
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
 use crate::noise::NoiseSource;
@@ -23,8 +24,11 @@ use crate::time::Timestamp;
 /// Metadata in which a server says how long to wait, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// How long a paused experiment's reports wait at least.
-const PAUSED_WAIT: Duration = Duration::from_mins(1);
+/// Longest time that a call may take.
+const CALL_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a report waits at least that the server does not take for now.
+const LATER: Duration = Duration::from_mins(1);
 
 /// A connection to an aggregator. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
@@ -87,7 +91,10 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
     match status {
         UploadStatus::Accepted => UploadOutcome::Accepted,
         UploadStatus::Duplicate => UploadOutcome::Duplicate,
-        UploadStatus::Paused => UploadOutcome::Retry { retry_after: Some(PAUSED_WAIT) },
+        // A future day: the server's clock has been set back since it told it.
+        UploadStatus::Paused | UploadStatus::FutureDay => {
+            UploadOutcome::Retry { retry_after: Some(LATER) }
+        }
         // Newer servers may answer what this client does not know.
         UploadStatus::Unspecified => UploadOutcome::Retry { retry_after: None },
         UploadStatus::Malformed
@@ -95,7 +102,6 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
         | UploadStatus::UnknownArm
         | UploadStatus::TooManyReports
         | UploadStatus::Expired
-        | UploadStatus::FutureDay
         | UploadStatus::Stopped => UploadOutcome::Refused { message },
     }
 }
@@ -111,33 +117,77 @@ fn outcome_of_error(status: &Status) -> UploadOutcome {
 /// Carries out tasks until there is nothing left to do before `deadline`, or
 /// `deadline` has passed. `clock` tells the time.
 ///
+/// The client is locked between calls, never during one, so other threads can
+/// choose and add rewards all the while. Whatever call is given up, by the
+/// deadline or because the caller drops this future, is made again later.
 /// Network failures are not errors: the client keeps what it could not send.
 ///
 /// # Errors
-/// [`TransportError::Client`] for what the client refuses: an experiment beyond
-/// what the app accepts, or a failing random source.
+/// [`TransportError::Client`] for an answer beyond what the app accepts,
+/// [`TransportError::Answer`] for one that is not valid, and
+/// [`TransportError::Status`] for an experiment that the server does not know;
+/// the first of them, after everything else has been done. At once when the
+/// random source fails.
 pub async fn run_until<N: NoiseSource>(
-    core: &mut Core<N>,
+    client: &Mutex<Core<N>>,
     transport: &mut Transport,
     clock: &impl Fn() -> Timestamp,
     deadline: Timestamp,
 ) -> Result<(), TransportError> {
-    while clock() <= deadline {
-        match core.next_task(clock())? {
-            Task::Done => return Ok(()),
-            Task::Wait(time) if time > deadline => return Ok(()),
+    let lock = || client.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut first_error = Ok(());
+    while clock() < deadline {
+        let task = lock().next_task(clock())?;
+        let patience = deadline.since(clock()).min(CALL_TIME_MAX);
+        match task {
+            Task::Done => break,
+            Task::Wait(time) if time >= deadline => break,
             Task::Wait(time) => tokio::time::sleep(time.since(clock())).await,
-            Task::Fetch(task) => match transport.fetch(&task).await {
-                Ok(fetched) => core.on_fetched(&task.experiment_id, fetched, clock())?,
-                Err(_) => core.on_fetch_failed(&task.experiment_id, clock())?,
-            },
+            Task::Fetch(task) => {
+                let answer = tokio::time::timeout(patience, transport.fetch(&task)).await;
+                let told = tell_answer(&mut lock(), &task, answer.ok(), clock());
+                if let Err(TransportError::Client(ClientError::Entropy(_))) = told {
+                    return told;
+                }
+                first_error = first_error.and(told);
+            }
             Task::Upload(task) => {
-                let outcome = transport.upload(&task).await;
-                core.on_upload_result(task.id(), &outcome, clock())?;
+                let outcome = tokio::time::timeout(patience, transport.upload(&task)).await;
+                let outcome = outcome.unwrap_or(UploadOutcome::Retry { retry_after: None });
+                lock().on_upload_result(task.id(), &outcome, clock())?;
             }
         }
     }
-    Ok(())
+    first_error
+}
+
+/// Tells the client what came of a question; `None`: nothing in time.
+fn tell_answer<N: NoiseSource>(
+    client: &mut Core<N>,
+    task: &FetchTask,
+    answer: Option<Result<Fetched, TransportError>>,
+    now: Timestamp,
+) -> Result<(), TransportError> {
+    match answer {
+        Some(Ok(fetched)) => Ok(client.on_fetched(&task.experiment_id, fetched, now)?),
+        Some(Err(TransportError::Answer(error))) => {
+            client.on_answer_invalid(&task.experiment_id, now)?;
+            Err(error.into())
+        }
+        Some(Err(TransportError::Status(status))) if is_about_the_question(status.code()) => {
+            client.on_fetch_failed(&task.experiment_id, now)?;
+            Err(TransportError::Status(status))
+        }
+        Some(Err(_)) | None => Ok(client.on_fetch_failed(&task.experiment_id, now)?),
+    }
+}
+
+/// Codes that a server gives for a question that it heard and won't answer.
+fn is_about_the_question(code: Code) -> bool {
+    matches!(
+        code,
+        Code::NotFound | Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated
+    )
 }
 
 /// A task that could not be carried out.

@@ -9,11 +9,11 @@
 //! use bandana_client::{Acceptance, Client, Reward, Timestamp, Fetched, Task};
 //! use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::{Day, ExperimentId}};
 //! use bandana_shared::{policy::{Policy, Weights}, rewards::Rewards};
-//! use bandana_shared::specification::{Arm, Specification};
+//! use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let id = ExperimentId::new("button-colour")?;
 //! # let specification = Specification::first(id.clone(), Epsilon::new(1.0)?, Rewards::binary(),
-//! #     Mechanism::RandomizedResponse, vec![Arm::new("red")?, Arm::new("green")?])?;
+//! #     Mechanism::RandomizedResponse, vec![Arm::new("red")?, Arm::new("green")?], ReleaseTiming::IMMEDIATE)?;
 //! # let policy = Policy { version: 1, weights: Weights::uniform(&[true, true])?,
 //! #     time_to_live_seconds: 60 };
 //! # let fetched = Fetched { specification: Some(specification), policy: Some(policy), day: Day::new(20_000) };

@@ -30,6 +30,16 @@ pub trait NoiseSource: sealed::Sealed {
         getrandom::fill(&mut name)?;
         Ok(name)
     }
+
+    /// A word for what depends on the network, such as the wait before a retry:
+    /// from the operating system for every kind of source, so that a failure
+    /// changes nothing in a simulation that can be repeated.
+    ///
+    /// # Errors
+    /// [`EntropyError`] when the operating system has no randomness.
+    fn jitter(&mut self) -> Result<u64, EntropyError> {
+        Ok(getrandom::u64()?)
+    }
 }
 
 /// Randomness of the operating system, asked anew for every word: neither a
@@ -120,17 +130,18 @@ impl NoiseSource for SeededNoise {
     }
 }
 
-/// Uniform on `0..=greatest`, by rejection of the incomplete last block.
+/// Uniform on `0..=greatest`, by rejection of the incomplete last block of what
+/// `draw` draws.
 pub(crate) fn uniform_up_to(
-    noise: &mut impl NoiseSource,
     greatest: u64,
+    mut draw: impl FnMut() -> Result<u64, EntropyError>,
 ) -> Result<u64, EntropyError> {
     let Some(count) = greatest.checked_add(1) else {
-        return noise.word();
+        return draw();
     };
     let usable = u64::MAX - (u64::MAX % count + 1) % count;
     loop {
-        let word = noise.word()?;
+        let word = draw()?;
         if word <= usable {
             return Ok(word % count);
         }
@@ -142,29 +153,49 @@ pub(crate) fn uniform_up_to(
 #[error("the operating system's random source failed; no report can be made")]
 pub struct EntropyError(#[from] getrandom::Error);
 
+/// Noise for tests of what happens when it runs out.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod double {
+    use super::{EntropyError, NoiseSource, sealed};
 
-    struct Words(Vec<u64>);
+    /// Gives its words, and fails when there are no more.
+    pub(crate) struct Words(pub(crate) std::collections::VecDeque<u64>);
+
     impl sealed::Sealed for Words {}
+
     impl NoiseSource for Words {
         const SIMULATED: bool = true;
+
         fn word(&mut self) -> Result<u64, EntropyError> {
-            Ok(self.0.remove(0))
+            self.0.pop_front().ok_or(EntropyError(getrandom::Error::UNEXPECTED))
+        }
+
+        fn unique_name(&mut self) -> Result<[u8; 16], EntropyError> {
+            self.word().map(|word| u128::from(word).to_be_bytes())
+        }
+
+        fn jitter(&mut self) -> Result<u64, EntropyError> {
+            self.word()
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::double::Words;
+    use super::*;
 
     #[test]
     fn uniform_numbers_reject_the_incomplete_block() {
         // 2^64 = 3 * 6148914691236517205 + 1, so the last word is rejected.
-        let mut words = Words(vec![u64::MAX, u64::MAX - 1, 0]);
-        assert_eq!(uniform_up_to(&mut words, 2).unwrap(), 2);
-        assert_eq!(uniform_up_to(&mut words, 2).unwrap(), 0);
+        let mut words = Words([u64::MAX, u64::MAX - 1, 0].into());
+        assert_eq!(uniform_up_to(2, || words.word()).unwrap(), 2);
+        assert_eq!(uniform_up_to(2, || words.word()).unwrap(), 0);
+        assert!(uniform_up_to(2, || words.word()).is_err());
         // Powers of two reject nothing.
-        let mut words = Words(vec![u64::MAX, 5]);
-        assert_eq!(uniform_up_to(&mut words, 7).unwrap(), 7);
-        assert_eq!(uniform_up_to(&mut words, u64::MAX).unwrap(), 5);
+        let mut words = Words([u64::MAX, 5].into());
+        assert_eq!(uniform_up_to(7, || words.word()).unwrap(), 7);
+        assert_eq!(uniform_up_to(u64::MAX, || words.word()).unwrap(), 5);
     }
 
     #[test]

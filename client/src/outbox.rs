@@ -22,6 +22,13 @@ const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// Largest bound of that wait.
 const BACKOFF_MAX: Duration = Duration::from_hours(1);
 
+/// Longest wait that a server can ask for.
+const PUSHBACK_MAX: Duration = Duration::from_hours(1);
+
+/// How long a host has for a task. One whose result never came, because the call
+/// hung or was given up, is handed out again then, with the same bytes.
+pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
+
 /// An upload to be carried out. Retries get the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadTask {
@@ -70,8 +77,9 @@ pub(crate) struct Parcel {
     bit: PrivateBit,
     /// Name and bytes, fixed when the report is first handed out.
     sealed: Option<UploadTask>,
-    under_way: bool,
     failures: u32,
+    /// Not handed out before this time: the end of a wait, or of the time that a
+    /// host has for a task that was handed out.
     not_before: Timestamp,
 }
 
@@ -95,58 +103,64 @@ impl Outbox {
         bit: PrivateBit,
         now: Timestamp,
     ) {
-        let parcel = Parcel {
+        self.parcels.push(Parcel {
             experiment_id,
             digest,
             arm,
             bit,
             sealed: None,
-            under_way: false,
             failures: 0,
             not_before: now,
-        };
-        self.parcels.push(parcel);
+        });
+    }
+
+    /// Whether a report of this experiment still needs the server's day.
+    pub(crate) fn needs_day(&self, experiment_id: &ExperimentId) -> bool {
+        self.parcels.iter().any(|p| p.sealed.is_none() && p.experiment_id == *experiment_id)
     }
 
     /// Hands out one of the reports that may be sent now, picked at random.
-    /// `day_of` is the server's day as last heard for an experiment.
+    ///
+    /// `day_of` is the server's day for an experiment, if it was heard lately. A
+    /// report waits until it was: with an old day the server would refuse it for
+    /// good, and the day would tell when the device was last heard of.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
         noise: &mut impl NoiseSource,
-        day_of: impl Fn(&ExperimentId) -> Day,
+        day_of: impl Fn(&ExperimentId) -> Option<Day>,
     ) -> Result<Option<UploadTask>, EntropyError> {
-        let ready = |parcel: &&mut Parcel| !parcel.under_way && parcel.not_before <= now;
-        let count = self.parcels.iter_mut().filter(ready).count() as u64;
-        let Some(last) = count.checked_sub(1) else {
+        let ready = |parcel: &Parcel| {
+            is_due(parcel.not_before, now)
+                && (parcel.sealed.is_some() || day_of(&parcel.experiment_id).is_some())
+        };
+        let places: Vec<usize> =
+            (0..self.parcels.len()).filter(|place| ready(&self.parcels[*place])).collect();
+        let Some(last) = places.len().checked_sub(1) else {
             return Ok(None);
         };
-        let place = uniform_up_to(noise, last)?;
-        let mut candidates = self.parcels.iter_mut().filter(ready).zip(0_u64..);
-        let Some((parcel, _)) = candidates.find(|(_, index)| *index == place) else {
-            return Ok(None);
-        };
-        let task = if let Some(task) = &parcel.sealed {
-            task.clone()
-        } else {
-            let id = UploadId::new(noise.unique_name()?);
-            let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
-            Upload::encode_single_into(
-                (id, parcel.digest, day_of(&parcel.experiment_id)),
-                (parcel.arm, parcel.bit.get()),
-                &mut bytes,
-            );
-            UploadTask { id, bytes }
+        let place = uniform_up_to(last as u64, || noise.word())?;
+        let parcel = &mut self.parcels[places[usize::try_from(place).unwrap_or(last)]];
+        let task = match (&parcel.sealed, day_of(&parcel.experiment_id)) {
+            (Some(task), _) => task.clone(),
+            (None, Some(day)) => {
+                let id = UploadId::new(noise.unique_name()?);
+                let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
+                let names = (id, parcel.digest, day);
+                Upload::encode_single_into(names, (parcel.arm, parcel.bit.get()), &mut bytes);
+                UploadTask { id, bytes }
+            }
+            (None, None) => return Ok(None),
         };
         parcel.sealed = Some(task.clone());
-        parcel.under_way = true;
+        parcel.not_before = now.after(TASK_TIME_MAX);
         Ok(Some(task))
     }
 
-    /// The earliest time at which a waiting report may be sent.
+    /// The earliest time at which a report that has all it needs may be sent.
     pub(crate) fn next_time(&self) -> Option<Timestamp> {
-        let waiting = self.parcels.iter().filter(|parcel| !parcel.under_way);
-        waiting.map(|parcel| parcel.not_before).min()
+        let sealed = self.parcels.iter().filter(|parcel| parcel.sealed.is_some());
+        sealed.map(|parcel| parcel.not_before).min()
     }
 
     fn position(&self, id: UploadId) -> Option<usize> {
@@ -173,12 +187,17 @@ impl Outbox {
             return Ok(false);
         };
         let parcel = &mut self.parcels[place];
-        let wait = full_jitter(parcel.failures, noise)?;
+        let (failures, asked) = (parcel.failures, retry_after.unwrap_or_default());
         parcel.failures = parcel.failures.saturating_add(1);
-        parcel.under_way = false;
-        parcel.not_before = now.after(retry_after.unwrap_or_default()).after(wait);
+        parcel.not_before = now.after(asked.min(PUSHBACK_MAX)).after(full_jitter(failures, noise)?);
         Ok(true)
     }
+}
+
+/// Whether `time` has come. A time further ahead than any wait lasts comes from
+/// a clock that has been set back since, and has come too.
+pub(crate) fn is_due(time: Timestamp, now: Timestamp) -> bool {
+    time <= now || time > now.after(BACKOFF_MAX).after(PUSHBACK_MAX).after(TASK_TIME_MAX)
 }
 
 /// Uniform from zero to a bound that doubles with every failure so far.
@@ -188,5 +207,5 @@ pub(crate) fn full_jitter(
 ) -> Result<Duration, EntropyError> {
     let bound = BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MAX);
     let bound_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
-    Ok(Duration::from_millis(uniform_up_to(noise, bound_ms)?))
+    Ok(Duration::from_millis(uniform_up_to(bound_ms, || noise.jitter())?))
 }

@@ -24,15 +24,15 @@ impl PrivateBit {
 /// One call is ε-locally differentially private with the specification's
 /// `certified_epsilon`, whatever the reward, and k calls on the same reward
 /// cost k ε. After the reward is found valid, no branch and no memory access
-/// depends on it.
+/// depends on it, but for a second random word once in `2^64` reports.
 ///
 /// ```
 /// use bandana_client::{BulkNoise, Privatizer, Reward};
 /// # use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::ExperimentId};
-/// # use bandana_shared::{rewards::Rewards, specification::{Arm, Specification}};
+/// # use bandana_shared::{rewards::Rewards, specification::{Arm, ReleaseTiming, Specification}};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let specification = Specification::first(ExperimentId::new("x")?, Epsilon::new(1.0)?,
-/// #     Rewards::binary(), Mechanism::Linear, vec![Arm::new("only")?])?;
+/// #     Rewards::binary(), Mechanism::Linear, vec![Arm::new("only")?], ReleaseTiming::IMMEDIATE)?;
 /// let privatizer = Privatizer::new(&specification);
 /// let bit = privatizer.privatize(&Reward::new(1.0)?, &mut BulkNoise::new()?)?;
 /// # let _ = bit.get();
@@ -44,6 +44,7 @@ pub struct Privatizer {
     rewards: Rewards,
     curve: Curve,
     floor: Floor,
+    simulation: bool,
 }
 
 impl Privatizer {
@@ -53,6 +54,7 @@ impl Privatizer {
             rewards: specification.rewards(),
             curve: specification.curve(),
             floor: specification.floor(),
+            simulation: specification.is_simulation(),
         }
     }
 
@@ -60,8 +62,10 @@ impl Privatizer {
     ///
     /// # Errors
     /// [`PrivatizeError::OutOfRange`] and [`PrivatizeError::NotBinary`] for
-    /// rewards that the experiment does not admit; [`PrivatizeError::Entropy`]
-    /// without randomness. There is no bit then.
+    /// rewards that the experiment does not admit;
+    /// [`PrivatizeError::SimulationMark`] when noise and experiment are not both
+    /// simulated or both real; [`PrivatizeError::Entropy`] without randomness.
+    /// There is no bit then.
     pub fn privatize(
         &self,
         reward: &Reward,
@@ -91,11 +95,14 @@ impl Privatizer {
     }
 
     /// The private bit of a value that [`Self::admit`] returned.
-    pub(crate) fn privatize_admitted(
+    pub(crate) fn privatize_admitted<N: NoiseSource>(
         &self,
         admitted: f64,
-        noise: &mut impl NoiseSource,
+        noise: &mut N,
     ) -> Result<PrivateBit, PrivatizeError> {
+        if self.simulation != N::SIMULATED {
+            return Err(PrivatizeError::SimulationMark { experiment: self.simulation });
+        }
         let range = self.rewards.range();
         let level = range
             .level(admitted)
@@ -124,6 +131,13 @@ pub enum PrivatizeError {
         low: f64,
         /// The upper value.
         high: f64,
+    },
+    /// Noise that can be repeated is for simulated experiments, and only for
+    /// them.
+    #[error("the experiment's simulation mark is {experiment}, that of the noise the opposite")]
+    SimulationMark {
+        /// The experiment's mark.
+        experiment: bool,
     },
     /// No randomness.
     #[error(transparent)]

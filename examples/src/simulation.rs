@@ -1,6 +1,7 @@
 //! Simulated users, each with a client of its own, against an aggregator.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use bandana_client::grpc::{Transport, run_until};
@@ -8,7 +9,6 @@ use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp}
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
-use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -23,7 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::instance::Instance;
 
 /// How long a user goes on trying to upload.
-const PATIENCE_MS: u64 = 120_000;
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Calls in flight on one connection.
 const CALLS_PER_CONNECTION: usize = 4;
@@ -160,7 +160,7 @@ async fn create(
         rewards: instance.rewards(),
         mechanism: settings.mechanism,
         arms: arms.collect::<Result<_, _>>()?,
-        timing: ReleaseTiming::default(),
+        timing: ReleaseTiming::IMMEDIATE,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
@@ -218,11 +218,11 @@ async fn choose(
 ) -> anyhow::Result<User> {
     let experiment_id = specification.experiment_id();
     let mut client = SimulatedClient::seeded(settings.seed, number);
-    let rewards: Rewards = instance.rewards();
-    client.enroll(experiment_id.clone(), Acceptance::new(settings.epsilon, rewards));
-    let start = now();
+    client.enroll(experiment_id.clone(), Acceptance::new(settings.epsilon, instance.rewards()));
+    let client = Mutex::new(client);
     // The first and only task is to ask for the policy.
-    run_until(&mut client, &mut transport, &now, start.after(patience())).await?;
+    run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;
+    let mut client = client.into_inner()?;
     let time = now();
     let assignment = client.choose(experiment_id, time)?;
     let arm = assignment.arm().get();
@@ -234,8 +234,9 @@ async fn choose(
 }
 
 async fn report(mut user: User, mut transport: Transport) -> anyhow::Result<User> {
-    let deadline = now().after(patience());
-    run_until(&mut user.client, &mut transport, &now, deadline).await?;
+    let client = Mutex::new(user.client);
+    run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;
+    user.client = client.into_inner()?;
     user.statistics = user.client.statistics();
     let counted = user.statistics.uploads_accepted + user.statistics.uploads_duplicate;
     if counted != 1 {
@@ -252,10 +253,8 @@ fn add(sum: &mut Statistics, one: Statistics) {
     sum.uploads_duplicate += one.uploads_duplicate;
     sum.uploads_refused += one.uploads_refused;
     sum.uploads_postponed += one.uploads_postponed;
-}
-
-fn patience() -> std::time::Duration {
-    std::time::Duration::from_millis(PATIENCE_MS)
+    sum.fetches_failed += one.fetches_failed;
+    sum.answers_refused += one.answers_refused;
 }
 
 /// The time of the operating system.

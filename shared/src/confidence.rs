@@ -109,18 +109,29 @@ impl NormalMixture {
 ///
 /// A false verdict names an arm *i* that some arm *j* equals or exceeds, and
 /// must pass the test of that pair. Which pairs those are can change as users
-/// drift, so each of the K (K - 1) ordered pairs is tested at its part of α.
+/// drift, so each of the K (K - 1)/2 pairs is tested at its part of α; the
+/// martingale of a pair is the same for both of its orders.
 pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
+    best_active_arm(tallies, &vec![true; tallies.len()], alpha)
+}
+
+/// [`best_arm`] among the arms that are `active`, one flag for each tally.
+///
+/// The error level is shared by the pairs of all arms, so the verdict holds
+/// whichever arms are retired, and whenever.
+pub fn best_active_arm(tallies: &[Tally], active: &[bool], alpha: ErrorLevel) -> Option<usize> {
     let rivals = tallies.len().checked_sub(1)?;
-    let alpha = alpha.shared_by(tallies.len() * rivals);
+    let alpha = alpha.shared_by(tallies.len() * rivals / 2);
     let needed = -libm::log(alpha.get());
     let sequence = NormalMixture::new(alpha);
-    let means = tallies.iter().map(|tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY));
-    let (best, _) = means.enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let ahead = |(rival, &tally): (usize, &Tally)| {
-        rival == best || sequence.evidence_above(tallies[best], tally) >= needed
+    let contenders = || tallies.iter().enumerate().zip(active).filter(|(_, active)| **active);
+    let mean = |tally: &Tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY);
+    let ((best, leader), _) =
+        contenders().max_by(|((_, a), _), ((_, b), _)| mean(a).total_cmp(&mean(b)))?;
+    let ahead = |((rival, tally), _): ((usize, &Tally), &bool)| {
+        rival == best || sequence.evidence_above(*leader, *tally) >= needed
     };
-    tallies.iter().enumerate().all(ahead).then_some(best)
+    contenders().all(ahead).then_some(best)
 }
 
 /// The beta-binomial mixture: `{q : B(ones+a, n-ones+b) / (B(a,b) q^ones

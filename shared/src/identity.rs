@@ -98,6 +98,12 @@ impl Day {
         self.0
     }
 
+    /// The day that lies `days` after, or the last one that there is.
+    #[must_use]
+    pub fn forward(self, days: u32) -> Self {
+        Self(self.0.saturating_add(days))
+    }
+
     /// The day that lies `days` before, or day 0.
     #[must_use]
     pub fn back(self, days: u32) -> Self {

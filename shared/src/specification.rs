@@ -63,7 +63,7 @@ impl Arm {
 }
 
 /// When a report may leave a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseTiming {
     /// Seconds after the choice in which rewards still count, at most
     /// [`ATTRIBUTION_WINDOW_SECONDS_MAX`].
@@ -71,6 +71,14 @@ pub struct ReleaseTiming {
     /// Greatest random delay in seconds after that, at most
     /// [`RELEASE_DELAY_SECONDS_MAX`].
     pub release_delay_seconds_max: u32,
+}
+
+impl ReleaseTiming {
+    /// No window and no delay: for simulations, whose users react at the very
+    /// time of the choice. Real users take longer, and the time of an upload
+    /// would show when the arm was chosen.
+    pub const IMMEDIATE: Self =
+        Self { attribution_window_seconds: 0, release_delay_seconds_max: 0 };
 }
 
 /// The parts of a [`Specification`], before they are checked against each other.
@@ -103,7 +111,7 @@ pub struct SpecificationParts {
 /// use bandana_shared::epsilon::Epsilon;
 /// use bandana_shared::identity::ExperimentId;
 /// use bandana_shared::rewards::Rewards;
-/// use bandana_shared::specification::{Arm, Specification};
+/// use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 ///
 /// let specification = Specification::first(
 ///     ExperimentId::new("button-colour")?,
@@ -111,6 +119,7 @@ pub struct SpecificationParts {
 ///     Rewards::binary(),
 ///     Mechanism::RandomizedResponse,
 ///     vec![Arm::new("red")?, Arm::new("green")?],
+///     ReleaseTiming { attribution_window_seconds: 3600, release_delay_seconds_max: 600 },
 /// )?;
 /// assert_eq!(specification.arms().len(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -154,8 +163,8 @@ impl Specification {
         Ok(Self { parts, floor, digest: Digest::new(digest) })
     }
 
-    /// The first revision of an experiment with real users, rewards counted at
-    /// once, and the floor computed from `epsilon`.
+    /// The first revision of an experiment with real users, with the floor
+    /// computed from `epsilon`.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -165,6 +174,7 @@ impl Specification {
         rewards: Rewards,
         mechanism: Mechanism,
         arms: Vec<Arm>,
+        timing: ReleaseTiming,
     ) -> Result<Self, SpecificationError> {
         Self::new(SpecificationParts {
             experiment_id,
@@ -175,7 +185,7 @@ impl Specification {
             rewards,
             mechanism,
             arms,
-            timing: ReleaseTiming::default(),
+            timing,
         })
     }
 
@@ -193,8 +203,8 @@ impl Specification {
     /// The next revision, with one arm retired.
     ///
     /// # Errors
-    /// [`SpecificationError::UnknownArm`]; [`SpecificationError::NoActiveArm`]
-    /// when it is the last one in play.
+    /// [`SpecificationError::UnknownArm`]; [`SpecificationError::AlreadyRetired`];
+    /// [`SpecificationError::NoActiveArm`] when it is the last one in play.
     pub fn without_arm(&self, arm: ArmIndex) -> Result<Self, SpecificationError> {
         let mut parts = self.parts.clone();
         parts.revision = parts.revision.next();
@@ -203,6 +213,9 @@ impl Specification {
             .arms
             .get_mut(arm.get())
             .ok_or(SpecificationError::UnknownArm { arm: arm.get(), arms })?;
+        if place.is_retired() {
+            return Err(SpecificationError::AlreadyRetired { arm: arm.get() });
+        }
         *place = place.clone().retired();
         Self::new(parts)
     }
@@ -381,6 +394,12 @@ pub enum SpecificationError {
     /// Nothing left to choose.
     #[error("every arm is retired; at least one must be in play")]
     NoActiveArm,
+    /// An arm that can't be retired again.
+    #[error("arm {arm} is retired already")]
+    AlreadyRetired {
+        /// The index.
+        arm: usize,
+    },
     /// An index beyond the arms.
     #[error("there is no arm {arm}; the experiment has {arms} arms, counted from 0")]
     UnknownArm {

@@ -336,14 +336,14 @@ fn a_clear_best_arm_is_found() {
 fn more_rivals_need_a_larger_lead() {
     // With n = 10 000 reports each and a lead of d ones, both factors of the
     // pairwise martingale have S = d/2: d^2/(4 (n/4 + ρ)) must reach
-    // ln(K (K-1)/α) + ln(1 + n/(4 ρ)). By hand: 288.8 for 2 arms, 332.5 for 5.
+    // ln(K (K-1)/(2 α)) + ln(1 + n/(4 ρ)). By hand: 273.4 for 2 arms, 320.2 for 5.
     let verdict = |arms: usize, lead: u64| {
         let mut tallies = vec![tally(10_000, 5000); arms];
         tallies[1] = tally(10_000, 5000 + lead);
         best_arm(&tallies, ErrorLevel::FIVE_PERCENT)
     };
-    assert_eq!([verdict(2, 288), verdict(2, 289)], [None, Some(1)]);
-    assert_eq!([verdict(5, 332), verdict(5, 333)], [None, Some(1)]);
+    assert_eq!([verdict(2, 273), verdict(2, 274)], [None, Some(1)]);
+    assert_eq!([verdict(5, 320), verdict(5, 321)], [None, Some(1)]);
 }
 
 #[test]

@@ -201,6 +201,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         bandana_shared::rewards::Rewards::binary(),
         bandana_shared::curve::Mechanism::Linear,
         vec![bandana_shared::specification::Arm::new("only")?],
+        bandana_shared::specification::ReleaseTiming::IMMEDIATE,
     )?;
     let conduct = bandana_aggregator::store::Conduct {
         learner: bandana_aggregator::learner::Learner::LdpTs,

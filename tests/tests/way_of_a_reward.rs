@@ -1,6 +1,10 @@
 //! From a reward on a device to a better choice for the next user.
 
-use bandana_client::grpc::{Transport, run_until};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bandana_client::grpc::{Transport, TransportError, run_until};
 use bandana_client::{
     Acceptance, Client, ClientError, Refusal, Reward, SimulatedClient, Timestamp,
 };
@@ -16,9 +20,13 @@ use tonic::transport::Channel;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// Simulated devices need no real time.
+/// A clock that stands still: what is to happen, happens at once.
 fn clock() -> Timestamp {
     Timestamp::from_unix_ms(0)
+}
+
+fn soon() -> Timestamp {
+    clock().after(Duration::from_mins(1))
 }
 
 async fn connect(aggregator: &Aggregator) -> anyhow::Result<Transport> {
@@ -41,13 +49,16 @@ async fn the_server_learns_the_arm_that_users_like() -> anyhow::Result<()> {
     for user in 0..400 {
         let mut client = SimulatedClient::seeded(5, user);
         client.enroll(id.clone(), acceptance(4.0)?);
-        run_until(&mut client, &mut transport, &clock, clock()).await?;
+        let client = Mutex::new(client);
+        run_until(&client, &mut transport, &clock, soon()).await?;
+        let mut client = client.into_inner()?;
         let assignment = client.choose(&id, clock())?;
         let likes = assignment.label() == "green";
         let reward = Reward::new(f64::from(u8::from(likes)))?;
         client.reward(assignment.id(), reward, clock())?;
-        run_until(&mut client, &mut transport, &clock, clock()).await?;
-        let statistics = client.statistics();
+        let client = Mutex::new(client);
+        run_until(&client, &mut transport, &clock, soon()).await?;
+        let statistics = client.into_inner()?.statistics();
         assert_eq!((statistics.uploads_accepted, statistics.uploads_refused), (1, 0));
         given_green_at_the_end += u64::from(likes && user >= 300);
         if user % 50 == 49 {
@@ -124,23 +135,80 @@ async fn the_client_is_the_judge() -> anyhow::Result<()> {
     // The app accepts less privacy loss than the experiment asks for.
     let mut client = Client::new();
     client.enroll(id.clone(), acceptance(0.5)?);
-    let refused = run_until(&mut client, &mut transport, &clock, clock()).await.unwrap_err();
-    let refusal = match refused {
-        bandana_client::grpc::TransportError::Client(ClientError::Refused(refusal)) => refusal,
-        other => anyhow::bail!("{other}"),
+    let client = Mutex::new(client);
+    let refused = run_until(&client, &mut transport, &clock, soon()).await.unwrap_err();
+    let TransportError::Client(ClientError::Refused(refusal)) = refused else {
+        anyhow::bail!("{refused}");
     };
     assert_eq!(refusal, Refusal::Epsilon { offered: 1.0, accepted: 0.5 });
+    let mut client = client.into_inner()?;
     assert!(matches!(client.choose(&id, clock()), Err(ClientError::NoPolicy { .. })));
+    assert_eq!(client.statistics().answers_refused, 1);
     // Noise that can be repeated is for simulated experiments only.
     let mut simulated = SimulatedClient::seeded(1, 1);
     simulated.enroll(id.clone(), acceptance(1.0)?);
-    assert!(run_until(&mut simulated, &mut transport, &clock, clock()).await.is_err());
-    assert!(simulated.choose(&id, clock()).is_err());
-    // Within what the app accepts, the same experiment is fine.
-    client.enroll(id.clone(), acceptance(1.0)?);
-    run_until(&mut client, &mut transport, &clock, clock()).await?;
-    client.choose(&id, clock())?;
-    run_until(&mut client, &mut transport, &clock, clock()).await?;
-    assert_eq!(client.statistics().uploads_accepted, 1);
+    let simulated = Mutex::new(simulated);
+    assert!(run_until(&simulated, &mut transport, &clock, soon()).await.is_err());
+    assert!(simulated.into_inner()?.choose(&id, clock()).is_err());
+    // An experiment that does not exist is no network failure.
+    let unknown = ExperimentId::new("unknown")?;
+    let mut lost = Client::new();
+    lost.enroll(unknown, acceptance(1.0)?);
+    let answer = run_until(&Mutex::new(lost), &mut transport, &clock, soon()).await.unwrap_err();
+    assert!(matches!(answer, TransportError::Status(s) if s.code() == Code::NotFound));
     aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_report_leaves_after_its_window_whatever_happens_in_between() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let message = Specification {
+        attribution_window_seconds: 3600,
+        release_delay_seconds_max: 600,
+        ..three_arms("windows")
+    };
+    let experiment = aggregator.create(message).await?;
+    let id = experiment.experiment_id().clone();
+    let mut transport = connect(&aggregator).await?;
+    let seconds = AtomicU64::new(1_000_000);
+    let clock = || Timestamp::from_unix_ms(seconds.load(Ordering::SeqCst) * 1000);
+    let mut client = Client::new();
+    client.enroll(id.clone(), acceptance(1.0)?);
+    let client = Mutex::new(client);
+    let mut run = async || {
+        run_until(&client, &mut transport, &clock, clock().after(Duration::from_secs(1))).await
+    };
+    run().await?;
+    let assignment = client.lock().map_err(|e| anyhow::anyhow!("{e}"))?.choose(&id, clock())?;
+    let sent = || client.lock().map(|client| client.statistics().uploads_accepted).ok();
+    for (passed, expected) in [(0, 0), (1800, 0), (1799, 0), (602, 1), (100_000, 1)] {
+        seconds.fetch_add(passed, Ordering::SeqCst);
+        if passed == 1800 {
+            let reward = Reward::new(1.0)?;
+            let mut client = client.lock().map_err(|e| anyhow::anyhow!("{e}"))?;
+            client.reward(assignment.id(), reward, clock())?;
+        }
+        run().await?;
+        assert_eq!(sent(), Some(expected), "{passed} seconds later");
+    }
+    assert_eq!(aggregator.estimates(&experiment).await?.reports, 1);
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_holds_nothing_up() -> anyhow::Result<()> {
+    // It accepts connections, and that is all.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let mut transport = Transport::new(Channel::from_shared(url)?.connect_lazy());
+    let mut client = Client::new();
+    client.enroll(ExperimentId::new("silent")?, acceptance(1.0)?);
+    let client = Mutex::new(client);
+    // The only time in these tests that passes: the deadline itself.
+    let start = tokio::time::Instant::now();
+    let clock = || Timestamp::from_unix_ms(u64::try_from(start.elapsed().as_millis()).unwrap_or(0));
+    run_until(&client, &mut transport, &clock, Timestamp::from_unix_ms(50)).await?;
+    assert_eq!(client.into_inner()?.statistics().fetches_failed, 1);
+    drop(listener);
+    Ok(())
 }

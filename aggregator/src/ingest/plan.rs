@@ -49,6 +49,9 @@ pub enum Verdict {
     Stopped,
     /// As many ids as may be remembered are remembered.
     Full,
+    /// The replay window lies after today: the clock was once too far ahead.
+    /// Nothing can be said about any day.
+    ClockBehind,
 }
 
 /// What is to be committed, and what to answer then.
@@ -103,6 +106,9 @@ fn judge(
     fresh: &HashSet<(Day, UploadId)>,
 ) -> Verdict {
     let Situation { seen, ids_max, oldest, today } = *situation;
+    if oldest > today {
+        return Verdict::ClockBehind;
+    }
     if arrival.day > today {
         return Verdict::FutureDay { today };
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
 
 use bandana_shared::identity::Day;
 use bandana_shared::tally::Tally;
@@ -35,7 +36,7 @@ pub struct Writer {
     registry: Arc<Registry>,
     seen: SeenIds,
     oldest: Day,
-    clock: Arc<dyn Clock>,
+    today: Today,
     settings: WriterSettings,
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
@@ -62,8 +63,16 @@ impl Writer {
         }
         let seen = SeenIds::load(&store)?;
         let oldest = store.oldest_day()?;
+        let today = Today::new(clock);
+        if oldest > today.day {
+            tracing::error!(
+                %oldest, today = %today.day,
+                "the replay window begins after today: the clock is wrong now, or was when the \
+                 window was moved; no uploads are taken"
+            );
+        }
         let (ingest, commands) = Ingest::channel();
-        let writer = Self { store, registry, seen, oldest, clock, settings, commands, due };
+        let writer = Self { store, registry, seen, oldest, today, settings, commands, due };
         Ok((writer, ingest))
     }
 
@@ -111,7 +120,7 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.clock.day();
+        let today = self.today.get();
         self.expire(today)?;
         let situation = Situation {
             seen: &self.seen,
@@ -234,6 +243,38 @@ impl Writer {
         self.registry.add_revision(experiment, &revised);
         experiment.replace(Arc::new(revised), serving.state)?;
         Ok(())
+    }
+}
+
+/// The day by which uploads are judged.
+///
+/// Within a process it never goes back, so that a device that has just heard a
+/// day is not told that it is in the future. Nor does it run ahead of the time
+/// that has passed by more than a day: a clock that jumps into the future would
+/// take the replay window with it, for good.
+#[derive(Debug)]
+struct Today {
+    clock: Arc<dyn Clock>,
+    start: (Day, Duration),
+    day: Day,
+}
+
+impl Today {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let day = clock.day();
+        Self { start: (day, clock.monotonic()), clock, day }
+    }
+
+    fn get(&mut self) -> Day {
+        let (first, since) = self.start;
+        let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
+        let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);
+        let day = self.clock.day();
+        if day > latest && self.day < latest {
+            tracing::error!(%day, %latest, "the clock has jumped ahead; the later day is not used");
+        }
+        self.day = self.day.max(day.min(latest));
+        self.day
     }
 }
 

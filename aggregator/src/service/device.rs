@@ -12,7 +12,7 @@ use bandana_shared::wire::v1::{
 use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{explain, find};
+use super::{explain, find, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
@@ -116,6 +116,9 @@ fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
             (UploadStatus::Paused, "the experiment is paused; try again later".to_owned())
         }
         Verdict::Stopped => (UploadStatus::Stopped, "the experiment has ended".to_owned()),
+        Verdict::ClockBehind => {
+            return Err(Status::unavailable("the server's clock is wrong; try again later"));
+        }
         Verdict::Full => {
             return Err(exhausted("the server can't remember more uploads today".to_owned()));
         }
@@ -188,13 +191,32 @@ impl Device for DeviceService {
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<Self::SubmitUploadsStream>, Status> {
         let service = self.clone();
-        let ending = self.ending.clone();
         let submit = move |request: Result<UploadRequest, Status>| {
             let service = service.clone();
             async move { service.upload(request?).await }
         };
         // When the server goes down, uploads that were read are still answered.
-        let uploads = request.into_inner().take_until(Box::pin(ending.wait()));
-        Ok(Response::new(Box::pin(uploads.map(submit).buffered(STREAM_WINDOW))))
+        let end = Box::pin(self.ending.clone().wait());
+        let answers = request.into_inner().take_until(end).map(submit).buffered(STREAM_WINDOW);
+        Ok(Response::new(until_end(answers, self.ending.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn an_overloaded_server_tells_when_to_come_back() {
+        for status in [Err(turn_away(IngestError::QueueFull)), answer(Verdict::Full).map(drop)] {
+            let status = status.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            let pushback = status.metadata().get("grpc-retry-pushback-ms").unwrap();
+            assert!(pushback.to_str().unwrap().parse::<u32>().unwrap() > 0);
+        }
+        for status in [Err(turn_away(IngestError::Ended)), answer(Verdict::ClockBehind).map(drop)] {
+            assert_eq!(status.unwrap_err().code(), Code::Unavailable);
+        }
     }
 }

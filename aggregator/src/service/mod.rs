@@ -6,11 +6,14 @@ mod operator;
 pub use device::DeviceService;
 pub use operator::OperatorService;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bandana_shared::identity::ExperimentId;
+use futures_util::stream::{self, Stream, StreamExt as _};
 use tonic::Status;
 
+use crate::ending::Ending;
 use crate::registry::{Experiment, Registry};
 
 /// The experiment of this name.
@@ -19,6 +22,19 @@ fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
         ExperimentId::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
     registry.by_id(&id).ok_or_else(|| Status::not_found(format!("there is no experiment {id}")))
 }
+
+/// The items of a stream until the server goes down, and then an error: whoever
+/// reads it must not take the end for "that was all".
+fn until_end<T: Send + 'static>(
+    items: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    ending: Ending,
+) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>> {
+    let cut = move || ending.has_come().then(|| Err(Status::unavailable(GOING_DOWN)));
+    Box::pin(items.chain(stream::once(async move { cut() }).filter_map(std::future::ready)))
+}
+
+/// What callers hear when the server goes down.
+const GOING_DOWN: &str = "the aggregator is going down; call again";
 
 /// An error with its causes, in one line.
 fn explain(error: &dyn std::error::Error) -> String {

@@ -17,7 +17,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
-use super::{explain, find};
+use super::{GOING_DOWN, explain, find, until_end};
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::{Administration, AdministrationError, Ingest, Revise};
@@ -127,7 +127,7 @@ fn decline(error: &AdministrationError) -> Status {
         }
         AdministrationError::State { .. } => Status::failed_precondition(message),
         AdministrationError::Store(_) | AdministrationError::Ended => {
-            Status::unavailable("the aggregator is going down")
+            Status::unavailable(GOING_DOWN)
         }
     }
 }
@@ -239,10 +239,10 @@ impl Operator for OperatorService {
         let request = request.into_inner();
         let settings = settings(&request)?;
         let experiment = find(&self.registry, request.experiment_id)?;
-        let ending = self.ending.clone();
-        let versions = WatchStream::new(experiment.watch()).take_until(Box::pin(ending.wait()));
+        let end = Box::pin(self.ending.clone().wait());
+        let versions = WatchStream::new(experiment.watch()).take_until(end);
         let stream = versions.map(move |_| Ok(estimates(&experiment, settings)));
-        Ok(Response::new(Box::pin(stream)))
+        Ok(Response::new(until_end(stream, self.ending.clone())))
     }
 
     async fn refresh_policy(

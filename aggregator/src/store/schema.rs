@@ -43,6 +43,7 @@ CREATE TABLE upload_group (
     ids    BLOB NOT NULL CHECK (length(ids) % 16 = 0),
     deltas BLOB NOT NULL
 ) STRICT;
+CREATE INDEX upload_group_day ON upload_group (day);
 CREATE TABLE checkpoint (
     experiment INTEGER NOT NULL REFERENCES experiment (key),
     day        INTEGER NOT NULL,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::path::Path;
+use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
 use bandana_shared::specification::Specification;
@@ -28,6 +29,9 @@ const LOCK_FILE: &str = "bandana.lock";
 /// Pages in the log before it is copied into the database: 16 MiB, so that a
 /// commit under load rarely has to.
 const CHECKPOINT_PAGES: i64 = 4096;
+
+/// How long a commit waits for another program that writes, which none should.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The embedded store. Whoever holds it is the only process that writes.
 #[derive(Debug)]
@@ -60,7 +64,32 @@ impl SqliteStore {
         let mut store = Self { connection, _lock: lock };
         store.configure().map_err(opening)?;
         schema::prepare(&mut store.connection)?;
+        store.settle().map_err(opening)?;
+        sync_directory(directory).map_err(unusable)?;
         Ok(store)
+    }
+
+    /// Makes everything that can be read durable. After a crash the log may hold
+    /// transactions that were never synced: they are in the system's cache, the
+    /// ids in them would be answered as duplicates, and a power cut could still
+    /// lose them.
+    fn settle(&self) -> rusqlite::Result<()> {
+        if !self.checkpoint()? {
+            // Somebody reads an old state. A commit syncs the log as well.
+            let touch = "UPDATE watermark SET oldest_day = oldest_day";
+            self.connection.execute(touch, [])?;
+        }
+        Ok(())
+    }
+
+    /// Copies the log into the database file and syncs both; `false` when a
+    /// reader is in the way, which is not waited for.
+    fn checkpoint(&self) -> rusqlite::Result<bool> {
+        let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let busy: i64 = self.connection.query_row(truncate, [], |row| row.get(0))?;
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(busy == 0)
     }
 
     fn configure(&self) -> rusqlite::Result<()> {
@@ -69,6 +98,7 @@ impl SqliteStore {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(32);
         Ok(())
     }
@@ -149,7 +179,7 @@ impl SqliteStore {
     }
 
     /// Calls `visit` with the day and the ids of every group in the replay
-    /// window.
+    /// window, day by day.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -277,16 +307,26 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Copies the log into the database file and closes both.
+    /// Copies the log into the database file, unless somebody reads, and closes
+    /// both.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub fn close(self) -> Result<(), StoreError> {
-        let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         let failed = |source| StoreError::Database { doing: "closing", source };
-        self.connection.query_row(truncate, [], |_| Ok(())).map_err(failed)?;
+        self.checkpoint().map_err(failed)?;
+        self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         self.connection.close().map_err(|(_, source)| failed(source))
     }
+}
+
+/// Makes the directory's own entries durable, and its name in its parent.
+fn sync_directory(directory: &Path) -> std::io::Result<()> {
+    let absolute = directory.canonicalize()?;
+    [Some(&*absolute), absolute.parent()]
+        .into_iter()
+        .flatten()
+        .try_for_each(|folder| File::open(folder)?.sync_all())
 }
 
 fn create_private(directory: &Path) -> std::io::Result<()> {

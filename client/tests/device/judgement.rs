@@ -5,7 +5,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision};
-use bandana_shared::rewards::{RewardKind, RewardRange, Rewards};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::specification::{Arm, Specification, SpecificationParts};
 
 use super::{Failure, acceptance, answer, at, client, id, parts, policy};
@@ -31,6 +31,7 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
     let bounded = Specification::new(parts(1.0, Rewards::bounded(RewardRange::UNIT))?)?;
     let epsilon = Epsilon::new(1.0)?;
     let agreed = || Acceptance::new(epsilon, Rewards::binary());
+    let liked = Rewards::new(RewardKind::Binary, RewardRange::UNIT, OutOfRange::Refuse, 1.0)?;
     let wider = Rewards::bounded(RewardRange::new(0.0, 2.0)?);
     for (acceptance, specification, expected) in [
         (agreed(), offered.clone(), None),
@@ -48,6 +49,8 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
         ),
         (agreed(), bounded, Some(Refusal::Kind { accepted: RewardKind::Binary })),
         (Acceptance::new(epsilon, wider), offered.clone(), Some(Refusal::Range)),
+        // An app that counts no reaction as 0 does not take part where it is 1.
+        (Acceptance::new(epsilon, liked), offered.clone(), Some(Refusal::Rewards)),
         (
             agreed().pinned(vec![Digest::new([0; 16])]),
             offered.clone(),

@@ -42,7 +42,7 @@ fn parts(epsilon: f64, rewards: Rewards) -> Result<SpecificationParts, Failure> 
         rewards,
         mechanism: Mechanism::Linear,
         arms: vec![Arm::new("red")?, Arm::new("green")?, Arm::new("blue")?],
-        timing: ReleaseTiming::default(),
+        timing: ReleaseTiming::IMMEDIATE,
     })
 }
 

@@ -1,6 +1,6 @@
 //! What a report says about the rewards of its assignment.
 
-use bandana_client::{BulkNoise, ClientError, PrivatizeError, Privatizer, Reward};
+use bandana_client::{BulkNoise, ClientError, PrivatizeError, Privatizer, Reward, SeededNoise};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
 
@@ -108,6 +108,43 @@ fn rewards_count_until_the_window_ends() -> Result<(), Failure> {
         let refreshed = super::answer(specification.clone(), 10)?;
         client.on_fetched(&id()?, refreshed, at(102))?;
         assert_eq!(report(&upload(client.next_task(at(102)))?)?.1, counts);
+    }
+    Ok(())
+}
+
+#[test]
+fn debug_output_does_not_tell_whether_there_was_a_reward() -> Result<(), Failure> {
+    let timing = ReleaseTiming { attribution_window_seconds: 9, release_delay_seconds_max: 9 };
+    let parts = SpecificationParts { timing, simulation: true, ..parts(1.0, Rewards::binary())? };
+    let specification = Specification::new(parts)?;
+    let mut printed = Vec::new();
+    for added in [&[][..], &[0.0], &[1.0, 1.0]] {
+        let mut client = super::simulated(&specification, 1)?;
+        let assignment = client.choose(&id()?, at(1))?;
+        for reward in added {
+            client.reward(assignment.id(), Reward::new(*reward)?, at(1))?;
+        }
+        printed.push(format!("{client:?}"));
+    }
+    assert!(printed[0].contains("OpenAssignment"), "{}", printed[0]);
+    assert!(printed[0] == printed[1] && printed[0] == printed[2]);
+    Ok(())
+}
+
+#[test]
+fn noise_and_experiment_are_both_real_or_both_simulated() -> Result<(), Failure> {
+    let real = parts(1.0, Rewards::binary())?;
+    let simulated = SpecificationParts { simulation: true, ..real.clone() };
+    let reward = Reward::new(1.0)?;
+    for (parts, simulation) in [(real, false), (simulated, true)] {
+        let privatizer = Privatizer::new(&Specification::new(parts)?);
+        let seeded = privatizer.privatize(&reward, &mut SeededNoise::new(1, 1));
+        assert_eq!(seeded.is_ok(), simulation);
+        let random = privatizer.privatize(&reward, &mut BulkNoise::new()?);
+        assert_eq!(random.is_ok(), !simulation);
+        for refused in [seeded, random].into_iter().filter_map(Result::err) {
+            assert!(matches!(refused, PrivatizeError::SimulationMark { .. }), "{refused}");
+        }
     }
     Ok(())
 }

@@ -101,7 +101,8 @@ fn a_retry_resends_the_same_bytes_after_a_growing_wait() -> Result<(), Failure> 
     let mut client = client(&timed(0, 0, false)?)?;
     client.choose(&id()?, at(1))?;
     let Task::Upload(first) = client.next_task(at(1))? else { return Err("no upload".into()) };
-    assert!(matches!(client.next_task(at(1))?, Task::Done), "it is under way");
+    let Task::Wait(until) = client.next_task(at(1))? else { return Err("it is under way".into()) };
+    assert_eq!(until, at(121));
 
     let mut now = at(1);
     let mut longest = Duration::ZERO;
@@ -194,7 +195,7 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     client.enroll(id()?, acceptance(&specification));
     let Task::Fetch(task) = client.next_task(at(0))? else { return Err("no question".into()) };
     assert_eq!(task.known, None);
-    assert!(matches!(client.next_task(at(0))?, Task::Done), "it is under way");
+    assert!(matches!(client.next_task(at(0))?, Task::Wait(_)), "it is under way");
     client.on_fetch_failed(&id()?, at(0))?;
     let Task::Wait(again) = client.next_task(at(0))? else { return Err("no wait".into()) };
     assert!(again <= at(2));
@@ -214,12 +215,84 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
 }
 
 #[test]
-fn without_a_network_reports_go_out_with_the_day_last_heard() -> Result<(), Failure> {
+fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
+    // Sent with the day of weeks ago, they would be refused for good.
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    client.choose(&id()?, at(1_000_000))?;
+    let mut now = at(1_000_000);
+    for _ in 0..5 {
+        assert!(matches!(client.next_task(now)?, Task::Fetch(_)));
+        client.on_fetch_failed(&id()?, now)?;
+        let Task::Wait(again) = client.next_task(now)? else { return Err("no wait".into()) };
+        now = again;
+    }
+    client.on_fetched(&id()?, answer(specification, 22)?, now)?;
+    assert_eq!(upload(client.next_task(now))?.day, Day::new(22));
+    assert_eq!(client.statistics().fetches_failed, 5);
+    Ok(())
+}
+
+#[test]
+fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
+    // A call that hung, or a host that gave it up.
     let mut client = client(&timed(0, 0, false)?)?;
-    client.choose(&id()?, at(1000))?;
-    assert!(matches!(client.next_task(at(1000))?, Task::Fetch(_)));
-    client.on_fetch_failed(&id()?, at(1000))?;
-    assert_eq!(upload(client.next_task(at(1000)))?.day, Day::new(10));
+    client.choose(&id()?, at(1))?;
+    let Task::Upload(first) = client.next_task(at(1))? else { return Err("no upload".into()) };
+    assert!(matches!(client.next_task(at(120))?, Task::Wait(_)));
+    let Task::Upload(again) = client.next_task(at(121))? else { return Err("it is lost".into()) };
+    assert_eq!(again, first);
+    // Both calls end after all; the report counts once.
+    for outcome in [UploadOutcome::Accepted, UploadOutcome::Duplicate] {
+        client.on_upload_result(first.id(), &outcome, at(122))?;
+    }
+    let statistics = client.statistics();
+    assert_eq!((statistics.uploads_accepted, statistics.uploads_duplicate), (1, 0));
+
+    let specification = timed(0, 0, false)?;
+    let mut client = bandana_client::Client::new();
+    client.enroll(id()?, acceptance(&specification));
+    assert!(matches!(client.next_task(at(0))?, Task::Fetch(_)));
+    assert!(matches!(client.next_task(at(120))?, Task::Fetch(_)));
+    Ok(())
+}
+
+#[test]
+fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    client.choose(&id()?, at(1))?;
+    client.enroll(id()?, acceptance(&specification));
+    client.choose(&id()?, at(1))?;
+    assert_eq!(upload(client.next_task(at(1)))?.day, Day::new(10));
+    // An acceptance that the experiment is beyond ends the choosing.
+    let stricter = bandana_client::Acceptance::new(
+        bandana_shared::epsilon::Epsilon::new(0.5)?,
+        specification.rewards(),
+    );
+    client.enroll(id()?, stricter);
+    assert!(matches!(client.choose(&id()?, at(1)), Err(ClientError::NoPolicy { .. })));
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    let year = 365 * 86_400;
+    client.on_fetched(&id()?, answer(specification.clone(), 375)?, at(year))?;
+    client.choose(&id()?, at(year))?;
+    let Task::Upload(task) = client.next_task(at(year))? else { return Err("no upload".into()) };
+    let retry = UploadOutcome::Retry { retry_after: Some(Duration::MAX) };
+    client.on_upload_result(task.id(), &retry, at(year))?;
+    // Back to the truth: what was heard is of unknown age, and waits that end in
+    // a year are over.
+    client.choose(&id()?, at(5))?;
+    assert!(matches!(client.next_task(at(5))?, Task::Fetch(_)));
+    client.on_fetched(&id()?, answer(specification, 10)?, at(5))?;
+    let mut sent = [upload(client.next_task(at(5)))?, upload(client.next_task(at(5)))?];
+    sent.sort_by_key(|upload| upload.day);
+    assert_eq!((sent[0].day, sent[1].day), (Day::new(10), Day::new(375)));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
-use bandana_shared::specification::{Arm, Specification, SpecificationParts};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::wire::{WireError, decode_specification, v1};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -137,6 +137,7 @@ fn golden_bytes_and_digest() {
         Rewards::binary(),
         Mechanism::RandomizedResponse,
         vec![Arm::new("x").unwrap(), Arm::new("é").unwrap().retired()],
+        ReleaseTiming::IMMEDIATE,
     )
     .unwrap();
     // Written by hand from the protobuf encoding rules.
@@ -221,6 +222,7 @@ fn revisions_change_arms_and_nothing_else() {
         Rewards::binary(),
         Mechanism::Linear,
         vec![Arm::new("x").unwrap(), Arm::new("y").unwrap()],
+        ReleaseTiming::IMMEDIATE,
     )
     .unwrap();
     let second = first.with_arm(Arm::new("z").unwrap()).unwrap();

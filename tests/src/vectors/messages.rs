@@ -70,6 +70,7 @@ fn examples() -> anyhow::Result<Vec<Specification>> {
         Rewards::binary(),
         Mechanism::RandomizedResponse,
         vec![Arm::new("red")?, Arm::new("green")?],
+        ReleaseTiming::IMMEDIATE,
     )?;
     let epsilon = Epsilon::new(2.5)?;
     let range = RewardRange::new(-1.0, 4.0)?;
