@@ -126,8 +126,8 @@ fn outcome_of_error(status: &Status) -> UploadOutcome {
 /// [`TransportError::Client`] for an answer beyond what the app accepts,
 /// [`TransportError::Answer`] for one that is not valid, and
 /// [`TransportError::Status`] for an experiment that the server does not know;
-/// the first of them, after everything else has been done. At once when the
-/// random source fails.
+/// the first of them, when nothing else can be done without waiting. At once when
+/// the random source fails.
 pub async fn run_until<N: NoiseSource>(
     client: &Mutex<Core<N>>,
     transport: &mut Transport,
@@ -141,7 +141,7 @@ pub async fn run_until<N: NoiseSource>(
         let patience = deadline.since(clock()).min(CALL_TIME_MAX);
         match task {
             Task::Done => break,
-            Task::Wait(time) if time >= deadline => break,
+            Task::Wait(time) if time >= deadline || first_error.is_err() => break,
             Task::Wait(time) => tokio::time::sleep(time.since(clock())).await,
             Task::Fetch(task) => {
                 let answer = tokio::time::timeout(patience, transport.fetch(&task)).await;

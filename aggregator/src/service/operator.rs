@@ -80,6 +80,12 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct)
     message.revision = Revision::FIRST.get();
     message.floor = Floor::for_epsilon(epsilon).get();
     let specification = Specification::try_from(&message).map_err(|error| invalid(&error))?;
+    if message.attribution_window_seconds == 0 && !message.simulation {
+        return Err(Status::invalid_argument(
+            "real users take time to react: `attribution_window_seconds` must be at least 1 (3600 \
+             would be an hour); only simulations may do without",
+        ));
+    }
     if specification.estimand() == Estimand::MeanCurvedReward && !request.accept_nonlinear_estimand
     {
         return Err(Status::invalid_argument(

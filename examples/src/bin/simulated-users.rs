@@ -24,6 +24,7 @@ use bandana_shared::rewards::RewardKind;
 use bandana_shared::wire::v1;
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Simulated users against a real aggregator, over real gRPC.
 #[derive(Debug, Parser)]
@@ -101,14 +102,16 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        // Whichever comes first; the aggregator ends with this program.
         tokio::select! {
-            outcome = simulate(arguments) => outcome.map(|()| ExitCode::SUCCESS),
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted?;
-                eprintln!("interrupted");
-                Ok(ExitCode::from(130))
-            }
+            outcome = simulate(arguments) => return outcome.map(|()| ExitCode::SUCCESS),
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
+        eprintln!("interrupted");
+        Ok(ExitCode::from(130))
     })
 }
 

@@ -36,6 +36,7 @@ pub struct Specification {
     pub reward_kind: i32,
     /// Range of the rewards: finite, reward_low \< reward_high, and
     /// reward_high - reward_low finite. Binary rewards take the two ends only.
+    /// Zero is always +0.
     #[prost(double, tag = "7")]
     pub reward_low: f64,
     #[prost(double, tag = "8")]
@@ -50,22 +51,25 @@ pub struct Specification {
     /// revisions append to the list and never reorder it.
     #[prost(message, repeated, tag = "15")]
     pub arms: ::prost::alloc::vec::Vec<Arm>,
-    /// How long after a choice rewards still count, in seconds: 0 to 90 days.
+    /// How long after a choice rewards still count, in seconds: 0 to 90 days. The
+    /// server creates experiments for real users with at least 1 only.
     #[prost(uint32, tag = "16")]
     pub attribution_window_seconds: u32,
     /// A device adds a uniformly random delay of up to this many seconds before
     /// it hands a report to its uploader: 0 to 7 days.
     #[prost(uint32, tag = "17")]
     pub release_delay_seconds_max: u32,
-    /// The curve that is applied to the reward, scaled to \[0, 1\], before
-    /// randomized response. Exactly one of the four.
+    /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
+    /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
+    /// compute it to the last bit is in tests/vectors. Exactly one of the four.
     #[prost(oneof = "specification::Mechanism", tags = "11, 12, 13, 14")]
     pub mechanism: ::core::option::Option<specification::Mechanism>,
 }
 /// Nested message and enum types in `Specification`.
 pub mod specification {
-    /// The curve that is applied to the reward, scaled to \[0, 1\], before
-    /// randomized response. Exactly one of the four.
+    /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
+    /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
+    /// compute it to the last bit is in tests/vectors. Exactly one of the four.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Mechanism {
         #[prost(message, tag = "11")]
@@ -242,6 +246,19 @@ pub struct SelectArmResponse {
 }
 /// Reports that travel together. A retry resends the same bytes.
 ///
+/// How a device comes to a report:
+///
+/// 1. It draws an arm by the policy and fixes, then and there, when it will report:
+///    after the attribution window and a random delay (see Specification).
+/// 1. Rewards that come within the window are combined: binary ones to reward_high
+///    if any of them was that, others to their sum, clamped to the range. If none
+///    came, it is default_reward.
+/// 1. At the time fixed in step 1 it draws one private bit of the result, once, and
+///    stores it. Whether, when and for which arm it reports never depends on the
+///    rewards.
+/// 1. It makes the upload with the server's day, heard lately, and from then on
+///    resends the same bytes until it gets a final status.
+///
 /// A device puts one report into an upload, because reports that travel
 /// together are linked. Gateways put many into one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -298,7 +315,8 @@ pub enum UploadStatus {
     TooManyReports = 6,
     /// The day is before the replay window. Permanent.
     Expired = 7,
-    /// The day is after the server's day. Permanent for these bytes.
+    /// The day is after the server's day: its clock has been set back. Send the
+    /// same bytes again once that day has come.
     FutureDay = 8,
     /// The experiment is paused. Send the same bytes again later.
     Paused = 9,
@@ -437,8 +455,8 @@ pub mod device_client {
             self
         }
         /// The specification of an experiment and its current policy, or word that
-        /// what the device holds is current.
-        /// NOT_FOUND: no such experiment, or it has not started.
+        /// what the device holds is current. An experiment that has ended keeps its
+        /// last policy. NOT_FOUND: no such experiment.
         pub async fn get_experiment(
             &mut self,
             request: impl tonic::IntoRequest<super::GetExperimentRequest>,
@@ -465,7 +483,7 @@ pub mod device_client {
         }
         /// Draws an arm on the server, for callers that keep no policy. The server
         /// then learns who asked; a device that draws its own arm is more private.
-        /// NOT_FOUND: no such experiment. FAILED_PRECONDITION: it is not running.
+        /// NOT_FOUND: no such experiment. FAILED_PRECONDITION: it has ended.
         pub async fn select_arm(
             &mut self,
             request: impl tonic::IntoRequest<super::SelectArmRequest>,
@@ -493,8 +511,9 @@ pub mod device_client {
         /// Hands in one upload. The answer comes after the commit.
         /// Verdicts about the upload are in `UploadResponse.status`. As gRPC errors:
         /// RESOURCE_EXHAUSTED (the queue is full; try again after the number of
-        /// milliseconds in the metadata `grpc-retry-pushback-ms`) and UNAVAILABLE
-        /// (the outcome is unknown; send the same bytes again).
+        /// milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE (the
+        /// outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more than
+        /// 16 KiB, which no valid upload has; it is not read).
         pub async fn submit_upload(
             &mut self,
             request: impl tonic::IntoRequest<super::UploadRequest>,
@@ -517,8 +536,9 @@ pub mod device_client {
             self.inner.unary(req, path, codec).await
         }
         /// The same for many uploads on one stream, for gateways. Every upload gets
-        /// its own answer, in the order of the uploads; the stream ends with an error
-        /// only where SubmitUpload would have returned one.
+        /// its own answer, in the order of the uploads. Where SubmitUpload would have
+        /// returned an error, and when the server goes down, the stream ends with that
+        /// error: what was not answered by then is to be sent again.
         pub async fn submit_uploads(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::UploadRequest>,
@@ -560,8 +580,8 @@ pub mod device_server {
     #[async_trait]
     pub trait Device: std::marker::Send + std::marker::Sync + 'static {
         /// The specification of an experiment and its current policy, or word that
-        /// what the device holds is current.
-        /// NOT_FOUND: no such experiment, or it has not started.
+        /// what the device holds is current. An experiment that has ended keeps its
+        /// last policy. NOT_FOUND: no such experiment.
         async fn get_experiment(
             &self,
             request: tonic::Request<super::GetExperimentRequest>,
@@ -571,7 +591,7 @@ pub mod device_server {
         >;
         /// Draws an arm on the server, for callers that keep no policy. The server
         /// then learns who asked; a device that draws its own arm is more private.
-        /// NOT_FOUND: no such experiment. FAILED_PRECONDITION: it is not running.
+        /// NOT_FOUND: no such experiment. FAILED_PRECONDITION: it has ended.
         async fn select_arm(
             &self,
             request: tonic::Request<super::SelectArmRequest>,
@@ -582,8 +602,9 @@ pub mod device_server {
         /// Hands in one upload. The answer comes after the commit.
         /// Verdicts about the upload are in `UploadResponse.status`. As gRPC errors:
         /// RESOURCE_EXHAUSTED (the queue is full; try again after the number of
-        /// milliseconds in the metadata `grpc-retry-pushback-ms`) and UNAVAILABLE
-        /// (the outcome is unknown; send the same bytes again).
+        /// milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE (the
+        /// outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more than
+        /// 16 KiB, which no valid upload has; it is not read).
         async fn submit_upload(
             &self,
             request: tonic::Request<super::UploadRequest>,
@@ -595,8 +616,9 @@ pub mod device_server {
             + std::marker::Send
             + 'static;
         /// The same for many uploads on one stream, for gateways. Every upload gets
-        /// its own answer, in the order of the uploads; the stream ends with an error
-        /// only where SubmitUpload would have returned one.
+        /// its own answer, in the order of the uploads. Where SubmitUpload would have
+        /// returned an error, and when the server goes down, the stream ends with that
+        /// error: what was not answered by then is to be sent again.
         async fn submit_uploads(
             &self,
             request: tonic::Request<tonic::Streaming<super::UploadRequest>>,
@@ -1009,8 +1031,9 @@ pub struct Estimates {
     /// estimand: 1 / (1 - 2 floor / 2^64).
     #[prost(double, tag = "6")]
     pub manipulation_gain: f64,
-    /// Index of the arm that is best with confidence 1 - alpha, by simultaneous
-    /// pairwise sequences that hold at every time at once. Left out: none yet.
+    /// Index of the arm in play that is best with confidence 1 - alpha, by
+    /// simultaneous pairwise sequences that hold at every time at once. Left out:
+    /// none yet.
     #[prost(uint32, optional, tag = "7")]
     pub best_arm: ::core::option::Option<u32>,
     /// The policy that devices get now.
@@ -1334,7 +1357,10 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "GetExperimentStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// Refuses uploads for now; devices keep them. Running experiments only.
+        /// Refuses uploads for now. Devices keep them and try again, but an upload keeps
+        /// the day it was made on: after a pause as long as the replay window (7 days by
+        /// default) it is refused as expired. Arms are still given. Running experiments
+        /// only.
         pub async fn pause_experiment(
             &mut self,
             request: impl tonic::IntoRequest<super::ExperimentName>,
@@ -1434,7 +1460,7 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "AddArm"));
             self.inner.unary(req, path, codec).await
         }
-        /// Retires an arm, in a new revision. The last active arm can't be retired.
+        /// Retires an arm, in a new revision. The last arm in play can't be retired.
         pub async fn retire_arm(
             &mut self,
             request: impl tonic::IntoRequest<super::RetireArmRequest>,
@@ -1481,7 +1507,8 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "GetEstimates"));
             self.inner.unary(req, path, codec).await
         }
-        /// Estimates now, and again after every new policy.
+        /// Estimates now, and again after every new policy; UNAVAILABLE when the server
+        /// goes down.
         pub async fn watch_estimates(
             &mut self,
             request: impl tonic::IntoRequest<super::EstimatesRequest>,
@@ -1573,7 +1600,10 @@ pub mod operator_server {
             tonic::Response<super::ExperimentStatus>,
             tonic::Status,
         >;
-        /// Refuses uploads for now; devices keep them. Running experiments only.
+        /// Refuses uploads for now. Devices keep them and try again, but an upload keeps
+        /// the day it was made on: after a pause as long as the replay window (7 days by
+        /// default) it is refused as expired. Arms are still given. Running experiments
+        /// only.
         async fn pause_experiment(
             &self,
             request: tonic::Request<super::ExperimentName>,
@@ -1605,7 +1635,7 @@ pub mod operator_server {
             tonic::Response<super::ExperimentStatus>,
             tonic::Status,
         >;
-        /// Retires an arm, in a new revision. The last active arm can't be retired.
+        /// Retires an arm, in a new revision. The last arm in play can't be retired.
         async fn retire_arm(
             &self,
             request: tonic::Request<super::RetireArmRequest>,
@@ -1624,7 +1654,8 @@ pub mod operator_server {
             >
             + std::marker::Send
             + 'static;
-        /// Estimates now, and again after every new policy.
+        /// Estimates now, and again after every new policy; UNAVAILABLE when the server
+        /// goes down.
         async fn watch_estimates(
             &self,
             request: tonic::Request<super::EstimatesRequest>,
