@@ -41,7 +41,10 @@
 //! | the reward of one report | ε-local differential privacy against everybody, server included |
 //! | that an assignment got no reward | the same: it reports a default reward at the same time |
 //! | an installation's rewards together | k reports cost at most k ε |
-//! | that the app is used, that it takes part in an experiment, which arm it showed, its network address | not protected |
+//! | that the app is used, that it takes part in an experiment, which arm it showed and, up to the release delay, when; its network address | not protected |
+//!
+//! A report leaves at the first [`Core::next_task`] after its release time. Ask for
+//! tasks by the clock, never because the user reacted.
 //!
 //! The guarantee is stated for ideal randomness; the source is the operating
 //! system's, and its failure is an error, never weaker noise.
