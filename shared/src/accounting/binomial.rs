@@ -50,12 +50,17 @@ impl Binomial {
     ///
     /// Stirling's formula with its remainder s(n), in an arrangement without
     /// large numbers that cancel: with n trials, a flips and b = n - a,
+    ///
+    /// ```text
     /// a ln(n/a) + b ln(n/b) + ln(n/(2π a b))/2 + s(n) - s(a) - s(b)
-    /// - a ε - n ln(1 + e^-ε). The products are within 5 units of 2^-53,
-    /// relatively: in the worst one, a ln(n/a), the quotient is at least 2, so
-    /// its rounding moves the logarithm by 1/ln 2 units. The half logarithm errs
-    /// by as many units or as many parts, and the remainders by 3 times 2^-46:
-    /// together below 2^-44.
+    ///     - a ε - n ln(1 + e^-ε)
+    /// ```
+    ///
+    /// The products are within 5 units of 2^-53, relatively: in the worst one,
+    /// a ln(n/a), the quotient is at least 2, so its rounding moves the
+    /// logarithm by 1/ln 2 units. The half logarithm errs by at most 4 units
+    /// more than that absolutely, and the remainders by 3 times 2^-46: together
+    /// below 2^-44.
     pub(super) fn log_probability(self, flips: u32) -> GuardedSum {
         let (n, a) = (f64::from(self.trials), f64::from(flips));
         let b = n - a;

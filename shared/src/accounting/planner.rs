@@ -15,8 +15,8 @@ use crate::epsilon::Epsilon;
 /// let budget = Guarantee::new(PrivacyLoss::new(4.0)?, Delta::new(1e-6)?);
 /// let report = Epsilon::new(0.0625)?;
 /// assert_eq!(Accountant::Basic.reports(report, budget), 64);
-/// assert_eq!(Accountant::Advanced.reports(report, budget), 121);
-/// assert_eq!(Accountant::Optimal.reports(report, budget), 58);
+/// assert_eq!(Accountant::Advanced.reports(report, budget), 130);
+/// assert_eq!(Accountant::Optimal.reports(report, budget), 184);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 //! The elementary operations below give the least float that is not below the
 //! exact result; infinity stands for a result beyond every float.
 
-/// Below it, the error of a product or quotient may itself be no float.
-const ERROR_IS_EXACT_ABOVE: f64 = 1.0 / ((1_u128 << 127) as f64 * (1_u128 << 127) as f64);
+/// Above it, 2^-962, the error of a product or the remainder of a quotient is a
+/// float: a multiple of 2^-106 of the product, and so of the least float.
+const ERROR_IS_EXACT_ABOVE: f64 = f64::MIN_POSITIVE * (1_u64 << 60) as f64;
 
 /// `a + b`, rounded up.
 pub(super) fn add_up(a: f64, b: f64) -> f64 {
@@ -113,28 +114,29 @@ impl GuardedSum {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "directed rounding has exactly one result")]
 mod tests {
     use super::*;
 
     #[test]
     fn exact_results_stay() {
-        assert!(add_up(0.5, 0.25) == 0.75);
-        assert!(mul_up(3.0, 0.5) == 1.5);
-        assert!(div_up(1.5, 0.5) == 3.0);
-        assert!(sqrt_up(2.25) == 1.5);
-        assert!(count_up(1 << 60) == (1_u64 << 60) as f64);
+        assert_eq!(add_up(0.5, 0.25), 0.75);
+        assert_eq!(mul_up(3.0, 0.5), 1.5);
+        assert_eq!(div_up(1.5, 0.5), 3.0);
+        assert_eq!(sqrt_up(2.25), 1.5);
+        assert_eq!(count_up(1 << 60), (1_u64 << 60) as f64);
     }
 
     #[test]
     fn inexact_results_go_up() {
-        assert!(add_up(1.0, 1e-30) == 1.0_f64.next_up());
-        assert!(mul_up(f64::from_bits(1), 0.25) == f64::from_bits(1));
-        assert!(div_up(f64::from_bits(1), 4.0) == f64::from_bits(1));
+        assert_eq!(add_up(1.0, 1e-30), 1.0_f64.next_up());
+        assert_eq!(mul_up(f64::from_bits(1), 0.25), f64::from_bits(1));
+        assert_eq!(div_up(f64::from_bits(1), 4.0), f64::from_bits(1));
         assert!(div_up(1.0, 3.0) > 1.0 / 3.0);
         assert!(sqrt_up(2.0) * sqrt_up(2.0) >= 2.0);
         assert!(count_up((1 << 60) + 1) > (1_u64 << 60) as f64);
-        assert!(exp_up(-1e6) == f64::MIN_POSITIVE);
-        assert!(exp_up(f64::NEG_INFINITY) == 0.0);
+        assert_eq!(exp_up(-1e6), f64::MIN_POSITIVE);
+        assert_eq!(exp_up(f64::NEG_INFINITY), 0.0);
     }
 
     #[test]
@@ -143,6 +145,6 @@ mod tests {
         assert!(mul_up(f64::MAX, 2.0).is_infinite());
         assert!(div_up(f64::MAX, 0.5).is_infinite());
         assert!(sqrt_up(f64::INFINITY).is_infinite());
-        assert!(mul_up(0.0, f64::INFINITY) == 0.0);
+        assert_eq!(mul_up(0.0, f64::INFINITY), 0.0);
     }
 }
