@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod accounting;
 pub mod canonical;
 pub mod channel;
 pub mod confidence;

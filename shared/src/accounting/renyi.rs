@@ -1,0 +1,202 @@
+//! Rényi differential privacy.
+
+use thiserror::Error;
+
+use crate::accounting::concentrated::Rho;
+use crate::accounting::conversion::{log_delta_bound, loss_bound};
+use crate::accounting::delta::Delta;
+use crate::accounting::gaussian::GaussianMechanism;
+use crate::accounting::loss::PrivacyLoss;
+use crate::accounting::rounding::{GuardedSum, exp_up};
+
+/// The order α of a Rényi divergence, above 1 and below 2^53.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Order(f64);
+
+impl Order {
+    /// What every order is below.
+    pub const END: f64 = (1_u64 << 53) as f64;
+
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`RenyiError::Order`] when `alpha` is not above 1 and below 2^53.
+    pub fn new(alpha: f64) -> Result<Self, RenyiError> {
+        if alpha > 1.0 && alpha < Self::END {
+            Ok(Self(alpha))
+        } else {
+            Err(RenyiError::Order { alpha })
+        }
+    }
+
+    /// 1 + `excess`, rounded, if it is an order.
+    pub(super) fn one_plus(excess: f64) -> Option<Self> {
+        Self::new(1.0 + excess).ok()
+    }
+
+    /// α.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// α - 1, exactly: a multiple of the last place of α, and smaller.
+    pub(super) fn excess(self) -> f64 {
+        self.0 - 1.0
+    }
+}
+
+/// A set of orders: at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Orders(Vec<Order>);
+
+impl Orders {
+    /// These orders, in any arrangement.
+    ///
+    /// # Errors
+    /// [`RenyiError::Order`] for an α out of range, [`RenyiError::NoOrders`]
+    /// without any.
+    pub fn new(alphas: &[f64]) -> Result<Self, RenyiError> {
+        if alphas.is_empty() {
+            return Err(RenyiError::NoOrders);
+        }
+        alphas.iter().map(|&alpha| Order::new(alpha)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Orders for losses from about 0.01 to 30 and any usual δ: a geometric
+    /// grid of 1 + 2^(i/4) from 1 + 2^-6 to 1 + 2^14.
+    #[must_use]
+    pub fn standard() -> Self {
+        let excesses = (-24..=56).map(|i| libm::exp2(f64::from(i) / 4.0));
+        Self(excesses.filter_map(Order::one_plus).collect())
+    }
+
+    /// The orders, as given.
+    pub fn iter(&self) -> impl Iterator<Item = Order> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// A bound on the Rényi divergence at every order of a set.
+///
+/// A mechanism is (α, r)-Rényi differentially private if the divergence of
+/// order α between its outputs for neighbouring inputs is at most r nats
+/// (Mironov, "Rényi differential privacy", 2017, definition 4).
+///
+/// ```
+/// use bandana_shared::accounting::{delta::Delta, gaussian::GaussianMechanism};
+/// use bandana_shared::accounting::{loss::PrivacyLoss, renyi::{Orders, RenyiCurve}};
+/// let orders = Orders::standard();
+/// let noise = RenyiCurve::gaussian(&orders, GaussianMechanism::new(1.0, 20.0)?).times(100);
+/// let flip = RenyiCurve::pure(&orders, PrivacyLoss::new(0.5)?);
+/// let both = noise.plus(&flip)?;
+/// assert!(both.loss(Delta::new(1e-6)?).get() < 3.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct RenyiCurve {
+    points: Vec<(Order, PrivacyLoss)>,
+}
+
+impl RenyiCurve {
+    fn new(orders: &Orders, divergence: impl Fn(Order) -> PrivacyLoss) -> Self {
+        Self { points: orders.iter().map(|order| (order, divergence(order))).collect() }
+    }
+
+    /// A mechanism that reveals nothing.
+    pub fn zero(orders: &Orders) -> Self {
+        Self::new(orders, |_| PrivacyLoss::ZERO)
+    }
+
+    /// The Gaussian mechanism (Mironov 2017, proposition 7).
+    pub fn gaussian(orders: &Orders, mechanism: GaussianMechanism) -> Self {
+        Self::new(orders, |order| mechanism.renyi(order))
+    }
+
+    /// A ρ-zero-concentrated differentially private mechanism: ρ α.
+    pub fn concentrated(orders: &Orders, rho: Rho) -> Self {
+        Self::new(orders, |order| rho.renyi(order))
+    }
+
+    /// An ε-differentially private mechanism, rounded up:
+    /// ε - ln((1 + e^-ε)/(1 + e^-(2α - 1)ε))/(α - 1), which randomized response
+    /// attains (Steinke 2024, theorem 4). Where rounding would cost more, for
+    /// small ε, it is the ρ α of [`Rho::of_pure`].
+    pub fn pure(orders: &Orders, loss: PrivacyLoss) -> Self {
+        let rho = Rho::of_pure(loss);
+        Self::new(orders, |order| {
+            let (x, t) = (loss.get(), order.excess());
+            let exact = GuardedSum::default()
+                .plus(x)
+                .plus(-libm::log1p(libm::exp(-x)) / t)
+                .plus(libm::log1p(libm::exp(-x) * libm::exp(-2.0 * t * x)) / t)
+                .upper();
+            PrivacyLoss::at_most(rho.renyi(order).get().min(exact).min(x))
+        })
+    }
+
+    /// Two mechanisms on the same data, chosen adaptively: the sums, rounded up
+    /// (Mironov 2017, proposition 1).
+    ///
+    /// # Errors
+    /// [`RenyiError::OrdersDiffer`] when the two are not about the same orders.
+    pub fn plus(&self, other: &Self) -> Result<Self, RenyiError> {
+        let same = self.points.len() == other.points.len()
+            && self.points.iter().zip(&other.points).all(|(a, b)| a.0 == b.0);
+        if !same {
+            return Err(RenyiError::OrdersDiffer);
+        }
+        let pairs = self.points.iter().zip(&other.points);
+        Ok(Self { points: pairs.map(|(a, b)| (a.0, a.1.plus(b.1))).collect() })
+    }
+
+    /// `count` mechanisms on the same data, rounded up.
+    #[must_use]
+    pub fn times(&self, count: u64) -> Self {
+        let points = self.points.iter().map(|&(order, loss)| (order, loss.times(count)));
+        Self { points: points.collect() }
+    }
+
+    /// The bound at every order.
+    pub fn iter(&self) -> impl Iterator<Item = (Order, PrivacyLoss)> + '_ {
+        self.points.iter().copied()
+    }
+
+    /// An ε for `delta`, rounded up: the least that any of the orders gives
+    /// (Canonne, Kamath and Steinke 2020, proposition 12, which is below
+    /// Mironov's proposition 3). Unbounded for a δ of 0, unless a divergence is
+    /// 0.
+    pub fn loss(&self, delta: Delta) -> PrivacyLoss {
+        let at = |(order, loss): (Order, PrivacyLoss)| match loss {
+            PrivacyLoss::ZERO => 0.0,
+            _ => loss_bound(order, loss.get(), delta),
+        };
+        PrivacyLoss::at_most(self.iter().map(at).fold(f64::INFINITY, f64::min))
+    }
+
+    /// A δ for `loss`, rounded up, likewise.
+    pub fn delta(&self, loss: PrivacyLoss) -> Delta {
+        let at = |(order, divergence): (Order, PrivacyLoss)| match divergence {
+            PrivacyLoss::ZERO => f64::NEG_INFINITY,
+            _ => log_delta_bound(order, divergence.get(), loss.get()),
+        };
+        Delta::at_most(exp_up(self.iter().map(at).fold(0.0, f64::min)))
+    }
+}
+
+/// Orders that can't be used.
+#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum RenyiError {
+    /// An order out of range.
+    #[error("order {alpha} is not above 1 and below 2^53")]
+    Order {
+        /// The value that was given.
+        alpha: f64,
+    },
+    /// A set without orders.
+    #[error("a Rényi bound needs at least one order")]
+    NoOrders,
+    /// Bounds at different orders don't add.
+    #[error("the two bounds are about different orders; build both from the same set")]
+    OrdersDiffer,
+}
