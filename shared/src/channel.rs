@@ -127,13 +127,16 @@ impl Floor {
     /// The threshold for a curved reward `level`: linear from `t0` to
     /// `2^64 - t0`, without rounding, then clamped to that range.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken apart")]
     pub fn threshold(self, level: Level) -> Threshold {
-        let lowest = u128::from(self.0) << 64;
-        let highest = u128::from(0_u64.wrapping_sub(self.0)) << 64;
-        // level <= 2^53 and width < 2^64, so the product is below 2^117 and
-        // the sum at most 2^128 - t0 2^64. The clamp holds even if it wrapped.
-        let rise = (u128::from(level.get()) * u128::from(self.width())) << 11;
-        Threshold(lowest.wrapping_add(rise).clamp(lowest, highest))
+        // In units of 2^-128: t0 2^64 + level width 2^11. level <= 2^53 and
+        // width < 2^64, so the upper half is at most 2^64 - t0, and it is only
+        // if the lower half is 0. The clamp holds even if that were wrong.
+        let (lowest, highest) = (self.0, 0_u64.wrapping_sub(self.0));
+        let rise = u128::from(level.get()) * u128::from(self.width());
+        let whole = lowest.wrapping_add((rise >> 53) as u64).clamp(lowest, highest);
+        let fraction = (rise << 11) as u64 * u64::from(whole != highest);
+        Threshold { whole, fraction }
     }
 }
 
@@ -154,13 +157,16 @@ fn decompose(x: f64) -> (u64, u32) {
 ///
 /// It is computed from a raw reward and as secret as the reward.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Threshold(u128);
+pub struct Threshold {
+    whole: u64,
+    fraction: u64,
+}
 
 impl Threshold {
     /// The private bit for a uniform random number `high 2^64 + low`.
     #[inline]
     pub fn bit(self, high: u64, low: u64) -> bool {
-        ((u128::from(high) << 64) | u128::from(low)) < self.0
+        ((u128::from(high) << 64) | u128::from(low)) < self.to_u128()
     }
 
     /// The private bit, drawing uniform random words from `word`: one, and a
@@ -171,14 +177,13 @@ impl Threshold {
     #[inline]
     pub fn draw<E>(self, mut word: impl FnMut() -> Result<u64, E>) -> Result<bool, E> {
         let high = word()?;
-        let undecided = u128::from(high) == self.0 >> 64;
-        let low = if undecided { word()? } else { 0 };
-        Ok(self.bit(high, low))
+        if high == self.whole { Ok(word()? < self.fraction) } else { Ok(high < self.whole) }
     }
 
     /// `2^128 P(1)`, for proofs and vectors.
+    #[inline]
     pub fn to_u128(self) -> u128 {
-        self.0
+        (u128::from(self.whole) << 64) | u128::from(self.fraction)
     }
 }
 

@@ -10,7 +10,7 @@ const APPLICATION_ID: i64 = 0x424e_444e;
 /// Version of the tables below.
 const VERSION: i64 = 1;
 
-/// `upload_group` has one row per commit and day. `tally` has the sums of all
+/// `upload_group` has one row per commit and day, in the order of the commits. `tally` has the sums of all
 /// days; for days before `watermark.oldest_day` the same sums stand in
 /// `checkpoint`, and their `upload_group` rows are gone. So for every
 /// experiment, day and arm: tally = checkpoint + deltas of the groups.
@@ -43,7 +43,6 @@ CREATE TABLE upload_group (
     ids    BLOB NOT NULL CHECK (length(ids) % 16 = 0),
     deltas BLOB NOT NULL
 ) STRICT;
-CREATE INDEX upload_group_day ON upload_group (day);
 CREATE TABLE checkpoint (
     experiment INTEGER NOT NULL REFERENCES experiment (key),
     day        INTEGER NOT NULL,

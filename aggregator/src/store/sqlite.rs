@@ -179,14 +179,14 @@ impl SqliteStore {
     }
 
     /// Calls `visit` with the day and the ids of every group in the replay
-    /// window, day by day.
+    /// window, in the order of the commits, so mostly day by day.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let mut statement = self
             .connection
-            .prepare("SELECT day, ids FROM upload_group ORDER BY day, key")
+            .prepare("SELECT day, ids FROM upload_group ORDER BY key")
             .map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
         while let Some(row) = rows.next().map_err(reading)? {
