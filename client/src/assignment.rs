@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
@@ -79,6 +81,16 @@ impl OpenAssignment {
         release_at: Timestamp,
     ) -> Self {
         Self { specification, arm, rewards_until, release_at, sum: None }
+    }
+
+    /// Whether the report is to be made now. An assignment whose time is further
+    /// ahead than its window and delay reach was made before the clock was set
+    /// back; its time has come too.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        let timing = self.specification.timing();
+        let reach = u64::from(timing.attribution_window_seconds)
+            + u64::from(timing.release_delay_seconds_max);
+        self.release_at <= now || self.release_at > now.after(Duration::from_secs(reach))
     }
 
     /// Adds a reward. Binary rewards count as the higher value once any of them

@@ -49,6 +49,8 @@ pub struct Core<N> {
 struct Enrolled {
     acceptance: Acceptance,
     held: Option<Held>,
+    /// The server's day as last heard, also from an answer that was refused.
+    heard: Option<(Day, Timestamp)>,
     /// Whether the answer of a server is needed now.
     wanted: bool,
     failures: u32,
@@ -62,16 +64,22 @@ struct Enrolled {
 struct Held {
     specification: Arc<Specification>,
     policy: Policy,
-    day: Day,
     heard_at: Timestamp,
 }
 
+/// Age up to which the server's day is good enough for an upload.
+const DAY_AGE_MAX: Duration = Duration::from_hours(1);
+
+/// Whether something heard at `heard_at` is older than `lifetime`, or of unknown
+/// age because the clock has been set back since.
+fn is_older(heard_at: Timestamp, lifetime: Duration, now: Timestamp) -> bool {
+    now < heard_at || now.since(heard_at) >= lifetime
+}
+
 impl Held {
-    /// Also when the clock has been set back since: then nobody knows how old
-    /// it is.
     fn is_stale(&self, now: Timestamp) -> bool {
         let lifetime = Duration::from_secs(u64::from(self.policy.time_to_live_seconds));
-        now < self.heard_at || now.since(self.heard_at) >= lifetime
+        is_older(self.heard_at, lifetime, now)
     }
 }
 
@@ -132,6 +140,14 @@ pub struct Statistics {
     pub answers_refused: u64,
 }
 
+impl Enrolled {
+    /// The server's day, if it was heard lately.
+    fn day(&self, now: Timestamp) -> Option<Day> {
+        let (day, heard_at) = self.heard?;
+        (!is_older(heard_at, DAY_AGE_MAX, now)).then_some(day)
+    }
+}
+
 impl Client {
     /// A client without experiments.
     pub fn new() -> Self {
@@ -169,10 +185,11 @@ impl<N: NoiseSource> Core<N> {
     /// again replaces the acceptance; what a server said is kept if the new one
     /// allows it too, and so are reports that wait.
     pub fn enroll(&mut self, experiment_id: ExperimentId, acceptance: Acceptance) {
-        let mut held = self.enrolled.remove(&experiment_id).and_then(|before| before.held);
-        held = held.filter(|h| acceptance.judge(&h.specification, None, N::SIMULATED).is_ok());
+        let before = self.enrolled.remove(&experiment_id);
+        let (held, heard) = before.map_or((None, None), |before| (before.held, before.heard));
+        let held = held.filter(|h| acceptance.judge(&h.specification, None, N::SIMULATED).is_ok());
         let wanted = held.is_none();
-        let enrolled = Enrolled { acceptance, held, wanted, failures: 0, not_before: None };
+        let enrolled = Enrolled { acceptance, held, heard, wanted, failures: 0, not_before: None };
         self.enrolled.insert(experiment_id, enrolled);
     }
 
@@ -203,7 +220,9 @@ impl<N: NoiseSource> Core<N> {
         self.last_assignment += 1;
         self.statistics.assignments += 1;
         let id = AssignmentId(self.last_assignment);
-        let reports = self.open.len() + self.outbox.len() < REPORTS_MAX;
+        let is_same = |open: &&OpenAssignment| open.specification.experiment_id() == experiment_id;
+        let open = self.open.values().filter(is_same).count();
+        let reports = open + self.outbox.count(experiment_id) < REPORTS_MAX;
         if reports {
             let release_at = rewards_until.after(delay);
             let specification = Arc::clone(&held.specification);
@@ -243,16 +262,13 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::Entropy`]: nothing is lost, ask again later.
     pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         self.release(now)?;
-        if let Some(task) = self.fetch_task(now) {
-            return Ok(Task::Fetch(task));
-        }
         let enrolled = &self.enrolled;
-        let day_of = |id: &ExperimentId| {
-            let held = enrolled.get(id)?.held.as_ref()?;
-            (!held.is_stale(now)).then_some(held.day)
-        };
+        let day_of = |id: &ExperimentId| enrolled.get(id)?.day(now);
         if let Some(task) = self.outbox.take(now, &mut self.noise, day_of)? {
             return Ok(Task::Upload(task));
+        }
+        if let Some(task) = self.fetch_task(now) {
+            return Ok(Task::Fetch(task));
         }
         let fetches = self.enrolled.values().filter(|enrolled| enrolled.wanted);
         let next = fetches
@@ -265,9 +281,8 @@ impl<N: NoiseSource> Core<N> {
 
     /// Turns every assignment whose release time has come into a report.
     fn release(&mut self, now: Timestamp) -> Result<(), ClientError> {
-        let due = |open: &OpenAssignment| open.release_at <= now;
-        let ids: Vec<AssignmentId> =
-            self.open.iter().filter(|(_, open)| due(open)).map(|(id, _)| *id).collect();
+        let due = self.open.iter().filter(|(_, open)| open.is_due(now));
+        let ids: Vec<AssignmentId> = due.map(|(id, _)| *id).collect();
         for id in ids {
             let Some(open) = self.open.get(&id) else {
                 continue;
@@ -275,7 +290,7 @@ impl<N: NoiseSource> Core<N> {
             let bit = open.privatize(&mut self.noise)?;
             let experiment_id = open.specification.experiment_id().clone();
             let (digest, arm) = (open.specification.digest(), open.arm);
-            self.outbox.add(experiment_id, digest, arm, bit, now);
+            self.outbox.add(experiment_id, digest, arm, bit);
             self.open.remove(&id);
             self.statistics.reports_released += 1;
         }
@@ -284,8 +299,7 @@ impl<N: NoiseSource> Core<N> {
 
     fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {
         for (id, enrolled) in &mut self.enrolled {
-            let stale = enrolled.held.as_ref().is_none_or(|held| held.is_stale(now));
-            enrolled.wanted |= stale && self.outbox.needs_day(id);
+            enrolled.wanted |= enrolled.day(now).is_none() && self.outbox.needs_day(id);
         }
         let due = |enrolled: &Enrolled| {
             enrolled.wanted && enrolled.not_before.is_none_or(|time| is_due(time, now))
@@ -301,7 +315,7 @@ impl<N: NoiseSource> Core<N> {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with the reason: the client goes on with what it
-    /// held, and asks again later.
+    /// held, believes the server's day, and asks again later.
     pub fn on_fetched(
         &mut self,
         experiment_id: &ExperimentId,
@@ -309,6 +323,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let enrolled = find(&mut self.enrolled, experiment_id)?;
+        enrolled.heard = Some((fetched.day, now));
         match Self::accept(enrolled, experiment_id, fetched, now) {
             Ok(held) => {
                 enrolled.held = Some(held);
@@ -354,7 +369,7 @@ impl<N: NoiseSource> Core<N> {
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
         }
-        Ok(Held { specification, policy, day: fetched.day, heard_at: now })
+        Ok(Held { specification, policy, heard_at: now })
     }
 
     /// Notes that a server could not be asked. The client asks again after a
@@ -566,7 +581,7 @@ mod tests {
             }
             assert!(sent.iter().all(|task| *task == sent[0]), "the same bytes every time");
             assert_eq!(core.statistics.reports_released, 1, "with {words} words");
-            assert_eq!((core.open.len(), core.outbox.len()), (0, 0), "with {words} words");
+            assert_eq!((core.open.len(), core.outbox.count(&id)), (0, 0), "with {words} words");
             total += failures;
         }
         assert!(total > 8, "the randomness failed {total} times");

@@ -13,6 +13,7 @@ use bandana_shared::wire::v1::{
 };
 use prost::Message as _;
 use thiserror::Error;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -136,13 +137,17 @@ pub async fn run_until<N: NoiseSource>(
 ) -> Result<(), TransportError> {
     let lock = || client.lock().unwrap_or_else(PoisonError::into_inner);
     let mut first_error = Ok(());
-    while clock() < deadline {
+    // The clock may be set back meanwhile; this one can't.
+    let end = Instant::now() + deadline.since(clock());
+    while clock() < deadline && Instant::now() < end {
         let task = lock().next_task(clock())?;
-        let patience = deadline.since(clock()).min(CALL_TIME_MAX);
+        let patience = end.duration_since(Instant::now()).min(CALL_TIME_MAX);
         match task {
             Task::Done => break,
             Task::Wait(time) if time >= deadline || first_error.is_err() => break,
-            Task::Wait(time) => tokio::time::sleep(time.since(clock())).await,
+            Task::Wait(time) => {
+                tokio::time::sleep_until(end.min(Instant::now() + time.since(clock()))).await;
+            }
             Task::Fetch(task) => {
                 let answer = tokio::time::timeout(patience, transport.fetch(&task)).await;
                 let told = tell_answer(&mut lock(), &task, answer.ok(), clock());

@@ -31,9 +31,10 @@ pub trait NoiseSource: sealed::Sealed {
         Ok(name)
     }
 
-    /// A word for what depends on the network, such as the wait before a retry:
-    /// from the operating system for every kind of source, so that a failure
-    /// changes nothing in a simulation that can be repeated.
+    /// A word for what depends on the network, such as the order of uploads or
+    /// the wait before a retry: from the operating system for every kind of
+    /// source, so that a failure changes nothing in a simulation that can be
+    /// repeated.
     ///
     /// # Errors
     /// [`EntropyError`] when the operating system has no randomness.

@@ -7,9 +7,9 @@ use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::privatizer::PrivateBit;
 use crate::time::Timestamp;
 
-/// Reports that a client keeps at most, assignments still open among them: a
-/// month of one report every half hour. Beyond it arms are still given, and
-/// those assignments never report.
+/// Reports that a client keeps at most for one experiment, assignments still
+/// open among them: a month of one report every half hour. Beyond it arms are
+/// still given, and those assignments never report.
 pub(crate) const REPORTS_MAX: usize = 1500;
 
 /// Bytes that an encoded upload of one report has at most.
@@ -91,8 +91,9 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn len(&self) -> usize {
-        self.parcels.len()
+    /// Number of reports of an experiment.
+    pub(crate) fn count(&self, experiment_id: &ExperimentId) -> usize {
+        self.parcels.iter().filter(|parcel| parcel.experiment_id == *experiment_id).count()
     }
 
     pub(crate) fn add(
@@ -101,7 +102,6 @@ impl Outbox {
         digest: Digest,
         arm: ArmIndex,
         bit: PrivateBit,
-        now: Timestamp,
     ) {
         self.parcels.push(Parcel {
             experiment_id,
@@ -110,7 +110,7 @@ impl Outbox {
             bit,
             sealed: None,
             failures: 0,
-            not_before: now,
+            not_before: Timestamp::from_unix_ms(0),
         });
     }
 
@@ -139,7 +139,7 @@ impl Outbox {
         let Some(last) = places.len().checked_sub(1) else {
             return Ok(None);
         };
-        let place = uniform_up_to(last as u64, || noise.word())?;
+        let place = uniform_up_to(last as u64, || noise.jitter())?;
         let parcel = &mut self.parcels[places[usize::try_from(place).unwrap_or(last)]];
         let task = match (&parcel.sealed, day_of(&parcel.experiment_id)) {
             (Some(task), _) => task.clone(),

@@ -53,6 +53,8 @@ fn observe(
             }
         }
     }
+    // Uploads of the same second leave in an order that no seed fixes.
+    seen.sort_unstable();
     Ok(seen)
 }
 
@@ -167,8 +169,8 @@ fn a_full_outbox_still_gives_arms_that_never_report() -> Result<(), Failure> {
 
 #[test]
 fn uploads_leave_in_random_order() -> Result<(), Failure> {
-    // Ten reports in their own order have a probability of 1/10!; here the order
-    // is seeded and known not to be that one.
+    // Thirty reports over three arms keep their order with a probability far below
+    // 1e-12, whatever the arms.
     let specification = timed(0, 0, true)?;
     let mut client = simulated(&specification, 1)?;
     let arms: Vec<usize> = (0..30)
@@ -234,6 +236,70 @@ fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_refused_revision_stops_no_report() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let pinned = acceptance(&specification).pinned(vec![specification.digest()]);
+    let mut client = client(&specification)?;
+    client.enroll(id()?, pinned);
+    let revised = specification.with_arm(bandana_shared::specification::Arm::new("black")?)?;
+    client.choose(&id()?, at(1_000_000))?;
+    assert!(matches!(client.next_task(at(1_000_000))?, Task::Fetch(_)));
+    let refused = client.on_fetched(&id()?, answer(revised, 22)?, at(1_000_000));
+    assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
+    let sent = upload(client.next_task(at(1_000_000)))?;
+    assert_eq!((sent.day, sent.digest), (Day::new(22), specification.digest()));
+    Ok(())
+}
+
+#[test]
+fn a_silent_experiment_does_not_silence_others() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    for _ in 0..1501 {
+        client.choose(&id()?, at(1))?;
+    }
+    let other = bandana_shared::identity::ExperimentId::new("other")?;
+    let mut parts = specification.to_parts();
+    parts.experiment_id = other.clone();
+    client.enroll(other.clone(), acceptance(&specification));
+    client.on_fetched(&other, answer(Specification::new(parts)?, 10)?, at(1))?;
+    assert!(!client.choose(&id()?, at(1))?.will_report());
+    assert!(client.choose(&other, at(1))?.will_report());
+    Ok(())
+}
+
+#[test]
+fn a_retry_changes_nothing_that_comes_later() -> Result<(), Failure> {
+    let specification = timed(0, 0, true)?;
+    let mut later = Vec::new();
+    for retries in [0, 1, 5] {
+        let mut client = simulated(&specification, 9)?;
+        client.choose(&id()?, at(1))?;
+        let mut now = at(1);
+        for _ in 0..retries {
+            let Task::Upload(task) = client.next_task(now)? else { return Err("none".into()) };
+            let retry = UploadOutcome::Retry { retry_after: None };
+            client.on_upload_result(task.id(), &retry, now)?;
+            now = now.after(Duration::from_mins(2));
+            client.on_fetched(&id()?, answer(specification.clone(), 10)?, now)?;
+        }
+        let Task::Upload(task) = client.next_task(now)? else { return Err("none".into()) };
+        client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
+        let reports: Vec<(usize, bool)> = (0..20)
+            .map(|_| {
+                client.choose(&id()?, now)?;
+                let Task::Upload(task) = client.next_task(now)? else { return Err("none".into()) };
+                client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
+                report(&upload(Ok(Task::Upload(task)))?)
+            })
+            .collect::<Result<_, Failure>>()?;
+        later.push(reports);
+    }
+    assert!(later[0] == later[1] && later[0] == later[2], "{later:?}");
+    Ok(())
+}
+
+#[test]
 fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
     // A call that hung, or a host that gave it up.
     let mut client = client(&timed(0, 0, false)?)?;
@@ -276,6 +342,31 @@ fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_clock_that_steps_back_a_little_loses_no_report() -> Result<(), Failure> {
+    for step in [1, 60, 7000] {
+        let specification = timed(0, 0, false)?;
+        let mut client = client(&specification)?;
+        client.choose(&id()?, at(1_000_000))?;
+        assert!(matches!(client.next_task(at(1_000_000))?, Task::Fetch(_)));
+        let now = at(1_000_000 - step);
+        client.on_fetched(&id()?, answer(specification, 22)?, now)?;
+        assert_eq!(upload(client.next_task(now))?.day, Day::new(22), "{step} s back");
+    }
+    Ok(())
+}
+
+#[test]
+fn assignments_of_a_clock_that_ran_ahead_are_released() -> Result<(), Failure> {
+    let specification = timed(3600, 600, false)?;
+    let mut client = client(&specification)?;
+    let year = 365 * 86_400;
+    client.choose(&id()?, at(year))?;
+    client.on_fetched(&id()?, answer(specification, 10)?, at(50))?;
+    assert_eq!(upload(client.next_task(at(50)))?.day, Day::new(10));
+    Ok(())
+}
+
+#[test]
 fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
@@ -288,11 +379,10 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     // Back to the truth: what was heard is of unknown age, and waits that end in
     // a year are over.
     client.choose(&id()?, at(5))?;
+    assert_eq!(upload(client.next_task(at(5)))?.day, Day::new(375), "the retry is due");
     assert!(matches!(client.next_task(at(5))?, Task::Fetch(_)));
     client.on_fetched(&id()?, answer(specification, 10)?, at(5))?;
-    let mut sent = [upload(client.next_task(at(5)))?, upload(client.next_task(at(5)))?];
-    sent.sort_by_key(|upload| upload.day);
-    assert_eq!((sent[0].day, sent[1].day), (Day::new(10), Day::new(375)));
+    assert_eq!(upload(client.next_task(at(5)))?.day, Day::new(10));
     Ok(())
 }
 

@@ -17,8 +17,8 @@ use crate::accounting::loss::PrivacyLoss;
 use crate::accounting::rounding::{add_up, count_up, mul_up, sqrt_up};
 use crate::epsilon::Epsilon;
 
-/// The largest ε for which [`lecture`] is proved: the positive root of
-/// e^x = 1 + 2x, 1.2564312..., rounded down.
+/// The largest ε up to which the lecture's lemma proves [`lecture`]: the positive
+/// root of e^x = 1 + 2x, 1.2564312..., rounded down.
 pub const LECTURE_LOSS_MAX: f64 = 1.256_431_208_626_169_5;
 
 /// `rounds` rounds of loss ε, as lectures teach it:
@@ -26,8 +26,9 @@ pub const LECTURE_LOSS_MAX: f64 = 1.256_431_208_626_169_5;
 ///
 /// It takes μ = 2ε². Dwork, Rothblum and Vadhan show a mean loss of at most
 /// ε (e^ε - 1) (lemma III.2), and the step from there to 2ε² needs
-/// e^ε <= 1 + 2ε, which fails above [`LECTURE_LOSS_MAX`]. [`sharp`] is smaller
-/// and holds everywhere.
+/// e^ε <= 1 + 2ε, which fails above [`LECTURE_LOSS_MAX`]. The number would
+/// still be a bound there, since [`sharp`] is smaller and holds everywhere; use
+/// that one.
 ///
 /// # Errors
 /// [`LectureError`] when `loss` is above [`LECTURE_LOSS_MAX`].
@@ -89,10 +90,10 @@ fn deviation(sum_of_squares: f64, slack: Delta) -> f64 {
     sqrt_up(mul_up(mul_up(2.0, slack.log_reciprocal()), sum_of_squares))
 }
 
-/// A loss for which the lecture form isn't proved.
+/// A loss for which the lecture's lemma doesn't prove its form.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error(
-    "the form with 2 k epsilon^2 is proved up to an epsilon of 1.2564 (where e^x = 1 + 2x), \
-     not for {0}; use the sharp form"
+    "the lecture's lemma proves the form with 2 k epsilon^2 up to an epsilon of 1.2564 (where e^x \
+     = 1 + 2x), not for {0}; use the sharp form"
 )]
 pub struct LectureError(f64);

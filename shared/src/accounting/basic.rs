@@ -1,7 +1,8 @@
 //! Basic composition: losses add up.
 //!
-//! Holds for mechanisms chosen adaptively, for losses chosen adaptively, and
-//! without any δ (Dwork and Roth 2014, theorem 3.14 and its corollary 3.15).
+//! Holds for mechanisms chosen adaptively and without any δ (Dwork and Roth 2014,
+//! theorem 3.14 and its corollary 3.15), also when the losses are chosen adaptively
+//! (Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters", 2016).
 
 use crate::accounting::loss::PrivacyLoss;
 

@@ -90,8 +90,9 @@ impl Rho {
         Self(mul_up(count_up(count), self.0))
     }
 
-    /// Two mechanisms on disjoint data: the larger one. Only one of the parts
-    /// contains the person whose data change.
+    /// Two mechanisms on disjoint data: the larger one. The parts must not depend on the data, or
+    /// neighbours must differ by adding or removing one person: someone whose
+    /// data change could otherwise move from one part to the other.
     #[must_use]
     pub fn alongside(self, other: Self) -> Self {
         Self(self.0.max(other.0))

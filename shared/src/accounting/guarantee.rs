@@ -46,8 +46,9 @@ impl Guarantee {
         Self::new(self.loss.plus(other.loss), self.delta.plus(other.delta))
     }
 
-    /// Composition on disjoint data: both maxima. Only one of the two parts
-    /// can contain what changes.
+    /// Composition on disjoint data: both maxima. The parts must not depend on the data, or
+    /// neighbours must differ by adding or removing one person: someone whose
+    /// data change could otherwise move from one part to the other.
     #[must_use]
     pub fn alongside(self, other: Self) -> Self {
         let delta = if self.delta < other.delta { other.delta } else { self.delta };

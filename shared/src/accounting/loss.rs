@@ -61,7 +61,9 @@ impl PrivacyLoss {
     }
 
     /// The loss of two mechanisms on disjoint data: the larger one (McSherry,
-    /// "Privacy integrated queries", 2009, theorem 4).
+    /// "Privacy integrated queries", 2009, theorem 4). The parts must not depend on the data, or
+    /// neighbours must differ by adding or removing one person: someone whose
+    /// data change could otherwise move from one part to the other.
     #[must_use]
     pub fn alongside(self, other: Self) -> Self {
         Self(self.0.max(other.0))

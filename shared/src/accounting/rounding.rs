@@ -1,7 +1,8 @@
 //! Arithmetic on non-negative numbers that never rounds down.
 //!
-//! The elementary operations below give the least float that is not below the
-//! exact result; infinity stands for a result beyond every float.
+//! The elementary operations below give a float that is not below the exact
+//! result, the least one for results above 2^-962; infinity stands for a result
+//! beyond every float.
 
 /// Above it, 2^-962, the error of a product or the remainder of a quotient is a
 /// float: a multiple of 2^-106 of the product, and so of the least float.

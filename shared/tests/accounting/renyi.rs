@@ -121,5 +121,4 @@ fn edges() {
     let unbounded = RenyiCurve::pure(&orders, PrivacyLoss::UNBOUNDED);
     assert_eq!(unbounded.loss(delta(0.5)), PrivacyLoss::UNBOUNDED);
     assert_eq!(unbounded.delta(loss(1e300)), Delta::VACUOUS);
-    assert_eq!(one.delta(loss(0.0)).get().clamp(0.0, 1.0), one.delta(loss(0.0)).get());
 }
