@@ -10,10 +10,12 @@ use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
-    self, CreateExperimentRequest, Estimates, EstimatesRequest, GetExperimentRequest, UploadRequest,
+    self, CreateExperimentRequest, Estimates, EstimatesRequest, GetExperimentRequest,
+    UploadRequest, UploadStatus,
 };
 use prost::Message as _;
 use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::transport::Channel;
 
 /// An aggregator with clients of both services. Its process is killed when this
@@ -160,4 +162,28 @@ pub fn upload(
         reports: PackedReports::pack(reports)?,
     };
     Ok(UploadRequest::decode(&upload.to_bytes()[..])?)
+}
+
+/// Sends uploads of one report, a one for the first arm, from 16 workers at once
+/// until the server is gone, and tells the number of each with its answer.
+pub fn keep_uploading(
+    device: &DeviceClient<Channel>,
+    specification: &Specification,
+    day: Day,
+) -> UnboundedReceiver<(u128, UploadStatus)> {
+    let (acknowledged, acknowledgements) = unbounded_channel();
+    for worker in 0..16_u128 {
+        let (mut device, acknowledged) = (device.clone(), acknowledged.clone());
+        let specification = specification.clone();
+        tokio::spawn(async move {
+            for number in 0_u128.. {
+                let number = worker << 64 | number;
+                let request = upload(number, &specification, day, &[(0, true)])?;
+                let status = device.submit_upload(request).await?.into_inner().status();
+                acknowledged.send((number, status))?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    acknowledgements
 }

@@ -4,7 +4,7 @@
 use anyhow::Context as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
-use bandana_tests::harness::{Aggregator, estimates_request, three_arms, upload};
+use bandana_tests::harness::{Aggregator, estimates_request, keep_uploading, three_arms, upload};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -88,28 +88,16 @@ async fn every_acknowledged_upload_survives_a_kill_under_load() -> anyhow::Resul
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = aggregator.create(three_arms("load")).await?;
     let day = aggregator.day(&experiment).await?;
-    let (acknowledged, mut acknowledgements) = tokio::sync::mpsc::unbounded_channel();
-    for worker in 0..16_u128 {
-        let (mut device, acknowledged) = (aggregator.device.clone(), acknowledged.clone());
-        let experiment = experiment.clone();
-        tokio::spawn(async move {
-            for number in 0_u128.. {
-                let number = worker << 64 | number;
-                let request = upload(number, &experiment, day, &[(0, true)])?;
-                let answer = device.submit_upload(request).await?.into_inner();
-                anyhow::ensure!(answer.status() == UploadStatus::Accepted, "{}", answer.message);
-                acknowledged.send(number)?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    drop(acknowledged);
+    let mut acknowledgements = keep_uploading(&aggregator.device, &experiment, day);
     let mut numbers = Vec::new();
     while numbers.len() < 500 {
-        numbers.push(acknowledgements.recv().await.context("all workers failed")?);
+        let (number, status) = acknowledgements.recv().await.context("all workers failed")?;
+        assert_eq!(status, UploadStatus::Accepted);
+        numbers.push(number);
     }
     let mut aggregator = aggregator.kill_and_restart().await?;
-    while let Some(number) = acknowledgements.recv().await {
+    while let Some((number, status)) = acknowledgements.recv().await {
+        assert_eq!(status, UploadStatus::Accepted);
         numbers.push(number);
     }
     // Every acknowledged one is known; at most one more for each worker was

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use anyhow::Context as _;
 use bandana_shared::wire::v1::UploadStatus;
-use bandana_tests::harness::{Aggregator, estimates_request, three_arms, upload};
+use bandana_tests::harness::{Aggregator, estimates_request, keep_uploading, three_arms, upload};
 use tokio::process::Command;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
@@ -23,29 +23,17 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     let watch = estimates_request(&experiment);
     let mut watched = aggregator.operator.watch_estimates(watch).await?.into_inner();
     watched.next().await.transpose()?;
-    let (acknowledged, mut acknowledgements) = tokio::sync::mpsc::unbounded_channel();
-    for worker in 0..16_u128 {
-        let (mut device, acknowledged) = (aggregator.device.clone(), acknowledged.clone());
-        let experiment = experiment.clone();
-        tokio::spawn(async move {
-            for number in 0_u128.. {
-                let request = upload(worker << 64 | number, &experiment, day, &[(0, true)])?;
-                let status = device.submit_upload(request).await?.into_inner().status();
-                acknowledged.send(status)?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    drop(acknowledged);
+    let mut acknowledgements = keep_uploading(&aggregator.device, &experiment, day);
     let mut accepted = 0;
     while accepted < 200 {
-        assert_eq!(acknowledgements.recv().await, Some(UploadStatus::Accepted));
+        let (_, status) = acknowledgements.recv().await.context("all workers failed")?;
+        assert_eq!(status, UploadStatus::Accepted);
         accepted += 1;
     }
     // The watch stays open, and uploads keep coming, until the server ends both.
     let log = aggregator.data_dir().join("bandana.sqlite3-wal");
     let mut aggregator = aggregator.stop_and_restart().await?;
-    while let Some(status) = acknowledgements.recv().await {
+    while let Some((_, status)) = acknowledgements.recv().await {
         assert_eq!(status, UploadStatus::Accepted);
         accepted += 1;
     }
