@@ -11,19 +11,37 @@ pub struct Acceptance {
     epsilon_max: Epsilon,
     rewards: Rewards,
     digests: Option<Vec<Digest>>,
+    once_days: Option<u32>,
 }
 
 impl Acceptance {
     /// Accepts experiments on exactly these `rewards` (kind, range, what happens
     /// outside it, default) whose reports lose at most `epsilon_max`.
     pub fn new(epsilon_max: Epsilon, rewards: Rewards) -> Self {
-        Self { epsilon_max, rewards, digests: None }
+        Self { epsilon_max, rewards, digests: None, once_days: None }
     }
 
     /// Accepts only specifications with one of these digests.
     #[must_use]
     pub fn pinned(self, digests: Vec<Digest>) -> Self {
         Self { digests: Some(digests), ..self }
+    }
+
+    /// Reports at most once for every arm in each period of `days` days (UTC, counted
+    /// from 1970-01-01); `days` of 0 is once ever. Further assignments of the arm get
+    /// no report.
+    ///
+    /// # Privacy
+    /// A user who sees an arm a hundred times then loses ε once, not a hundred times.
+    /// The first bit is resent if need be, never drawn again.
+    #[must_use]
+    pub fn report_once(self, days: u32) -> Self {
+        Self { once_days: Some(days), ..self }
+    }
+
+    /// Length of the periods in which an arm reports once, if it does.
+    pub(crate) fn once_days(&self) -> Option<u32> {
+        self.once_days
     }
 
     /// Judges a specification for a client whose noise is or is not simulated,

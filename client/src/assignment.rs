@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, ExperimentId};
@@ -9,22 +10,34 @@ use crate::privatizer::{PrivateBit, PrivatizeError, Privatizer};
 use crate::reward::Reward;
 use crate::time::Timestamp;
 
-/// Names an assignment within its client.
+/// Names an assignment within its installation, also after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AssignmentId(pub(crate) u64);
+pub struct AssignmentId(u64);
 
-/// An arm that was given, and the place to add rewards to.
+impl AssignmentId {
+    /// The id of this number, as [`Self::get`] gave it.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number, for an app that keeps it beyond its own end.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// An arm that was given, and the name under which rewards are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
+pub struct Chosen {
     pub(crate) id: AssignmentId,
     pub(crate) experiment_id: ExperimentId,
     pub(crate) arm: ArmIndex,
     pub(crate) label: String,
-    pub(crate) reports: bool,
+    pub(crate) unreported: Option<Unreported>,
 }
 
-impl Assignment {
-    /// Its name, for adding rewards.
+impl Chosen {
+    /// The assignment's name, for adding rewards.
     pub fn id(&self) -> AssignmentId {
         self.id
     }
@@ -44,17 +57,34 @@ impl Assignment {
         &self.label
     }
 
-    /// Whether a report will be made. It will not when the outbox had no room
-    /// for one; rewards are then ignored.
-    pub fn will_report(&self) -> bool {
-        self.reports
+    /// Why no report will be made; `None`: one will. That was decided when the arm
+    /// was drawn, and no reward changes it.
+    pub fn unreported(&self) -> Option<Unreported> {
+        self.unreported
     }
+}
+
+/// Why an arm was given without a report to come. Rewards are then ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unreported {
+    /// The budget of the current window is spent.
+    WindowSpent,
+    /// The budget of the installation is spent.
+    LifetimeSpent,
+    /// The experiment has as many reports waiting as a client keeps.
+    OutboxFull,
+    /// The experiment reports once, and this arm was reported in this epoch.
+    ReportedOnce,
+    /// What the client stored can't be used, so that nothing is known about the
+    /// budget.
+    StorageUnusable,
 }
 
 /// An assignment whose rewards still count. That it reports, when and for which
 /// arm was fixed when the arm was drawn, and no reward changes it.
 pub(crate) struct OpenAssignment {
-    pub(crate) specification: std::sync::Arc<Specification>,
+    pub(crate) specification: Arc<Specification>,
     pub(crate) arm: ArmIndex,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
@@ -75,7 +105,7 @@ impl std::fmt::Debug for OpenAssignment {
 
 impl OpenAssignment {
     pub(crate) fn new(
-        specification: std::sync::Arc<Specification>,
+        specification: Arc<Specification>,
         arm: ArmIndex,
         rewards_until: Timestamp,
         release_at: Timestamp,
@@ -83,14 +113,18 @@ impl OpenAssignment {
         Self { specification, arm, rewards_until, release_at, sum: None }
     }
 
-    /// Whether the report is to be made now. An assignment whose time is further
-    /// ahead than its window and delay reach was made before the clock was set
-    /// back; its time has come too.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+    /// Whether rewards no longer count. The end of a window that is further ahead
+    /// than the window is long was set before the clock was set back; it has come.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        let window = u64::from(self.specification.timing().attribution_window_seconds);
+        self.rewards_until <= now || self.rewards_until > now.after(Duration::from_secs(window))
+    }
+
+    /// How far ahead the release can lie at most.
+    pub(crate) fn reach(&self) -> Duration {
         let timing = self.specification.timing();
-        let reach = u64::from(timing.attribution_window_seconds)
-            + u64::from(timing.release_delay_seconds_max);
-        self.release_at <= now || self.release_at > now.after(Duration::from_secs(reach))
+        let window = u64::from(timing.attribution_window_seconds);
+        Duration::from_secs(window + u64::from(timing.release_delay_seconds_max))
     }
 
     /// Adds a reward. Binary rewards count as the higher value once any of them
@@ -119,5 +153,17 @@ impl OpenAssignment {
         let total = self.sum.as_ref().map_or(rewards.default_reward(), Reward::expose);
         let clamped = total.clamp(range.low(), range.high());
         Privatizer::new(&self.specification).privatize_admitted(clamped, noise)
+    }
+
+    /// The sum of its rewards, for the one place where raw values may rest.
+    #[cfg(feature = "storage")]
+    pub(crate) fn sum(&self) -> Option<f64> {
+        self.sum.as_ref().map(Reward::expose)
+    }
+
+    /// Puts back a sum that was kept over a restart.
+    #[cfg(feature = "storage")]
+    pub(crate) fn restore_sum(&mut self, sum: f64) {
+        self.sum = Reward::new(sum).ok();
     }
 }

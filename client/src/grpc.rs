@@ -14,7 +14,9 @@ use bandana_shared::wire::v1::{
 use prost::Message as _;
 use thiserror::Error;
 use tokio::time::Instant;
-use tonic::transport::Channel;
+#[cfg(feature = "tls")]
+use tonic::transport::{Certificate, ClientTlsConfig};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
@@ -26,7 +28,10 @@ use crate::time::Timestamp;
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Longest time that a call may take.
-const CALL_TIME_MAX: Duration = Duration::from_secs(30);
+pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Longest time that connecting may take.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long a report waits at least that the server does not take for now.
 const LATER: Duration = Duration::from_mins(1);
@@ -38,6 +43,52 @@ pub struct Transport {
 }
 
 impl Transport {
+    /// A transport to the aggregator at this address, `http://` or, with the feature
+    /// `tls`, `https://` with the system's roots. It connects when it is first used, and
+    /// again whenever the connection is lost.
+    ///
+    /// # Errors
+    /// [`EndpointError`] when it is no such address, or the system's roots can't be
+    /// read.
+    pub fn to(url: &str) -> Result<Self, EndpointError> {
+        let endpoint = Endpoint::from_shared(url.to_owned());
+        let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
+        match endpoint.uri().scheme_str() {
+            Some("http") => Ok(Self::over(endpoint)),
+            #[cfg(feature = "tls")]
+            Some("https") => Self::with_tls(endpoint, ClientTlsConfig::new().with_native_roots()),
+            #[cfg(not(feature = "tls"))]
+            Some("https") => Err(EndpointError::NoTls { url: url.to_owned() }),
+            _ => Err(EndpointError::Scheme { url: url.to_owned() }),
+        }
+    }
+
+    /// A transport to the aggregator at this `https://` address that trusts only these
+    /// roots, in PEM.
+    ///
+    /// # Errors
+    /// [`EndpointError`] when the address or the roots can't be used.
+    #[cfg(feature = "tls")]
+    pub fn with_roots(url: &str, roots_pem: &[u8]) -> Result<Self, EndpointError> {
+        let endpoint = Endpoint::from_shared(url.to_owned());
+        let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
+        if endpoint.uri().scheme_str() != Some("https") {
+            return Err(EndpointError::Scheme { url: url.to_owned() });
+        }
+        let roots = Certificate::from_pem(roots_pem);
+        Self::with_tls(endpoint, ClientTlsConfig::new().ca_certificate(roots))
+    }
+
+    #[cfg(feature = "tls")]
+    fn with_tls(endpoint: Endpoint, tls: ClientTlsConfig) -> Result<Self, EndpointError> {
+        Ok(Self::over(endpoint.tls_config(tls).map_err(EndpointError::Tls)?))
+    }
+
+    fn over(endpoint: Endpoint) -> Self {
+        let endpoint = endpoint.connect_timeout(CONNECT_TIME_MAX).tcp_nodelay(true);
+        Self::new(endpoint.connect_lazy())
+    }
+
     /// A transport over an existing channel.
     pub fn new(channel: Channel) -> Self {
         Self { device: DeviceClient::new(channel) }
@@ -115,7 +166,7 @@ fn outcome_of_error(status: &Status) -> UploadOutcome {
     UploadOutcome::Retry { retry_after: milliseconds.map(Duration::from_millis) }
 }
 
-/// Carries out tasks until there is nothing left to do before `deadline`, or
+/// Carries out the tasks of a client that keeps everything in memory until there is nothing left to do before `deadline`, or
 /// `deadline` has passed. `clock` tells the time.
 ///
 /// The client is locked between calls, never during one, so other threads can
@@ -167,7 +218,7 @@ pub async fn run_until<N: NoiseSource>(
 }
 
 /// Tells the client what came of a question; `None`: nothing in time.
-fn tell_answer<N: NoiseSource>(
+pub(crate) fn tell_answer<N: NoiseSource>(
     client: &mut Core<N>,
     task: &FetchTask,
     answer: Option<Result<Fetched, TransportError>>,
@@ -193,6 +244,42 @@ fn is_about_the_question(code: Code) -> bool {
         code,
         Code::NotFound | Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated
     )
+}
+
+/// An address that can't be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// It is no address.
+    #[error("{url:?} is not the address of an aggregator; one looks like https://host:port")]
+    Address {
+        /// What was given.
+        url: String,
+        /// The cause.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// It is an address of something else.
+    #[error("the address {url:?} must begin with http:// or https://")]
+    Scheme {
+        /// What was given.
+        url: String,
+    },
+    /// It needs TLS, which this build does not have.
+    #[error("the address {url:?} needs TLS; build bandana-client with the feature `tls`")]
+    NoTls {
+        /// What was given.
+        url: String,
+    },
+    /// The roots can't be used.
+    #[error("the roots for TLS can't be used")]
+    Tls(#[source] tonic::transport::Error),
+}
+
+impl EndpointError {
+    fn address(url: &str, source: tonic::transport::Error) -> Self {
+        Self::Address { url: url.to_owned(), source }
+    }
 }
 
 /// A task that could not be carried out.

@@ -52,23 +52,41 @@
 mod acceptance;
 mod assignment;
 mod core;
+#[cfg(feature = "storage")]
+pub mod danger;
+#[cfg(feature = "grpc")]
+mod driver;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+mod handle;
+mod ledger;
 mod noise;
 mod outbox;
 mod privatizer;
 mod reward;
+#[cfg(feature = "storage")]
+mod storage;
 mod time;
 
 pub use acceptance::{Acceptance, Refusal};
-pub use assignment::{Assignment, AssignmentId};
+pub use assignment::{AssignmentId, Chosen, Unreported};
 #[cfg(feature = "simulation")]
 pub use core::SimulatedClient;
 pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
+#[cfg(feature = "grpc")]
+pub use driver::{Driver, StartError};
+pub use handle::{
+    Assignment, Bandana, Builder, Choice, Consent, DefaultReason, Experiment, ExperimentError,
+    HostTransport, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget, WantsConsent,
+    WantsStorage, WantsTransport,
+};
+pub use ledger::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]
 pub use noise::SeededNoise;
 pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateBit, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
-pub use time::Timestamp;
+#[cfg(feature = "storage")]
+pub use storage::StorageError;
+pub use time::{Clock, SystemClock, Timestamp};

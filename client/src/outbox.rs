@@ -1,8 +1,10 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
 use bandana_shared::upload::Upload;
 
+use crate::assignment::AssignmentId;
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::privatizer::PrivateBit;
 use crate::time::Timestamp;
@@ -11,6 +13,11 @@ use crate::time::Timestamp;
 /// open among them: a month of one report every half hour. Beyond it arms are
 /// still given, and those assignments never report.
 pub(crate) const REPORTS_MAX: usize = 1500;
+
+/// Uploads that are sealed and not yet settled. A sealed upload keeps its day, and
+/// a server that is away for longer than its replay window refuses it then; so
+/// not everything is sealed at once.
+const SEALED_MAX: usize = 32;
 
 /// Bytes that an encoded upload of one report has at most.
 const UPLOAD_BYTES: usize = 48;
@@ -37,6 +44,10 @@ pub struct UploadTask {
 }
 
 impl UploadTask {
+    pub(crate) fn from_parts(id: UploadId, bytes: Vec<u8>) -> Self {
+        Self { id, bytes }
+    }
+
     /// Its name, for [`crate::Core::on_upload_result`].
     pub fn id(&self) -> UploadId {
         self.id
@@ -68,109 +79,137 @@ pub enum UploadOutcome {
     },
 }
 
-/// A released report, waiting to be sent.
-#[derive(Debug)]
+/// A private bit on its way.
+#[derive(Clone, Debug)]
 pub(crate) struct Parcel {
-    experiment_id: ExperimentId,
-    digest: Digest,
-    arm: ArmIndex,
-    bit: PrivateBit,
-    /// Name and bytes, fixed when the report is first handed out.
-    sealed: Option<UploadTask>,
+    pub(crate) experiment_id: ExperimentId,
+    pub(crate) digest: Digest,
+    pub(crate) arm: ArmIndex,
+    pub(crate) bit: PrivateBit,
+    /// Not handed out before this time, drawn with the arm.
+    pub(crate) release_at: Timestamp,
+    /// How far ahead that time can lie at most. One further ahead was set before
+    /// the clock was set back; it has come.
+    pub(crate) reach: Duration,
+    /// Name and bytes, fixed before the report is first handed out.
+    pub(crate) sealed: Option<UploadTask>,
+    /// Number of the last change of this parcel; see [`Outbox::take`].
+    pub(crate) changed: u64,
+    /// How often it was tried, and when next: forgotten by a restart.
+    pub(crate) attempts: Attempts,
+}
+
+/// The attempts to send one upload.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Attempts {
     failures: u32,
     /// Not handed out before this time: the end of a wait, or of the time that a
     /// host has for a task that was handed out.
     not_before: Timestamp,
 }
 
-/// Released reports in no order, so that the order of uploads tells nothing
-/// about the order of events.
+impl Parcel {
+    fn is_released(&self, now: Timestamp) -> bool {
+        self.release_at <= now || self.release_at > now.after(self.reach)
+    }
+
+    fn seal(&self, id: UploadId, day: Day) -> UploadTask {
+        let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
+        let names = (id, self.digest, day);
+        Upload::encode_single_into(names, (self.arm, self.bit.get()), &mut bytes);
+        UploadTask { id, bytes }
+    }
+}
+
+/// Private bits that no server has counted yet. They leave in random order, so
+/// that the order of uploads tells nothing about the order of events.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    parcels: Vec<Parcel>,
+    pub(crate) parcels: BTreeMap<AssignmentId, Parcel>,
 }
 
 impl Outbox {
     /// Number of reports of an experiment.
     pub(crate) fn count(&self, experiment_id: &ExperimentId) -> usize {
-        self.parcels.iter().filter(|parcel| parcel.experiment_id == *experiment_id).count()
+        self.parcels.values().filter(|parcel| parcel.experiment_id == *experiment_id).count()
     }
 
-    pub(crate) fn add(
-        &mut self,
-        experiment_id: ExperimentId,
-        digest: Digest,
-        arm: ArmIndex,
-        bit: PrivateBit,
-    ) {
-        self.parcels.push(Parcel {
-            experiment_id,
-            digest,
-            arm,
-            bit,
-            sealed: None,
-            failures: 0,
-            not_before: Timestamp::from_unix_ms(0),
-        });
+    /// Reports that may be sealed now, that is given a name and the server's day.
+    fn sealable(&self, now: Timestamp) -> Vec<(AssignmentId, &Parcel)> {
+        let mut sealed: BTreeMap<&ExperimentId, usize> = BTreeMap::new();
+        for parcel in self.parcels.values().filter(|parcel| parcel.sealed.is_some()) {
+            *sealed.entry(&parcel.experiment_id).or_default() += 1;
+        }
+        let room = |parcel: &Parcel| {
+            sealed.get(&parcel.experiment_id).is_none_or(|sealed| *sealed < SEALED_MAX)
+        };
+        let open = self.parcels.iter().filter(|(_, parcel)| parcel.sealed.is_none());
+        open.filter(|(_, parcel)| parcel.is_released(now) && room(parcel))
+            .map(|(id, parcel)| (*id, parcel))
+            .collect()
     }
 
-    /// Whether a report of this experiment still needs the server's day.
-    pub(crate) fn needs_day(&self, experiment_id: &ExperimentId) -> bool {
-        self.parcels.iter().any(|p| p.sealed.is_none() && p.experiment_id == *experiment_id)
+    /// The experiment of a report that could be sent if the server's day were known.
+    pub(crate) fn needs_day(&self, now: Timestamp) -> Option<&ExperimentId> {
+        self.sealable(now).first().map(|(_, parcel)| &parcel.experiment_id)
     }
 
-    /// Hands out one of the reports that may be sent now, picked at random.
+    /// The next report to be sealed, picked at random, as it will be with this day.
     ///
-    /// `day_of` is the server's day for an experiment, if it was heard lately. A
-    /// report waits until it was: with an old day the server would refuse it for
-    /// good, and the day would tell when the device was last heard of.
+    /// The day must have been heard lately: with an old one the server would refuse
+    /// the report for good, and the day would tell when the device was last heard of.
+    pub(crate) fn seal_next(
+        &self,
+        day: Day,
+        now: Timestamp,
+        noise: &mut impl NoiseSource,
+    ) -> Result<Option<(AssignmentId, UploadTask)>, EntropyError> {
+        let parcels = self.sealable(now);
+        let Some((id, parcel)) = pick(&parcels, noise)? else {
+            return Ok(None);
+        };
+        let name = UploadId::new(noise.unique_name()?);
+        Ok(Some((*id, parcel.seal(name, day))))
+    }
+
+    /// Hands out one of the sealed reports that may be sent now, picked at random
+    /// among those whose last change has a number of `durable` or less: no upload
+    /// leaves that a restart would not know of.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
+        durable: u64,
         noise: &mut impl NoiseSource,
-        day_of: impl Fn(&ExperimentId) -> Option<Day>,
     ) -> Result<Option<UploadTask>, EntropyError> {
-        let ready = |parcel: &Parcel| {
-            is_due(parcel.not_before, now)
-                && (parcel.sealed.is_some() || day_of(&parcel.experiment_id).is_some())
+        let ready = |(_, parcel): &(&AssignmentId, &Parcel)| {
+            parcel.sealed.is_some()
+                && parcel.changed <= durable
+                && is_due(parcel.attempts.not_before, now)
         };
-        let places: Vec<usize> =
-            (0..self.parcels.len()).filter(|place| ready(&self.parcels[*place])).collect();
-        let Some(last) = places.len().checked_sub(1) else {
-            return Ok(None);
-        };
-        let place = uniform_up_to(last as u64, || noise.jitter())?;
-        let parcel = &mut self.parcels[places[usize::try_from(place).unwrap_or(last)]];
-        let task = match (&parcel.sealed, day_of(&parcel.experiment_id)) {
-            (Some(task), _) => task.clone(),
-            (None, Some(day)) => {
-                let id = UploadId::new(noise.unique_name()?);
-                let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
-                let names = (id, parcel.digest, day);
-                Upload::encode_single_into(names, (parcel.arm, parcel.bit.get()), &mut bytes);
-                UploadTask { id, bytes }
-            }
-            (None, None) => return Ok(None),
-        };
-        parcel.sealed = Some(task.clone());
-        parcel.not_before = now.after(TASK_TIME_MAX);
-        Ok(Some(task))
+        let parcels: Vec<AssignmentId> =
+            self.parcels.iter().filter(ready).map(|(id, _)| *id).collect();
+        let picked = pick(&parcels, noise)?.and_then(|id| self.parcels.get_mut(id));
+        Ok(picked.and_then(|parcel| {
+            parcel.attempts.not_before = now.after(TASK_TIME_MAX);
+            parcel.sealed.clone()
+        }))
     }
 
-    /// The earliest time at which a report that has all it needs may be sent.
-    pub(crate) fn next_time(&self) -> Option<Timestamp> {
-        let sealed = self.parcels.iter().filter(|parcel| parcel.sealed.is_some());
-        sealed.map(|parcel| parcel.not_before).min()
+    /// The earliest time at which something is to be done about a report, apart from
+    /// those that wait for the server's day or for a write.
+    pub(crate) fn next_time(&self, now: Timestamp, durable: u64) -> Option<Timestamp> {
+        let next = |parcel: &Parcel| match parcel.sealed {
+            Some(_) if parcel.changed <= durable => Some(parcel.attempts.not_before),
+            None if !parcel.is_released(now) => Some(parcel.release_at),
+            _ => None,
+        };
+        self.parcels.values().filter_map(next).min()
     }
 
-    fn position(&self, id: UploadId) -> Option<usize> {
+    /// The report that an upload carries.
+    pub(crate) fn find(&self, id: UploadId) -> Option<AssignmentId> {
         let named = |parcel: &Parcel| parcel.sealed.as_ref().is_some_and(|task| task.id == id);
-        self.parcels.iter().position(named)
-    }
-
-    /// Forgets an upload that needs no further attempt.
-    pub(crate) fn remove(&mut self, id: UploadId) -> bool {
-        self.position(id).map(|place| self.parcels.swap_remove(place)).is_some()
+        self.parcels.iter().find(|(_, parcel)| named(parcel)).map(|(id, _)| *id)
     }
 
     /// Keeps an upload for another attempt: after `retry_after`, plus a wait
@@ -178,20 +217,31 @@ impl Outbox {
     /// jitter").
     pub(crate) fn postpone(
         &mut self,
-        id: UploadId,
+        id: AssignmentId,
         retry_after: Option<Duration>,
         now: Timestamp,
         noise: &mut impl NoiseSource,
-    ) -> Result<bool, EntropyError> {
-        let Some(place) = self.position(id) else {
-            return Ok(false);
-        };
-        let parcel = &mut self.parcels[place];
-        let (failures, asked) = (parcel.failures, retry_after.unwrap_or_default());
-        parcel.failures = parcel.failures.saturating_add(1);
-        parcel.not_before = now.after(asked.min(PUSHBACK_MAX)).after(full_jitter(failures, noise)?);
-        Ok(true)
+    ) -> Result<(), EntropyError> {
+        if let Some(parcel) = self.parcels.get_mut(&id) {
+            let Attempts { failures, not_before } = &mut parcel.attempts;
+            let wait = full_jitter(*failures, noise)?;
+            *failures = failures.saturating_add(1);
+            *not_before = now.after(retry_after.unwrap_or_default().min(PUSHBACK_MAX)).after(wait);
+        }
+        Ok(())
     }
+}
+
+/// One of these, picked at random.
+fn pick<'a, T>(
+    candidates: &'a [T],
+    noise: &mut impl NoiseSource,
+) -> Result<Option<&'a T>, EntropyError> {
+    let Some(last) = candidates.len().checked_sub(1) else {
+        return Ok(None);
+    };
+    let place = uniform_up_to(last as u64, || noise.jitter())?;
+    Ok(candidates.get(usize::try_from(place).unwrap_or(last)))
 }
 
 /// Whether `time` has come. A time further ahead than any wait lasts comes from

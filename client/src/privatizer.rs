@@ -16,6 +16,12 @@ impl PrivateBit {
     pub fn get(self) -> bool {
         self.0
     }
+
+    /// The bit as it was stored.
+    #[cfg(feature = "storage")]
+    pub(crate) fn restored(bit: bool) -> Self {
+        Self(bit)
+    }
 }
 
 /// Turns rewards of one experiment into private bits.

@@ -54,6 +54,15 @@ impl NanoNats {
         ceiling_of_nats(loss.get()).map(Self).ok_or(NanoNatsError(loss.get()))
     }
 
+    /// A cap in whole nano-nats, rounded down, and at most [`Self::MAX`].
+    pub fn cap(loss: PrivacyLoss) -> Self {
+        match ceiling_of_nats(loss.get()) {
+            Some(ceiling) if Self(ceiling).to_loss() > loss => Self(ceiling.saturating_sub(1)),
+            Some(ceiling) => Self(ceiling),
+            None => Self::MAX,
+        }
+    }
+
     /// The loss in nats, rounded up.
     pub fn to_loss(self) -> PrivacyLoss {
         PrivacyLoss::at_most(div_up(count_up(self.0), Self::PER_NAT as f64))

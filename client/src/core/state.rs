@@ -1,0 +1,185 @@
+//! What a client must not forget, and the changes that it goes through.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
+use bandana_shared::policy::Policy;
+use bandana_shared::specification::Specification;
+
+use crate::assignment::{AssignmentId, OpenAssignment};
+use crate::ledger::Ledger;
+use crate::outbox::{Attempts, Outbox, Parcel, UploadTask};
+use crate::privatizer::PrivateBit;
+use crate::time::Timestamp;
+
+/// The state of a client, as far as it survives a restart.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) last_assignment: u64,
+    /// What a server said last of each experiment.
+    pub(crate) held: BTreeMap<ExperimentId, Held>,
+    pub(crate) open: BTreeMap<AssignmentId, OpenAssignment>,
+    pub(crate) outbox: Outbox,
+    /// What reported once and is not to report again.
+    pub(crate) once: BTreeSet<Once>,
+    /// The user has withdrawn: nothing is left but this and the ledger.
+    pub(crate) opted_out: bool,
+}
+
+/// What a server said of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) specification: Arc<Specification>,
+    /// When the signatures that the app asks for expire.
+    pub(crate) valid_until: Timestamp,
+    pub(crate) policy: Policy,
+    pub(crate) heard_at: Timestamp,
+}
+
+/// An arm that reported in an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Once {
+    pub(crate) experiment_id: ExperimentId,
+    pub(crate) arm: ArmIndex,
+    pub(crate) epoch: Epoch,
+}
+
+/// A period in which an arm reports at most once: its number, counted in periods of
+/// `days` days since 1970-01-01; `days` of 0 is the one period that never ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Epoch {
+    pub(crate) days: u32,
+    pub(crate) number: u32,
+}
+
+impl Epoch {
+    /// The epoch of this length that `time` lies in.
+    pub(crate) fn at(days: u32, time: Timestamp) -> Self {
+        Self { days, number: time.day().get().checked_div(days).unwrap_or(0) }
+    }
+
+    /// Whether it is over by `time`, which never goes back.
+    fn is_over(self, time: Timestamp) -> bool {
+        self.number < Self::at(self.days, time).number
+    }
+}
+
+/// An arm that was drawn, with everything about its report but the bit.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw {
+    pub(crate) id: AssignmentId,
+    pub(crate) digest: Digest,
+    pub(crate) experiment_id: ExperimentId,
+    pub(crate) arm: ArmIndex,
+    pub(crate) chosen_at: Timestamp,
+    pub(crate) rewards_until: Timestamp,
+    pub(crate) release_at: Timestamp,
+    pub(crate) price: NanoNats,
+    pub(crate) once: Option<Epoch>,
+}
+
+/// One step of a state. What happens live and what is replayed after a restart go
+/// through the same [`State::apply`].
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// A server's answer was taken. `anew`: with another specification, or other
+    /// signatures, than before.
+    Heard { held: Held, anew: bool },
+    /// An arm was drawn, and its report paid for.
+    Drawn(Draw),
+    /// The rewards of an assignment became a bit.
+    Privatized { id: AssignmentId, bit: PrivateBit },
+    /// A report got its name and its day.
+    Sealed { id: AssignmentId, task: UploadTask },
+    /// A report needs no further attempt.
+    Settled { id: AssignmentId },
+}
+
+/// A change that does not follow from the state it is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inconsistent;
+
+impl State {
+    /// Takes the step `change`, which has the number `number`.
+    ///
+    /// # Errors
+    /// [`Inconsistent`], when the state is as before.
+    pub(crate) fn apply(&mut self, change: &Change, number: u64) -> Result<(), Inconsistent> {
+        match change {
+            Change::Heard { held, .. } => self.hear(held.clone()),
+            Change::Drawn(draw) => return self.draw(draw),
+            Change::Privatized { id, bit } => return self.privatize(*id, *bit, number),
+            Change::Sealed { id, task } => {
+                let parcel = self.outbox.parcels.get_mut(id).ok_or(Inconsistent)?;
+                parcel.sealed = Some(task.clone());
+                parcel.changed = number;
+            }
+            Change::Settled { id } => {
+                self.outbox.parcels.remove(id).ok_or(Inconsistent)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, held: Held) {
+        self.ledger.see(held.heard_at);
+        self.held.insert(held.specification.experiment_id().clone(), held);
+    }
+
+    fn draw(&mut self, draw: &Draw) -> Result<(), Inconsistent> {
+        let held = self.held.get(&draw.experiment_id).ok_or(Inconsistent)?;
+        let known = held.specification.digest() == draw.digest
+            && draw.arm.get() < held.specification.arms().len();
+        if !known || draw.id.get() <= self.last_assignment {
+            return Err(Inconsistent);
+        }
+        self.last_assignment = draw.id.get();
+        self.ledger.debit(draw.price, draw.chosen_at);
+        let time = self.ledger.time(draw.chosen_at);
+        self.once.retain(|once| !once.epoch.is_over(time));
+        if let Some(epoch) = draw.once {
+            let experiment_id = draw.experiment_id.clone();
+            self.once.insert(Once { experiment_id, arm: draw.arm, epoch });
+        }
+        let specification = Arc::clone(&held.specification);
+        let (until, release) = (draw.rewards_until, draw.release_at);
+        let open = OpenAssignment::new(specification, draw.arm, until, release);
+        self.open.insert(draw.id, open);
+        Ok(())
+    }
+
+    fn privatize(
+        &mut self,
+        id: AssignmentId,
+        bit: PrivateBit,
+        number: u64,
+    ) -> Result<(), Inconsistent> {
+        let open = self.open.remove(&id).ok_or(Inconsistent)?;
+        let parcel = Parcel {
+            experiment_id: open.specification.experiment_id().clone(),
+            digest: open.specification.digest(),
+            arm: open.arm,
+            bit,
+            release_at: open.release_at,
+            reach: open.reach(),
+            sealed: None,
+            changed: number,
+            attempts: Attempts::default(),
+        };
+        self.outbox.parcels.insert(id, parcel);
+        Ok(())
+    }
+
+    /// Forgets everything but what was spent and the assignments' count.
+    pub(crate) fn opt_out(&mut self) {
+        *self = Self {
+            ledger: std::mem::take(&mut self.ledger),
+            last_assignment: self.last_assignment,
+            opted_out: true,
+            ..Self::default()
+        };
+    }
+}

@@ -1,0 +1,193 @@
+//! Does the work of a [`crate::Bandana`]: writes, asks and sends.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::core::Task;
+use crate::grpc::{CALL_TIME_MAX, Transport, tell_answer};
+use crate::handle::Shared;
+use crate::outbox::UploadOutcome;
+
+/// Longest time without a look at the clock, which may have been set meanwhile.
+const GLANCE: Duration = Duration::from_mins(1);
+
+/// Time until randomness is asked for again after it failed.
+const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
+
+/// The background work of a [`crate::Bandana`], for a tokio runtime of the host's.
+///
+/// ```no_run
+/// # async fn host(driver: bandana_client::Driver) {
+/// let work = tokio::spawn(driver.run());
+/// // ... at the end, after `Bandana::begin_shutdown`:
+/// work.await.ok();
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is stored or sent unless the driver runs"]
+pub struct Driver {
+    shared: Arc<Shared>,
+    transport: Transport,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Transport) -> Self {
+        Self { shared, transport }
+    }
+
+    /// Works until [`crate::Bandana::begin_shutdown`] is called or the last handle is
+    /// dropped. Needs a tokio runtime with time and network enabled. Failures of
+    /// the network are not errors; what could not be sent is kept.
+    ///
+    /// Dropping the future stops the work at once; nothing is lost that was written.
+    pub async fn run(self) {
+        let ending = Ending(Arc::clone(&self.shared));
+        let mut writing = pin!(write(&self.shared));
+        let mut talking = pin!(talk(&self.shared, self.transport));
+        poll_fn(|context| {
+            let talked = talking.as_mut().poll(context);
+            if talked.is_pending() && writing.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            talked
+        })
+        .await;
+        write_pending(&self.shared).await;
+        drop(ending);
+    }
+
+    /// Runs on a thread of its own.
+    pub(crate) fn start(self) -> Result<(), StartError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("bandana".to_owned());
+        thread.spawn(move || runtime.block_on(self.run()))?;
+        Ok(())
+    }
+}
+
+/// Tells who waits for the end, also when the future is dropped.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.note_end();
+    }
+}
+
+/// The operating system gave no thread or no event queue.
+#[derive(Debug, Error)]
+#[error("the thread for Bandana's background work can't be started")]
+pub struct StartError(#[from] std::io::Error);
+
+/// Ends with the first of the two.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(context),
+    })
+    .await;
+}
+
+/// Writes what is to be written, on a thread that may block. Once begun it is carried
+/// through, whether or not anybody waits for it.
+async fn write_pending(shared: &Arc<Shared>) -> bool {
+    if shared.next_write().is_none() {
+        return false;
+    }
+    let shared = Arc::clone(shared);
+    tokio::task::spawn_blocking(move || shared.write_pending()).await.unwrap_or(false)
+}
+
+/// Writes whenever there is something to be written.
+async fn write(shared: &Arc<Shared>) {
+    loop {
+        if write_pending(shared).await {
+            // What was written may be sent now.
+            shared.network.wake();
+        }
+        match shared.next_write() {
+            None => shared.writes.woken().await,
+            Some(time) => {
+                let wait = time.since(shared.now()).min(GLANCE);
+                either(shared.writes.woken(), sleep(wait)).await;
+            }
+        }
+    }
+}
+
+/// Asks and sends by the clock, until the end.
+async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
+    let mut end: Option<Instant> = None;
+    loop {
+        end = end.or_else(|| shared.end().map(|patience| Instant::now() + patience));
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return;
+        }
+        let task = shared.core().next_task(shared.now());
+        // Asking may have made reports.
+        shared.writes.wake();
+        let wait = match task {
+            Ok(Task::Upload(_) | Task::Fetch(_)) => None,
+            Ok(Task::Wait(time)) => Some(time.since(shared.now()).min(GLANCE)),
+            Ok(Task::Done) => Some(GLANCE),
+            Err(_) => Some(NO_RANDOMNESS_WAIT),
+        };
+        match (task, wait) {
+            (Ok(Task::Upload(task)), _) => {
+                let outcome = until(shared, &mut end, transport.upload(&task)).await;
+                let outcome = outcome.unwrap_or(UploadOutcome::Retry { retry_after: None });
+                // Without randomness the upload is handed out again later.
+                shared.core().on_upload_result(task.id(), &outcome, shared.now()).ok();
+            }
+            (Ok(Task::Fetch(task)), _) => {
+                let answer = until(shared, &mut end, transport.fetch(&task)).await;
+                // What was wrong with it is counted, and can be asked for.
+                tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
+            }
+            (_, wait) => {
+                if end.is_some() && shared.next_write().is_none() {
+                    return;
+                }
+                let wait = Instant::now() + wait.unwrap_or(GLANCE);
+                let wait = end.map_or(wait, |end| end.min(wait));
+                either(shared.network.woken(), sleep_until(wait)).await;
+            }
+        }
+    }
+}
+
+/// Waits for a call, but not beyond the time that calls have, nor beyond the end.
+async fn until<T>(
+    shared: &Shared,
+    end: &mut Option<Instant>,
+    call: impl Future<Output = T>,
+) -> Option<T> {
+    let mut call = pin!(timeout(CALL_TIME_MAX, call));
+    loop {
+        *end = end.or_else(|| shared.end().map(|patience| Instant::now() + patience));
+        let over = async {
+            match *end {
+                Some(end) => sleep_until(end).await,
+                None => shared.network.woken().await,
+            }
+        };
+        let mut over = pin!(over);
+        let first = poll_fn(|context| match call.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer.ok())),
+            Poll::Pending => over.as_mut().poll(context).map(|()| None),
+        });
+        match first.await {
+            Some(answer) => return answer,
+            None if end.is_some() => return None,
+            // Woken for another reason, which the next turn sees to.
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What handle and driver share.
+
+#[cfg(feature = "storage")]
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bandana_shared::identity::ExperimentId;
+
+use super::builder::{Acceptances, Consent, Settings};
+use super::wake::Wake;
+use crate::core::Core;
+use crate::ledger::Budget;
+use crate::noise::OsNoise;
+#[cfg(feature = "storage")]
+use crate::storage::{Directory, Storage, StorageError};
+use crate::time::{Clock, Timestamp};
+
+/// Where the state is kept.
+#[derive(Debug)]
+pub(super) enum Place {
+    Memory,
+    #[cfg(feature = "storage")]
+    Directory(PathBuf),
+}
+
+pub(crate) struct Shared {
+    core: Mutex<Core<OsNoise>>,
+    #[cfg(feature = "storage")]
+    storage: Mutex<Option<Storage>>,
+    /// Why the storage can't be used, or what went wrong with it last.
+    #[cfg(feature = "storage")]
+    trouble: Mutex<Option<Arc<StorageError>>>,
+    #[cfg(feature = "storage")]
+    unusable: bool,
+    acceptances: Acceptances,
+    pub(super) budget: Budget,
+    clock: Arc<dyn Clock>,
+    /// There may be something to be written.
+    pub(crate) writes: Wake,
+    /// There may be something to be asked or sent.
+    pub(crate) network: Wake,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+/// Where the end stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    /// How long the driver may go on once it has seen this.
+    patience: Option<Duration>,
+    reached: bool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(feature = "storage")]
+fn open(
+    place: &Place,
+    settings: &Settings,
+) -> Result<(Core<OsNoise>, Option<Storage>), StorageError> {
+    match place {
+        Place::Memory => Ok((Core::new(settings.budget), None)),
+        Place::Directory(path) => {
+            let files = Box::new(Directory::lock(path)?);
+            let keeps = settings.keeps_rewards;
+            let (storage, restored) = Storage::open(files, false, keeps)?;
+            let core = Core::restored(OsNoise, settings.budget, restored, keeps);
+            Ok((core, Some(storage)))
+        }
+    }
+}
+
+impl Shared {
+    #[cfg(feature = "storage")]
+    pub(super) fn new(settings: Settings) -> Self {
+        let (core, storage, trouble) = match open(&settings.place, &settings) {
+            Ok((core, storage)) => (core, storage, None),
+            Err(error) => {
+                let core = Core::without_reports(OsNoise, settings.budget);
+                (core, None, Some(Arc::new(error)))
+            }
+        };
+        let shared = Self {
+            core: Mutex::new(core),
+            storage: Mutex::new(storage),
+            unusable: trouble.is_some(),
+            trouble: Mutex::new(trouble),
+            acceptances: settings.acceptances,
+            budget: settings.budget,
+            clock: settings.clock,
+            writes: Wake::default(),
+            network: Wake::default(),
+            end: Mutex::default(),
+            ended: Condvar::new(),
+        };
+        shared.begin(settings.consent);
+        shared
+    }
+
+    #[cfg(not(feature = "storage"))]
+    pub(super) fn new(settings: Settings) -> Self {
+        let Settings { place: Place::Memory, .. } = settings;
+        let shared = Self {
+            core: Mutex::new(Core::new(settings.budget)),
+            acceptances: settings.acceptances,
+            budget: settings.budget,
+            clock: settings.clock,
+            writes: Wake::default(),
+            network: Wake::default(),
+            end: Mutex::default(),
+            ended: Condvar::new(),
+        };
+        shared.begin(settings.consent);
+        shared
+    }
+
+    /// Enrolls in what is known by name, or stops everything without consent.
+    fn begin(&self, consent: Consent) {
+        let mut core = self.core();
+        let held = core.held_experiments();
+        for experiment_id in held {
+            if let Some(acceptance) = self.acceptances.of(&experiment_id) {
+                core.enroll(experiment_id, acceptance.clone());
+            }
+        }
+        for (experiment_id, acceptance) in self.acceptances.listed() {
+            core.enroll(experiment_id.clone(), acceptance.clone());
+        }
+        if consent == Consent::Withheld {
+            core.opt_out();
+        }
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core<OsNoise>> {
+        lock(&self.core)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Takes part in an experiment, if the app agrees to it.
+    pub(super) fn enroll(&self, experiment_id: &ExperimentId) -> bool {
+        let Some(acceptance) = self.acceptances.of(experiment_id) else {
+            return false;
+        };
+        let mut core = self.core();
+        if !core.is_enrolled(experiment_id) {
+            core.enroll(experiment_id.clone(), acceptance.clone());
+            drop(core);
+            self.network.wake();
+        }
+        true
+    }
+
+    /// Writes what is to be written, and says whether anything was. Blocks on the disk.
+    #[cfg(feature = "storage")]
+    pub(crate) fn write_pending(&self) -> bool {
+        let mut storage = lock(&self.storage);
+        let Some(storage) = &mut *storage else {
+            return false;
+        };
+        let mut written = false;
+        loop {
+            let Some(write) = self.core().take_write(self.now()) else {
+                return written;
+            };
+            let result = storage.commit(&write);
+            self.core().on_written(&write, result.is_ok(), self.now());
+            written = true;
+            *lock(&self.trouble) = result.err().map(Arc::new);
+        }
+    }
+
+    #[cfg(not(feature = "storage"))]
+    #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
+    pub(crate) fn write_pending(&self) -> bool {
+        false
+    }
+
+    /// When something is to be written, if it is.
+    #[cfg(all(feature = "grpc", feature = "storage"))]
+    pub(crate) fn next_write(&self) -> Option<Timestamp> {
+        self.core().next_write()
+    }
+
+    #[cfg(all(feature = "grpc", not(feature = "storage")))]
+    #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
+    pub(crate) fn next_write(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Whether the storage can't be used at all, and what went wrong with it last.
+    #[cfg(feature = "storage")]
+    pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
+        (self.unusable, lock(&self.trouble).clone())
+    }
+
+    /// Asks the driver to end within `patience`.
+    pub(super) fn end_within(&self, patience: Duration) {
+        let mut end = lock(&self.end);
+        end.patience = Some(end.patience.map_or(patience, |earlier| earlier.min(patience)));
+        drop(end);
+        self.network.wake();
+        self.writes.wake();
+    }
+
+    /// How long the driver may go on, if it is to end.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn end(&self) -> Option<Duration> {
+        lock(&self.end).patience
+    }
+
+    /// Notes that the driver has ended.
+    pub(crate) fn note_end(&self) {
+        lock(&self.end).reached = true;
+        self.ended.notify_all();
+    }
+
+    /// Waits until the driver has ended; says whether it has.
+    pub(super) fn wait_for_end(&self, patience: Duration) -> bool {
+        let end = lock(&self.end);
+        let waited = self.ended.wait_timeout_while(end, patience, |end| !end.reached);
+        waited.unwrap_or_else(PoisonError::into_inner).0.reached
+    }
+}

@@ -1,0 +1,41 @@
+use std::future::poll_fn;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Wakes one waiting task; a wake without a waiting task is kept for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Wake(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    woken: bool,
+    waker: Option<Waker>,
+}
+
+impl Wake {
+    /// Ends the current or the next wait.
+    pub(crate) fn wake(&self) {
+        let waker = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.woken = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits for [`Self::wake`].
+    #[cfg(feature = "grpc")]
+    pub(crate) async fn woken(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::take(&mut state.woken) {
+                return Poll::Ready(());
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}

@@ -1,0 +1,102 @@
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::{Files, StorageError};
+
+const LOCK: &str = "lock";
+
+/// Tells backup programs to leave the directory out, since a ledger that comes back
+/// from a backup has forgotten what was spent since.
+const TAG: (&str, &[u8]) = (
+    "CACHEDIR.TAG",
+    b"Signature: 8a477f597d28d172789f06886806bc55\n\
+      # Bandana's privacy ledger: to be left out of backups.\n",
+);
+
+/// A directory of the file system, locked against other processes.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Holds the lock until it is closed.
+    _lock: File,
+}
+
+impl Directory {
+    /// Creates the directory if need be, readable by its owner only, and locks it.
+    pub(crate) fn lock(path: &Path) -> Result<Self, StorageError> {
+        let unusable = |source| StorageError::Directory { path: path.to_owned(), source };
+        create_private(path).map_err(unusable)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock = lock.map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StorageError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(source)) => return Err(unusable(source)),
+        }
+        let tag = path.join(TAG.0);
+        if !tag.exists() {
+            fs::write(tag, TAG.1).map_err(unusable)?;
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    fn open(&self, name: &str, options: &mut OpenOptions) -> io::Result<File> {
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+        options.create(true).open(self.path.join(name))
+    }
+}
+
+fn create_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+impl Files for Directory {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.path.join(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self.open(name, OpenOptions::new().write(true).truncate(false))?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.write_all(bytes)
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.open(name, OpenOptions::new().append(true))?.write_all(bytes)
+    }
+
+    fn create(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.open(name, OpenOptions::new().write(true).truncate(true))?.write_all(bytes)
+    }
+
+    fn sync(&mut self, name: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.path.join(name))?.sync_all()
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_directory(&mut self) -> io::Result<()> {
+        // Elsewhere a directory can't be opened as a file, and needs no sync.
+        if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,73 @@
+use std::io;
+use std::path::PathBuf;
+
+use bandana_shared::stored::StoredError;
+use thiserror::Error;
+
+/// Why a storage can't be used. The client then gives arms and reports nothing, and
+/// leaves the files as they are.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The directory can't be used.
+    #[error("the directory {} can't be used for Bandana's files", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process has the directory.
+    #[error(
+        "the directory {} is in use by another process; give each process its own, or one of \
+         them the whole work",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The disk failed or is full.
+    #[error("{doing} Bandana's file `{file}` failed")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The file's name in the directory.
+        file: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A file that must be there is not.
+    #[error(
+        "Bandana's file `{file}` is missing, so nothing is known of the budget; restore it, or \
+         reset the directory"
+    )]
+    Missing {
+        /// The file's name in the directory.
+        file: &'static str,
+    },
+    /// A file is damaged, cut off, or older than another one.
+    #[error(
+        "Bandana's file `{file}` is damaged or does not belong to the others, so the budget is \
+         not certain; restore it, or reset the directory"
+    )]
+    Damaged {
+        /// The file's name in the directory.
+        file: &'static str,
+    },
+    /// A file was written by another version of this library.
+    #[error("Bandana's file `{file}` has format version {found}; this library knows {known}")]
+    Version {
+        /// The file's name in the directory.
+        file: &'static str,
+        /// Version found.
+        found: u16,
+        /// Version known.
+        known: u16,
+    },
+    /// State that has no encoding.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+}

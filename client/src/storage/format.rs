@@ -1,0 +1,563 @@
+//! What is stored, field by field. A change here needs a new version, and a reader of
+//! the old one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::stored::Stored;
+use serde::{Deserialize, Serialize};
+
+use crate::assignment::{AssignmentId, OpenAssignment};
+use crate::core::{Change, Draw, Epoch, Held, Once, State};
+use crate::ledger::Ledger;
+use crate::outbox::{Attempts, Outbox, Parcel, UploadTask};
+use crate::privatizer::PrivateBit;
+use crate::time::Timestamp;
+
+/// What was spent: the record of a slot.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredLedger {
+    number: u64,
+    record: LedgerRecord,
+}
+
+impl Stored for StoredLedger {
+    const MAGIC: [u8; 4] = *b"BDlg";
+    const VERSION: u16 = 1;
+}
+
+impl StoredLedger {
+    pub(super) fn new(number: u64, ledger: &Ledger) -> Self {
+        Self { number, record: LedgerRecord::new(ledger) }
+    }
+
+    pub(super) fn into_parts(self) -> (u64, Ledger) {
+        (self.number, self.record.into_ledger())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct LedgerRecord {
+    lifetime: u64,
+    days: Vec<(u32, u64)>,
+    high_water_ms: u64,
+}
+
+impl LedgerRecord {
+    fn new(ledger: &Ledger) -> Self {
+        Self {
+            lifetime: ledger.lifetime().get(),
+            days: ledger.days().map(|(day, spent)| (day.get(), spent.get())).collect(),
+            high_water_ms: ledger.time(Timestamp::default()).unix_ms(),
+        }
+    }
+
+    fn into_ledger(self) -> Ledger {
+        let days = self.days.into_iter();
+        let days = days.map(|(day, spent)| (Day::new(day), NanoNats::new(spent))).collect();
+        let high_water = Timestamp::from_unix_ms(self.high_water_ms);
+        Ledger::from_parts(NanoNats::new(self.lifetime), days, high_water)
+    }
+}
+
+/// A whole state.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredState {
+    number: u64,
+    simulated: bool,
+    opted_out: bool,
+    ledger: LedgerRecord,
+    last_assignment: u64,
+    /// Each of the specifications that the rest names by its place here.
+    specifications: Vec<StoredSpecification>,
+    held: Vec<StoredHeld>,
+    open: Vec<StoredOpen>,
+    parcels: Vec<StoredParcel>,
+    once: Vec<(String, u32, u32, u32)>,
+}
+
+impl Stored for StoredState {
+    const MAGIC: [u8; 4] = *b"BDst";
+    const VERSION: u16 = 1;
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredHeld {
+    specification: u32,
+    valid_until_ms: u64,
+    policy: StoredPolicy,
+    heard_at_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredOpen {
+    id: u64,
+    specification: u32,
+    arm: u32,
+    rewards_until_ms: u64,
+    release_at_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredParcel {
+    id: u64,
+    experiment_id: String,
+    digest: [u8; 16],
+    arm: u32,
+    bit: bool,
+    release_at_ms: u64,
+    reach_ms: u64,
+    sealed: Option<([u8; 16], Vec<u8>)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredPolicy {
+    version: u64,
+    weights: Vec<u64>,
+    time_to_live_seconds: u32,
+}
+
+impl StoredPolicy {
+    fn new(policy: &Policy) -> Self {
+        Self {
+            version: policy.version,
+            weights: policy.weights.iter().collect(),
+            time_to_live_seconds: policy.time_to_live_seconds,
+        }
+    }
+
+    fn into_policy(self) -> Option<Policy> {
+        let weights = Weights::new(&self.weights).ok()?;
+        let Self { version, time_to_live_seconds, .. } = self;
+        Some(Policy { version, weights, time_to_live_seconds })
+    }
+}
+
+/// Specifications in the order of their first mention.
+#[derive(Default)]
+struct Mentioned {
+    places: BTreeMap<[u8; 16], u32>,
+    specifications: Vec<StoredSpecification>,
+}
+
+impl Mentioned {
+    fn place(&mut self, specification: &Specification) -> u32 {
+        let next = u32::try_from(self.specifications.len()).unwrap_or(u32::MAX);
+        *self.places.entry(*specification.digest().as_bytes()).or_insert_with(|| {
+            self.specifications.push(StoredSpecification::new(specification));
+            next
+        })
+    }
+}
+
+impl StoredState {
+    pub(crate) fn new(state: &State, number: u64, simulated: bool) -> Self {
+        let mut mentioned = Mentioned::default();
+        let held = state.held.values().map(|held| StoredHeld {
+            specification: mentioned.place(&held.specification),
+            valid_until_ms: held.valid_until.unix_ms(),
+            policy: StoredPolicy::new(&held.policy),
+            heard_at_ms: held.heard_at.unix_ms(),
+        });
+        let held = held.collect();
+        let open = state.open.iter().map(|(id, open)| StoredOpen {
+            id: id.get(),
+            specification: mentioned.place(&open.specification),
+            arm: open.arm.to_u32(),
+            rewards_until_ms: open.rewards_until.unix_ms(),
+            release_at_ms: open.release_at.unix_ms(),
+        });
+        let open = open.collect();
+        let once = state.once.iter().map(|once| {
+            let Epoch { days, number } = once.epoch;
+            (once.experiment_id.to_string(), once.arm.to_u32(), days, number)
+        });
+        Self {
+            number,
+            simulated,
+            opted_out: state.opted_out,
+            ledger: LedgerRecord::new(&state.ledger),
+            last_assignment: state.last_assignment,
+            held,
+            open,
+            parcels: state.outbox.parcels.iter().map(StoredParcel::new).collect(),
+            once: once.collect(),
+            specifications: mentioned.specifications,
+        }
+    }
+
+    /// The state and its number; `None` when it is not one.
+    pub(super) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
+        if self.simulated != simulated {
+            return None;
+        }
+        let specifications = self.specifications.into_iter();
+        let specifications: Vec<Arc<Specification>> =
+            specifications.map(|s| s.into_specification().map(Arc::new)).collect::<Option<_>>()?;
+        let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
+        let mut state = State {
+            ledger: self.ledger.into_ledger(),
+            last_assignment: self.last_assignment,
+            opted_out: self.opted_out,
+            ..State::default()
+        };
+        for held in self.held {
+            let specification = find(held.specification)?;
+            let id = specification.experiment_id().clone();
+            let held = Held {
+                specification,
+                valid_until: Timestamp::from_unix_ms(held.valid_until_ms),
+                policy: held.policy.into_policy()?,
+                heard_at: Timestamp::from_unix_ms(held.heard_at_ms),
+            };
+            state.held.insert(id, held);
+        }
+        for open in self.open {
+            let specification = find(open.specification)?;
+            let arm = arm_index(open.arm)?;
+            if arm.get() >= specification.arms().len() || open.id > self.last_assignment {
+                return None;
+            }
+            let until = Timestamp::from_unix_ms(open.rewards_until_ms);
+            let release = Timestamp::from_unix_ms(open.release_at_ms);
+            let assignment = OpenAssignment::new(specification, arm, until, release);
+            state.open.insert(AssignmentId::new(open.id), assignment);
+        }
+        let parcels = self.parcels.into_iter().map(StoredParcel::into_parcel);
+        state.outbox = Outbox { parcels: parcels.collect::<Option<_>>()? };
+        for (experiment_id, arm, days, number) in self.once {
+            let experiment_id = ExperimentId::new(experiment_id).ok()?;
+            let epoch = Epoch { days, number };
+            state.once.insert(Once { experiment_id, arm: arm_index(arm)?, epoch });
+        }
+        Some((state, self.number))
+    }
+}
+
+fn arm_index(arm: u32) -> Option<ArmIndex> {
+    ArmIndex::new(usize::try_from(arm).ok()?).ok()
+}
+
+impl StoredParcel {
+    fn new((id, parcel): (&AssignmentId, &Parcel)) -> Self {
+        let sealed = parcel.sealed.as_ref();
+        Self {
+            id: id.get(),
+            experiment_id: parcel.experiment_id.to_string(),
+            digest: *parcel.digest.as_bytes(),
+            arm: parcel.arm.to_u32(),
+            bit: parcel.bit.get(),
+            release_at_ms: parcel.release_at.unix_ms(),
+            reach_ms: u64::try_from(parcel.reach.as_millis()).unwrap_or(u64::MAX),
+            sealed: sealed.map(|task| (*task.id().as_bytes(), task.bytes().to_vec())),
+        }
+    }
+
+    fn into_parcel(self) -> Option<(AssignmentId, Parcel)> {
+        let sealed = self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
+        let parcel = Parcel {
+            experiment_id: ExperimentId::new(self.experiment_id).ok()?,
+            digest: Digest::new(self.digest),
+            arm: arm_index(self.arm)?,
+            bit: PrivateBit::restored(self.bit),
+            release_at: Timestamp::from_unix_ms(self.release_at_ms),
+            reach: Duration::from_millis(self.reach_ms),
+            sealed,
+            changed: 0,
+            attempts: Attempts::default(),
+        };
+        Some((AssignmentId::new(self.id), parcel))
+    }
+}
+
+/// The changes of one write.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredChanges {
+    number: u64,
+    changes: Vec<StoredChange>,
+}
+
+impl Stored for StoredChanges {
+    const MAGIC: [u8; 4] = *b"BDch";
+    const VERSION: u16 = 1;
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum StoredChange {
+    Heard {
+        experiment_id: String,
+        /// `None`: as before, and so are the signatures.
+        specification: Option<(StoredSpecification, u64)>,
+        policy: StoredPolicy,
+        heard_at_ms: u64,
+    },
+    Drawn {
+        id: u64,
+        digest: [u8; 16],
+        experiment_id: String,
+        arm: u32,
+        chosen_at_ms: u64,
+        rewards_until_ms: u64,
+        release_at_ms: u64,
+        price: u64,
+        once: Option<(u32, u32)>,
+    },
+    Privatized {
+        id: u64,
+        bit: bool,
+    },
+    Sealed {
+        id: u64,
+        upload_id: [u8; 16],
+        bytes: Vec<u8>,
+    },
+    Settled {
+        id: u64,
+    },
+}
+
+impl StoredChanges {
+    pub(super) fn new(number: u64, changes: &[Change]) -> Self {
+        Self { number, changes: changes.iter().map(StoredChange::new).collect() }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Takes the changes in turn; `None` when one does not follow from the state.
+    pub(super) fn apply(self, state: &mut State) -> Option<()> {
+        for change in self.changes {
+            let change = change.into_change(state)?;
+            // Whatever was stored is durable.
+            state.apply(&change, 0).ok()?;
+        }
+        Some(())
+    }
+}
+
+impl StoredChange {
+    fn new(change: &Change) -> Self {
+        match change {
+            Change::Heard { held, anew } => Self::Heard {
+                experiment_id: held.specification.experiment_id().to_string(),
+                specification: anew.then(|| {
+                    (StoredSpecification::new(&held.specification), held.valid_until.unix_ms())
+                }),
+                policy: StoredPolicy::new(&held.policy),
+                heard_at_ms: held.heard_at.unix_ms(),
+            },
+            Change::Drawn(draw) => Self::Drawn {
+                id: draw.id.get(),
+                digest: *draw.digest.as_bytes(),
+                experiment_id: draw.experiment_id.to_string(),
+                arm: draw.arm.to_u32(),
+                chosen_at_ms: draw.chosen_at.unix_ms(),
+                rewards_until_ms: draw.rewards_until.unix_ms(),
+                release_at_ms: draw.release_at.unix_ms(),
+                price: draw.price.get(),
+                once: draw.once.map(|epoch| (epoch.days, epoch.number)),
+            },
+            Change::Privatized { id, bit } => Self::Privatized { id: id.get(), bit: bit.get() },
+            Change::Sealed { id, task } => Self::Sealed {
+                id: id.get(),
+                upload_id: *task.id().as_bytes(),
+                bytes: task.bytes().to_vec(),
+            },
+            Change::Settled { id } => Self::Settled { id: id.get() },
+        }
+    }
+
+    /// The change, for the state that it is about to be applied to.
+    fn into_change(self, state: &State) -> Option<Change> {
+        Some(match self {
+            Self::Heard { experiment_id, specification, policy, heard_at_ms } => {
+                let experiment_id = ExperimentId::new(experiment_id).ok()?;
+                let anew = specification.is_some();
+                let (specification, valid_until) = match specification {
+                    Some((specification, until)) => (
+                        Arc::new(specification.into_specification()?),
+                        Timestamp::from_unix_ms(until),
+                    ),
+                    None => {
+                        let held = state.held.get(&experiment_id)?;
+                        (Arc::clone(&held.specification), held.valid_until)
+                    }
+                };
+                let policy = policy.into_policy()?;
+                let heard_at = Timestamp::from_unix_ms(heard_at_ms);
+                Change::Heard { held: Held { specification, valid_until, policy, heard_at }, anew }
+            }
+            Self::Drawn {
+                id,
+                digest,
+                experiment_id,
+                arm,
+                chosen_at_ms,
+                rewards_until_ms,
+                release_at_ms,
+                price,
+                once,
+            } => Change::Drawn(Draw {
+                id: AssignmentId::new(id),
+                digest: Digest::new(digest),
+                experiment_id: ExperimentId::new(experiment_id).ok()?,
+                arm: arm_index(arm)?,
+                chosen_at: Timestamp::from_unix_ms(chosen_at_ms),
+                rewards_until: Timestamp::from_unix_ms(rewards_until_ms),
+                release_at: Timestamp::from_unix_ms(release_at_ms),
+                price: NanoNats::new(price),
+                once: once.map(|(days, number)| Epoch { days, number }),
+            }),
+            Self::Privatized { id, bit } => {
+                Change::Privatized { id: AssignmentId::new(id), bit: PrivateBit::restored(bit) }
+            }
+            Self::Sealed { id, upload_id, bytes } => {
+                let task = UploadTask::from_parts(UploadId::new(upload_id), bytes);
+                Change::Sealed { id: AssignmentId::new(id), task }
+            }
+            Self::Settled { id } => Change::Settled { id: AssignmentId::new(id) },
+        })
+    }
+}
+
+/// Sums of open assignments: the only raw values that ever rest on a disk, in the
+/// app's own directory and only if the app asks for it. Neither printed nor compared.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PendingRewards(Vec<PendingReward>);
+
+#[derive(Serialize, Deserialize)]
+struct PendingReward {
+    assignment: u64,
+    sum: f64,
+}
+
+impl std::fmt::Debug for PendingRewards {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PendingRewards(<private>)")
+    }
+}
+
+impl Stored for PendingRewards {
+    const MAGIC: [u8; 4] = *b"BDrw";
+    const VERSION: u16 = 1;
+}
+
+impl PendingRewards {
+    pub(crate) fn of(state: &State) -> Self {
+        let sums = state.open.iter().filter_map(|(id, open)| {
+            Some(PendingReward { assignment: id.get(), sum: open.sum()? })
+        });
+        Self(sums.collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts the sums back to the assignments that are still open.
+    pub(super) fn restore(self, state: &mut State) {
+        for PendingReward { assignment, sum } in self.0 {
+            if let Some(open) = state.open.get_mut(&AssignmentId::new(assignment)) {
+                open.restore_sum(sum);
+            }
+        }
+    }
+}
+
+/// A specification by its parts.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredSpecification {
+    digest: [u8; 16],
+    experiment_id: String,
+    revision: u32,
+    simulation: bool,
+    epsilon: f64,
+    floor: u64,
+    binary: bool,
+    range: (f64, f64),
+    clamps: bool,
+    default_reward: f64,
+    mechanism: StoredMechanism,
+    arms: Vec<(String, bool)>,
+    attribution_window_seconds: u32,
+    release_delay_seconds_max: u32,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum StoredMechanism {
+    Linear,
+    Quadratic(i32),
+    Exponential,
+    RandomizedResponse,
+}
+
+impl StoredSpecification {
+    fn new(specification: &Specification) -> Self {
+        let rewards = specification.rewards();
+        let timing = specification.timing();
+        let arms = specification.arms().iter();
+        Self {
+            digest: *specification.digest().as_bytes(),
+            experiment_id: specification.experiment_id().to_string(),
+            revision: specification.revision().get(),
+            simulation: specification.is_simulation(),
+            epsilon: specification.epsilon().get(),
+            floor: specification.floor().get(),
+            binary: rewards.kind() == RewardKind::Binary,
+            range: (rewards.range().low(), rewards.range().high()),
+            clamps: rewards.out_of_range() == OutOfRange::Clamp,
+            default_reward: rewards.default_reward(),
+            mechanism: match specification.mechanism() {
+                Mechanism::Linear => StoredMechanism::Linear,
+                Mechanism::Quadratic(curvature) => StoredMechanism::Quadratic(curvature.units()),
+                Mechanism::Exponential => StoredMechanism::Exponential,
+                Mechanism::RandomizedResponse => StoredMechanism::RandomizedResponse,
+            },
+            arms: arms.map(|arm| (arm.label().to_owned(), arm.is_retired())).collect(),
+            attribution_window_seconds: timing.attribution_window_seconds,
+            release_delay_seconds_max: timing.release_delay_seconds_max,
+        }
+    }
+
+    /// The specification, if it is valid and has the digest that it had.
+    fn into_specification(self) -> Option<Specification> {
+        let kind = if self.binary { RewardKind::Binary } else { RewardKind::Bounded };
+        let out_of_range = if self.clamps { OutOfRange::Clamp } else { OutOfRange::Refuse };
+        let range = RewardRange::new(self.range.0, self.range.1).ok()?;
+        let arms = self.arms.into_iter().map(|(label, retired)| {
+            let arm = Arm::new(label).ok()?;
+            Some(if retired { arm.retired() } else { arm })
+        });
+        let specification = Specification::new(SpecificationParts {
+            experiment_id: ExperimentId::new(self.experiment_id).ok()?,
+            revision: Revision::new(self.revision).ok()?,
+            simulation: self.simulation,
+            epsilon: Epsilon::new(self.epsilon).ok()?,
+            floor: self.floor,
+            rewards: Rewards::new(kind, range, out_of_range, self.default_reward).ok()?,
+            mechanism: match self.mechanism {
+                StoredMechanism::Linear => Mechanism::Linear,
+                StoredMechanism::Quadratic(units) => {
+                    Mechanism::Quadratic(Curvature::from_units(units).ok()?)
+                }
+                StoredMechanism::Exponential => Mechanism::Exponential,
+                StoredMechanism::RandomizedResponse => Mechanism::RandomizedResponse,
+            },
+            arms: arms.collect::<Option<_>>()?,
+            timing: ReleaseTiming {
+                attribution_window_seconds: self.attribution_window_seconds,
+                release_delay_seconds_max: self.release_delay_seconds_max,
+            },
+        });
+        specification.ok().filter(|s| *s.digest().as_bytes() == self.digest)
+    }
+}

@@ -1,0 +1,270 @@
+//! The client's own disk: the ledger, what is open, and what is to be sent.
+//!
+//! A directory holds
+//! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a
+//!   write and what was spent after it;
+//! - `state`: the whole state after some write, and the changes of each write since;
+//! - `rewards`: sums of rewards, only if the app asked for it;
+//! - `lock`, and `installed`, which tells a first start from a loss.
+//!
+//! Write number n goes to the ledger first, then to the state, each made durable. So
+//! after a crash both have the same number, or the ledger is one ahead and budget was
+//! wasted. Whatever is further apart was cut, exchanged or rolled back, and is not
+//! used: the client then reports nothing until the app resets it.
+
+mod directory;
+mod error;
+mod format;
+
+use std::io;
+
+use bandana_shared::stored::{self, StoredError};
+
+use crate::core::{Content, State, Write};
+use crate::ledger::Ledger;
+pub(crate) use directory::Directory;
+pub use error::StorageError;
+pub(crate) use format::{PendingRewards, StoredState};
+use format::{StoredChanges, StoredLedger};
+
+const LEDGER: &str = "ledger";
+const STATE: &str = "state";
+const STATE_NEW: &str = "state.new";
+const REWARDS: &str = "rewards";
+const REWARDS_NEW: &str = "rewards.new";
+const INSTALLED: &str = "installed";
+
+/// Every file that a reset removes, the one that tells of a loss last.
+const ALL: [&str; 6] = [STATE_NEW, STATE, REWARDS_NEW, REWARDS, LEDGER, INSTALLED];
+
+/// Bytes of a slot of the ledger: a record with a month of days, with room to spare.
+const SLOT: usize = 1024;
+
+/// The files of one directory. What was written counts only once it was synced; a
+/// rename and a removal only once the directory was.
+pub(crate) trait Files: Send + std::fmt::Debug {
+    /// The whole content of a file; `None`: there is none.
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+    /// Writes at an offset, creating the file if need be.
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Appends to a file.
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Replaces the content of a file.
+    fn create(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Makes the content of a file durable.
+    fn sync(&mut self, name: &str) -> io::Result<()>;
+    /// Renames a file over another.
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file, if it is there.
+    fn remove(&mut self, name: &str) -> io::Result<()>;
+    /// Makes creations, renames and removals durable.
+    fn sync_directory(&mut self) -> io::Result<()>;
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    files: Box<dyn Files>,
+}
+
+/// A state as it was found, and the number of the next write.
+pub(crate) type Restored = (State, u64);
+
+impl Storage {
+    /// Reads what is there.
+    pub(crate) fn open(
+        files: Box<dyn Files>,
+        simulated: bool,
+        keeps_rewards: bool,
+    ) -> Result<(Self, Restored), StorageError> {
+        let mut storage = Self { files };
+        let (mut state, next_write) = storage.read(simulated)?;
+        let rewards = storage.read_file(REWARDS)?;
+        if keeps_rewards && let Some(bytes) = rewards {
+            // Damaged rewards are lost, as by a restart.
+            if let Ok(rewards) = stored::from_bytes::<PendingRewards>(&bytes) {
+                rewards.restore(&mut state);
+            }
+        } else {
+            storage.remove_rewards().map_err(|source| failed("removing", REWARDS, source))?;
+        }
+        Ok((storage, (state, next_write)))
+    }
+
+    fn read_file(&self, name: &'static str) -> Result<Option<Vec<u8>>, StorageError> {
+        self.files.read(name).map_err(|source| failed("reading", name, source))
+    }
+
+    fn read(&self, simulated: bool) -> Result<Restored, StorageError> {
+        let (ledger, state) = (self.read_file(LEDGER)?, self.read_file(STATE)?);
+        let installed = self.read_file(INSTALLED)?.is_some();
+        let is_there = ledger.is_some();
+        match (read_ledger(&ledger.unwrap_or_default())?, state) {
+            (None, None) if !installed => Ok((State::default(), 1)),
+            // The very first write was cut off between ledger and state.
+            (Some((1, ledger)), None) if !installed => {
+                Ok((State { ledger, ..State::default() }, 1))
+            }
+            (Some((number, ledger)), Some(state)) => {
+                let (mut state, last) = read_state(&state, simulated)?;
+                match number.checked_sub(last) {
+                    Some(0) if ledger != state.ledger => return Err(damaged(LEDGER)),
+                    Some(0) => {}
+                    Some(1) => state.ledger = ledger,
+                    None if last - number == 1 => {}
+                    Some(_) => return Err(damaged(STATE)),
+                    None => return Err(damaged(LEDGER)),
+                }
+                Ok((state, last + 1))
+            }
+            (None, _) if is_there => Err(damaged(LEDGER)),
+            (None, _) => Err(StorageError::Missing { file: LEDGER }),
+            (Some(_), None) => Err(StorageError::Missing { file: STATE }),
+        }
+    }
+
+    /// Makes a write durable. An error may leave a part of it behind.
+    pub(crate) fn commit(&mut self, write: &Write) -> Result<(), StorageError> {
+        match &write.content {
+            Content::Nothing => {}
+            Content::Changes(changes) => {
+                self.write_ledger(write)?;
+                let frame = frame(&StoredChanges::new(write.number, changes))?;
+                let appended =
+                    self.files.append(STATE, &frame).and_then(|()| self.files.sync(STATE));
+                appended.map_err(|source| failed("writing", STATE, source))?;
+            }
+            Content::Whole(state) => {
+                self.write_ledger(write)?;
+                self.replace(STATE_NEW, STATE, &frame(&**state)?)
+                    .map_err(|source| failed("writing", STATE, source))?;
+            }
+        }
+        if write.number == 1 && !matches!(write.content, Content::Nothing) {
+            let installed = self
+                .files
+                .create(INSTALLED, b"")
+                .and_then(|()| self.files.sync(INSTALLED))
+                .and_then(|()| self.files.sync_directory());
+            installed.map_err(|source| failed("writing", INSTALLED, source))?;
+        }
+        match &write.rewards {
+            None => Ok(()),
+            Some(rewards) if rewards.is_empty() => self.remove_rewards(),
+            Some(rewards) => self.replace(REWARDS_NEW, REWARDS, &stored::to_bytes(rewards)?),
+        }
+        .map_err(|source| failed("writing", REWARDS, source))
+    }
+
+    fn write_ledger(&mut self, write: &Write) -> Result<(), StorageError> {
+        let mut slot = frame(&StoredLedger::new(write.number, &write.ledger))?;
+        debug_assert!(slot.len() <= SLOT, "a ledger record that does not fit its slot");
+        slot.resize(SLOT, 0);
+        let offset = write.number % 2 * SLOT as u64;
+        let written = self
+            .files
+            .write_at(LEDGER, offset, &slot)
+            .and_then(|()| self.files.sync(LEDGER))
+            // The first one creates the file.
+            .and_then(|()| if write.number == 1 { self.files.sync_directory() } else { Ok(()) });
+        written.map_err(|source| failed("writing", LEDGER, source))
+    }
+
+    fn replace(&mut self, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.files.create(new, bytes)?;
+        self.files.sync(new)?;
+        self.files.rename(new, name)?;
+        self.files.sync_directory()
+    }
+
+    fn remove_rewards(&mut self) -> io::Result<()> {
+        self.files.remove(REWARDS_NEW)?;
+        self.files.remove(REWARDS)?;
+        self.files.sync_directory()
+    }
+
+    /// Forgets everything, what was spent included.
+    pub(crate) fn reset(files: &mut dyn Files) -> Result<(), StorageError> {
+        for name in ALL {
+            let removed = files.remove(name).and_then(|()| files.sync_directory());
+            removed.map_err(|source| failed("removing", name, source))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(doing: &'static str, file: &'static str, source: io::Error) -> StorageError {
+    StorageError::Io { doing, file, source }
+}
+
+fn damaged(file: &'static str) -> StorageError {
+    StorageError::Damaged { file }
+}
+
+/// A value with its length in front.
+fn frame<T: stored::Stored>(value: &T) -> Result<Vec<u8>, StoredError> {
+    let bytes = stored::to_bytes(value)?;
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let mut frame = length.to_le_bytes().to_vec();
+    frame.extend_from_slice(&bytes);
+    Ok(frame)
+}
+
+/// Splits off the first frame; `None` when it is cut off.
+fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
+}
+
+/// Reads a value; `None` when it is damaged.
+fn read_frame<T: stored::Stored>(
+    bytes: &[u8],
+    file: &'static str,
+) -> Result<Option<T>, StorageError> {
+    match stored::from_bytes(bytes) {
+        Ok(value) => Ok(Some(value)),
+        Err(StoredError::Version { found, expected }) => {
+            Err(StorageError::Version { file, found, known: expected })
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// The later of the two slots that can be read, if one can.
+fn read_ledger(bytes: &[u8]) -> Result<Option<(u64, Ledger)>, StorageError> {
+    let mut latest: Option<(u64, Ledger)> = None;
+    for (place, slot) in bytes.chunks(SLOT).take(2).enumerate() {
+        let Some((record, _)) = split_frame(slot) else {
+            continue;
+        };
+        let Some(record) = read_frame::<StoredLedger>(record, LEDGER)? else {
+            continue;
+        };
+        let (number, ledger) = record.into_parts();
+        let in_place = number % 2 == place as u64;
+        if in_place && latest.as_ref().is_none_or(|(latest, _)| number > *latest) {
+            latest = Some((number, ledger));
+        }
+    }
+    Ok(latest)
+}
+
+/// The state after the last write that is there as a whole, and its number.
+fn read_state(bytes: &[u8], simulated: bool) -> Result<(State, u64), StorageError> {
+    let (first, mut rest) = split_frame(bytes).ok_or_else(|| damaged(STATE))?;
+    let first = read_frame::<StoredState>(first, STATE)?.ok_or_else(|| damaged(STATE))?;
+    let (mut state, mut number) =
+        first.into_state(simulated).ok_or_else(|| damaged(STATE))?;
+    while let Some((frame, after)) = split_frame(rest) {
+        let Some(changes) = read_frame::<StoredChanges>(frame, STATE)? else {
+            break;
+        };
+        if changes.number() != number + 1 {
+            return Err(damaged(STATE));
+        }
+        number += 1;
+        changes.apply(&mut state).ok_or_else(|| damaged(STATE))?;
+        rest = after;
+    }
+    Ok((state, number))
+}
