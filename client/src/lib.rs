@@ -6,7 +6,7 @@
 //! `grpc` (on by default), [`grpc`] carries them out.
 //!
 //! ```
-//! use bandana_client::{Acceptance, Client, Reward, Timestamp, Fetched, Task};
+//! use bandana_client::{Acceptance, Budget, Client, Reward, Timestamp, Fetched, Task};
 //! use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::{Day, ExperimentId}};
 //! use bandana_shared::{policy::{Policy, Weights}, rewards::Rewards};
 //! use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
@@ -20,7 +20,7 @@
 //! # let now = Timestamp::from_unix_ms(1_728_000_000_000);
 //! // What the app agrees to, whatever a server may ask for.
 //! let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
-//! let mut client = Client::new();
+//! let mut client = Client::new(Budget::UNLIMITED);
 //! client.enroll(id.clone(), acceptance);
 //! client.on_fetched(&id, fetched, now)?; // the answer of a server
 //!

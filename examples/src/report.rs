@@ -87,7 +87,7 @@ impl Report {
         let statistics = outcome.statistics;
         Self {
             users: settings.users,
-            reports_sent: statistics.reports_released,
+            reports_sent: statistics.reports_made,
             reports_accepted: statistics.uploads_accepted,
             duplicates: statistics.uploads_duplicate,
             epsilon: settings.epsilon.get(),

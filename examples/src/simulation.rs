@@ -248,7 +248,10 @@ async fn report(mut user: User, mut transport: Transport) -> anyhow::Result<User
 fn add(sum: &mut Statistics, one: Statistics) {
     sum.assignments += one.assignments;
     sum.assignments_without_report += one.assignments_without_report;
-    sum.reports_released += one.reports_released;
+    sum.reports_made += one.reports_made;
+    sum.reports_expired += one.reports_expired;
+    sum.rewards_refused += one.rewards_refused;
+    sum.writes_failed += one.writes_failed;
     sum.uploads_accepted += one.uploads_accepted;
     sum.uploads_duplicate += one.uploads_duplicate;
     sum.uploads_refused += one.uploads_refused;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bandana_client::grpc::{Transport, TransportError, run_until};
 use bandana_client::{
-    Acceptance, Client, ClientError, Refusal, Reward, SimulatedClient, Timestamp,
+    Acceptance, Budget, Client, ClientError, Refusal, Reward, SimulatedClient, Timestamp,
 };
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
@@ -138,7 +138,7 @@ async fn the_client_is_the_judge() -> anyhow::Result<()> {
     let id = ExperimentId::new("real")?;
     let mut transport = connect(&aggregator).await?;
     // The app accepts less privacy loss than the experiment asks for.
-    let mut client = Client::new();
+    let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id.clone(), acceptance(0.5)?);
     let client = Mutex::new(client);
     let refused = run_until(&client, &mut transport, &clock, soon()).await.unwrap_err();
@@ -157,7 +157,7 @@ async fn the_client_is_the_judge() -> anyhow::Result<()> {
     assert!(simulated.into_inner()?.choose(&id, clock()).is_err());
     // An experiment that does not exist is no network failure.
     let unknown = ExperimentId::new("unknown")?;
-    let mut lost = Client::new();
+    let mut lost = Client::new(Budget::UNLIMITED);
     lost.enroll(unknown, acceptance(1.0)?);
     let answer = run_until(&Mutex::new(lost), &mut transport, &clock, soon()).await.unwrap_err();
     assert!(matches!(answer, TransportError::Status(s) if s.code() == Code::NotFound));
@@ -177,7 +177,7 @@ async fn a_report_leaves_after_its_window_whatever_happens_in_between() -> anyho
     let mut transport = connect(&aggregator).await?;
     let seconds = AtomicU64::new(1_000_000);
     let clock = || Timestamp::from_unix_ms(seconds.load(Ordering::SeqCst) * 1000);
-    let mut client = Client::new();
+    let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id.clone(), acceptance(1.0)?);
     let client = Mutex::new(client);
     let mut run = async || {
@@ -206,7 +206,7 @@ async fn a_server_that_never_answers_holds_nothing_up() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let mut transport = Transport::new(Channel::from_shared(url)?.connect_lazy());
-    let mut client = Client::new();
+    let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(ExperimentId::new("silent")?, acceptance(1.0)?);
     let client = Mutex::new(client);
     // The only time in these tests that passes: the deadline itself.

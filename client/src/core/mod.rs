@@ -253,6 +253,24 @@ impl<N: NoiseSource> Core<N> {
         added
     }
 
+    /// Every assignment that is open or waits to be sent.
+    #[cfg(test)]
+    pub(crate) fn assignments(&self) -> impl Iterator<Item = AssignmentId> + '_ {
+        self.state.open.keys().chain(self.state.outbox.parcels.keys()).copied()
+    }
+
+    /// The assignment that an upload reports.
+    #[cfg(test)]
+    pub(crate) fn assignment_of(&self, id: UploadId) -> Option<AssignmentId> {
+        self.state.outbox.find(id)
+    }
+
+    /// The sum of the rewards of an assignment.
+    #[cfg(test)]
+    pub(crate) fn sum_of(&self, id: AssignmentId) -> Option<f64> {
+        self.state.open.get(&id)?.sum()
+    }
+
     /// Whether sums of rewards are kept in a storage.
     pub(crate) fn keeps_rewards(&self) -> bool {
         self.journal.keeps_rewards()
@@ -463,11 +481,14 @@ mod tests {
     use bandana_shared::curve::Mechanism;
     use bandana_shared::epsilon::Epsilon;
     use bandana_shared::identity::Revision;
-    use bandana_shared::policy::Weights;
+    use bandana_shared::policy::{Policy, Weights};
     use bandana_shared::rewards::Rewards;
-    use bandana_shared::specification::{Arm, ReleaseTiming, SpecificationParts};
+    use bandana_shared::specification::{
+        Arm, ReleaseTiming, Specification, SpecificationParts,
+    };
 
     use super::*;
+    use crate::acceptance::Acceptance;
     use crate::noise::double::Words;
 
     type Failure = Box<dyn std::error::Error>;
@@ -513,7 +534,9 @@ mod tests {
         let mut total = 0;
         for words in 0..12 {
             let mut failures = 0;
-            let mut core = Core::with_noise(Words((0..words).collect()));
+            let noise = Words((0..words).collect());
+            let journal = Journal::volatile();
+            let mut core = Core::with(noise, Budget::UNLIMITED, State::default(), journal);
             let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
             core.enroll(id.clone(), acceptance);
             let now = Timestamp::from_unix_ms(0);
@@ -536,8 +559,8 @@ mod tests {
                 sent.push(task);
             }
             assert!(sent.iter().all(|task| *task == sent[0]), "the same bytes every time");
-            assert_eq!(core.statistics.reports_released, 1, "with {words} words");
-            assert_eq!((core.open.len(), core.outbox.count(&id)), (0, 0), "with {words} words");
+            assert_eq!(core.statistics.reports_made, 1, "with {words} words");
+            assert_eq!((core.open_assignments(), core.waiting_reports()), (0, 0), "with {words} words");
             total += failures;
         }
         assert!(total > 8, "the randomness failed {total} times");

@@ -12,7 +12,11 @@
 //! wasted. Whatever is further apart was cut, exchanged or rolled back, and is not
 //! used: the client then reports nothing until the app resets it.
 
+#[cfg(test)]
+mod crash_tests;
 mod directory;
+#[cfg(test)]
+mod double;
 mod error;
 mod format;
 
@@ -79,14 +83,17 @@ impl Storage {
     ) -> Result<(Self, Restored), StorageError> {
         let mut storage = Self { files };
         let (mut state, next_write) = storage.read(simulated)?;
-        let rewards = storage.read_file(REWARDS)?;
-        if keeps_rewards && let Some(bytes) = rewards {
-            // Damaged rewards are lost, as by a restart.
-            if let Ok(rewards) = stored::from_bytes::<PendingRewards>(&bytes) {
-                rewards.restore(&mut state);
+        match storage.read_file(REWARDS)? {
+            Some(bytes) if keeps_rewards => {
+                // Damaged rewards are lost, as by a restart.
+                if let Ok(rewards) = stored::from_bytes::<PendingRewards>(&bytes) {
+                    rewards.restore(&mut state);
+                }
             }
-        } else {
-            storage.remove_rewards().map_err(|source| failed("removing", REWARDS, source))?;
+            Some(_) => {
+                storage.remove_rewards().map_err(|source| failed("removing", REWARDS, source))?;
+            }
+            None => {}
         }
         Ok((storage, (state, next_write)))
     }
@@ -108,9 +115,12 @@ impl Storage {
             (Some((number, ledger)), Some(state)) => {
                 let (mut state, last) = read_state(&state, simulated)?;
                 match number.checked_sub(last) {
-                    Some(0) if ledger != state.ledger => return Err(damaged(LEDGER)),
-                    Some(0) => {}
-                    Some(1) => state.ledger = ledger,
+                    Some(0) if ledger.lifetime() < state.ledger.lifetime() => {
+                        return Err(damaged(LEDGER));
+                    }
+                    // With the same number it can still know of more: when the state
+                    // could not be written, both are written again.
+                    Some(0 | 1) => state.ledger = ledger,
                     None if last - number == 1 => {}
                     Some(_) => return Err(damaged(STATE)),
                     None => return Err(damaged(LEDGER)),

@@ -1,6 +1,6 @@
 //! Every reason for which a client refuses an experiment.
 
-use bandana_client::{Acceptance, Client, ClientError, Refusal, SimulatedClient};
+use bandana_client::{Acceptance, Budget, Client, ClientError, Refusal, SimulatedClient};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -12,7 +12,7 @@ use super::{Failure, acceptance, answer, at, client, id, parts, policy};
 
 /// What a client that accepts `acceptance` says to `specification`.
 fn judge(acceptance: Acceptance, specification: Specification) -> Result<Option<Refusal>, Failure> {
-    let mut client = Client::new();
+    let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance);
     refusal(client.on_fetched(&id()?, answer(specification, 10)?, at(0)))
 }

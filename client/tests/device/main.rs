@@ -5,7 +5,7 @@ mod judgement;
 mod rewards;
 mod schedule;
 
-use bandana_client::{Acceptance, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp};
+use bandana_client::{Acceptance, Budget, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -62,7 +62,7 @@ fn acceptance(specification: &Specification) -> Acceptance {
 
 /// A client that has heard of an experiment at second 0 of day 10.
 fn client(specification: &Specification) -> Result<Client, Failure> {
-    let mut client = Client::new();
+    let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance(specification));
     client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(0))?;
     Ok(client)

@@ -83,7 +83,11 @@ fn a_report_waits_for_its_window_and_a_random_delay() -> Result<(), Failure> {
     for seed in 0..200 {
         let mut client = simulated(&specification, seed)?;
         client.choose(&id()?, at(0))?;
-        let Task::Wait(release) = client.next_task(at(0))? else {
+        let Task::Wait(end) = client.next_task(at(0))? else {
+            return Err("nothing may be sent yet".into());
+        };
+        assert_eq!(end, at(100), "rewards count until then");
+        let Task::Wait(release) = client.next_task(end)? else {
             return Err("nothing may be sent yet".into());
         };
         delays.push(release.since(at(100)).as_millis());
@@ -149,8 +153,8 @@ fn a_full_outbox_still_gives_arms_that_never_report() -> Result<(), Failure> {
     let mut reporting = 0_u64;
     for _ in 0..1600 {
         let assignment = client.choose(&id()?, at(1))?;
-        reporting += u64::from(assignment.will_report());
-        if !assignment.will_report() {
+        reporting += u64::from(assignment.unreported().is_none());
+        if assignment.unreported().is_some() {
             let reward = client.reward(assignment.id(), Reward::new(1.0)?, at(1));
             assert!(matches!(reward, Err(ClientError::NotOpen)));
         }
@@ -163,7 +167,7 @@ fn a_full_outbox_still_gives_arms_that_never_report() -> Result<(), Failure> {
         sent += 1;
     }
     assert_eq!(sent, 1500);
-    assert!(client.choose(&id()?, at(1))?.will_report(), "there is room again");
+    assert!(client.choose(&id()?, at(1))?.unreported().is_none(), "there is room again");
     Ok(())
 }
 
@@ -193,7 +197,7 @@ fn uploads_leave_in_random_order() -> Result<(), Failure> {
 #[test]
 fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
-    let mut client = bandana_client::Client::new();
+    let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     client.enroll(id()?, acceptance(&specification));
     let Task::Fetch(task) = client.next_task(at(0))? else { return Err("no question".into()) };
     assert_eq!(task.known, None);
@@ -263,8 +267,8 @@ fn a_silent_experiment_does_not_silence_others() -> Result<(), Failure> {
     parts.experiment_id = other.clone();
     client.enroll(other.clone(), acceptance(&specification));
     client.on_fetched(&other, answer(Specification::new(parts)?, 10)?, at(1))?;
-    assert!(!client.choose(&id()?, at(1))?.will_report());
-    assert!(client.choose(&other, at(1))?.will_report());
+    assert!(client.choose(&id()?, at(1))?.unreported().is_some());
+    assert!(client.choose(&other, at(1))?.unreported().is_none());
     Ok(())
 }
 
@@ -316,7 +320,7 @@ fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
     assert_eq!((statistics.uploads_accepted, statistics.uploads_duplicate), (1, 0));
 
     let specification = timed(0, 0, false)?;
-    let mut client = bandana_client::Client::new();
+    let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     client.enroll(id()?, acceptance(&specification));
     assert!(matches!(client.next_task(at(0))?, Task::Fetch(_)));
     assert!(matches!(client.next_task(at(120))?, Task::Fetch(_)));
@@ -389,7 +393,7 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
 #[test]
 fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
-    let mut client = bandana_client::Client::new();
+    let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     let unknown = client.choose(&id()?, at(0));
     assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
     client.enroll(id()?, acceptance(&specification));

@@ -1,0 +1,386 @@
+//! Whatever fails, and whenever: no bit leaves that the reopened ledger does not know,
+//! and no assignment is reported twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ExperimentId, Revision, UploadId};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+
+use super::double::{Disk, Fault};
+use super::{Storage, StorageError};
+use crate::acceptance::Acceptance;
+use crate::assignment::AssignmentId;
+use crate::core::{Core, Fetched, Task};
+use crate::ledger::Budget;
+use crate::noise::SeededNoise;
+use crate::outbox::UploadOutcome;
+use crate::reward::Reward;
+use crate::time::Timestamp;
+
+type Failure = Box<dyn std::error::Error>;
+
+const SECONDS: u64 = 60;
+
+fn at(second: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_700_000_000_000 + second * 1000)
+}
+
+fn id() -> Result<ExperimentId, Failure> {
+    Ok(ExperimentId::new("crashes")?)
+}
+
+fn specification() -> Result<Specification, Failure> {
+    let epsilon = Epsilon::new(1.0)?;
+    Ok(Specification::new(SpecificationParts {
+        experiment_id: id()?,
+        revision: Revision::FIRST,
+        simulation: true,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get(),
+        rewards: Rewards::binary(),
+        mechanism: Mechanism::Linear,
+        arms: vec![Arm::new("a")?, Arm::new("b")?],
+        timing: ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 10 },
+    })?)
+}
+
+fn budget() -> Result<Budget, Failure> {
+    Ok(Budget::new(PrivacyLoss::new(7.0)?, 7, PrivacyLoss::new(100.0)?)?)
+}
+
+/// A device on a disk that fails, and what a server sees of it.
+struct Device {
+    disk: Disk,
+    seed: u64,
+    starts: u64,
+    keeps_rewards: bool,
+    storage: Storage,
+    core: Core<SeededNoise>,
+    /// Time, arm and length of every upload.
+    seen: Vec<(u64, usize, usize)>,
+    /// The upload of every assignment that was reported.
+    reported: BTreeMap<AssignmentId, (UploadId, Vec<u8>)>,
+    attempts: BTreeMap<AssignmentId, u32>,
+    /// Assignments that a restart knew of.
+    durable: BTreeSet<AssignmentId>,
+}
+
+impl Device {
+    fn start(disk: Disk, seed: u64, keeps_rewards: bool) -> Result<Self, Failure> {
+        let opened = Storage::open(Box::new(disk.clone()), true, keeps_rewards)?;
+        let noise = SeededNoise::new(seed, 0);
+        let core = Core::restored(noise, budget()?, opened.1, keeps_rewards);
+        let mut device = Self {
+            disk,
+            seed,
+            starts: 0,
+            keeps_rewards,
+            storage: opened.0,
+            core,
+            seen: Vec::new(),
+            reported: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            durable: BTreeSet::new(),
+        };
+        device.enroll(0)?;
+        Ok(device)
+    }
+
+    fn enroll(&mut self, second: u64) -> Result<(), Failure> {
+        let specification = specification()?;
+        let acceptance = Acceptance::new(specification.epsilon(), specification.rewards());
+        self.core.enroll(id()?, acceptance);
+        let weights = Weights::uniform(&[true, true])?;
+        let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
+        let day = at(second).day();
+        let fetched = Fetched { specification: Some(specification), policy: Some(policy), day };
+        self.core.on_fetched(&id()?, fetched, at(second))?;
+        Ok(())
+    }
+
+    /// Starts again after a power cut.
+    fn restart(&mut self, second: u64) -> Result<(), Failure> {
+        self.disk.reboot();
+        self.starts += 1;
+        let opened = Storage::open(Box::new(self.disk.clone()), true, self.keeps_rewards)?;
+        self.storage = opened.0;
+        let noise = SeededNoise::new(self.seed, self.starts);
+        self.core = Core::restored(noise, budget()?, opened.1, self.keeps_rewards);
+        self.check_ledger(second)?;
+        self.durable = self.core.assignments().collect();
+        self.durable.extend(self.reported.keys());
+        self.enroll(second)
+    }
+
+    /// The ledger knows of everything that has left, and keeps to the budget.
+    fn check_ledger(&self, second: u64) -> Result<(), Failure> {
+        let price = NanoNats::from_epsilon(Epsilon::new(1.0)?);
+        let left = price.checked_mul(self.reported.len() as u64).ok_or("overflow")?;
+        let spent = self.core.spent(at(second));
+        assert!(spent.lifetime >= left, "{} uploads left, {spent:?}", self.reported.len());
+        assert!(spent.lifetime <= budget()?.window(), "{spent:?}");
+        Ok(())
+    }
+
+    /// Writes what is to be written, and says whether anything was.
+    fn write(&mut self, second: u64) -> bool {
+        let mut some = false;
+        while let Some(write) = self.core.take_write(at(second)) {
+            let written = self.storage.commit(&write).is_ok();
+            self.core.on_written(&write, written, at(second));
+            some |= written;
+        }
+        some
+    }
+
+    /// Sends what is due to a server whose first answer about every second assignment is
+    /// lost.
+    fn send(&mut self, second: u64) -> Result<(), Failure> {
+        loop {
+            let task = self.core.next_task(at(second))?;
+            let written = self.write(second);
+            match task {
+                Task::Upload(task) => {
+                    let assignment = self.core.assignment_of(task.id()).ok_or("unknown upload")?;
+                    let upload = (task.id(), task.bytes().to_vec());
+                    match self.reported.get(&assignment) {
+                        Some(before) => assert_eq!(*before, upload, "reported twice"),
+                        None => {
+                            let arm = usize::from(task.bytes().len() > 46);
+                            self.seen.push((second, arm, task.bytes().len()));
+                            self.reported.insert(assignment, upload);
+                        }
+                    }
+                    let attempts = self.attempts.entry(assignment).or_default();
+                    *attempts += 1;
+                    let lost = assignment.get() % 2 == 0 && *attempts == 1;
+                    let outcome = match lost {
+                        true => UploadOutcome::Retry { retry_after: None },
+                        false => UploadOutcome::Duplicate,
+                    };
+                    self.core.on_upload_result(task.id(), &outcome, at(second))?;
+                }
+                Task::Fetch(_) => self.enroll(second)?,
+                // What was sealed just now can leave once it is written.
+                Task::Wait(_) | Task::Done if written => {}
+                Task::Wait(_) | Task::Done => return Ok(()),
+            }
+        }
+    }
+
+    /// One minute of a user who gets an arm every four seconds and reacts by
+    /// `reward`, on a disk that fails. Then the disk works, and all is sent.
+    fn live(&mut self, reward: impl Fn(u64) -> Option<f64>) -> Result<(), Failure> {
+        let mut given = Vec::new();
+        for second in 0..SECONDS {
+            if second % 4 == 0
+                && let Ok(chosen) = self.core.choose(&id()?, at(second))
+            {
+                given.push(chosen.id());
+            }
+            if let Some(reward) = reward(second) {
+                for id in &given {
+                    self.core.reward(*id, Reward::new(reward)?, at(second)).ok();
+                }
+            }
+            self.write(second);
+            if !self.disk.has_crashed() {
+                self.send(second)?;
+            }
+            if self.disk.has_crashed() {
+                self.restart(second)?;
+            }
+        }
+        self.disk.fail_at(None);
+        for minute in 1..200 {
+            self.write(SECONDS + 60 * minute);
+            self.send(SECONDS + 60 * minute)?;
+        }
+        self.check_ledger(SECONDS)?;
+        self.seen.sort_unstable();
+        Ok(())
+    }
+}
+
+fn liked(second: u64) -> Option<f64> {
+    (second % 5 == 1).then_some(1.0)
+}
+
+/// Operations of a life without faults.
+fn operations(keeps_rewards: bool) -> Result<u32, Failure> {
+    let mut device = Device::start(Disk::new(1, None), 1, keeps_rewards)?;
+    device.live(liked)?;
+    assert_eq!(device.reported.len(), 7, "the budget of the window");
+    Ok(device.disk.operations())
+}
+
+fn one_life(seed: u64, fault: (u32, Fault), keeps_rewards: bool) -> Result<Device, Failure> {
+    let disk = Disk::new(seed, Some(fault));
+    let mut device = Device::start(disk, seed, keeps_rewards)?;
+    device.live(liked)?;
+    assert_eq!(device.core.waiting_reports(), 0);
+    for assignment in &device.durable {
+        assert!(device.reported.contains_key(assignment), "{assignment:?} was never reported");
+    }
+    Ok(device)
+}
+
+#[test]
+fn killed_at_any_operation_nothing_leaves_that_the_ledger_does_not_know() -> Result<(), Failure> {
+    for keeps_rewards in [false, true] {
+        let operations = operations(keeps_rewards)?;
+        assert!(operations > 60, "{operations}");
+        for operation in 0..operations {
+            for seed in 0..8 {
+                let fault = (operation, Fault::Crash);
+                let device = one_life(seed, fault, keeps_rewards)
+                    .map_err(|error| format!("operation {operation}, seed {seed}: {error}"))?;
+                assert!(device.reported.len() >= 5, "{}", device.reported.len());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_disk_that_fails_for_a_while_costs_no_report() -> Result<(), Failure> {
+    let operations = operations(false)?;
+    for operation in 0..operations {
+        for (seed, fault) in [(0, Fault::Error), (1, Fault::Error), (2, Fault::Errors(10))] {
+            let device = one_life(seed, (operation, fault), false)
+                .map_err(|error| format!("operation {operation}, seed {seed}: {error}"))?;
+            assert_eq!(device.reported.len(), 7, "operation {operation}, seed {seed}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_error_and_then_a_crash() -> Result<(), Failure> {
+    let operations = operations(false)?;
+    for operation in 0..operations {
+        for later in 1..12 {
+            let seed = u64::from(operation * 12 + later);
+            let disk = Disk::new(seed, Some((operation, Fault::Error)));
+            let mut device = Device::start(disk.clone(), seed, false)?;
+            // The crash comes so many operations after the error.
+            let mut second = 0;
+            while disk.operations() <= operation && second < SECONDS {
+                device.core.choose(&id()?, at(second)).ok();
+                device.write(second);
+                device.send(second)?;
+                second += 1;
+            }
+            disk.fail_at(Some((disk.operations() + later, Fault::Crash)));
+            device.live(liked).map_err(|error| format!("{operation}, {later}: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rewards_change_nothing_that_can_be_seen_whenever_the_process_is_killed() -> Result<(), Failure> {
+    let patterns: [fn(u64) -> Option<f64>; 4] =
+        [|_| None, liked, |_| Some(0.0), |second| Some(f64::from(u8::from(second > 30)))];
+    for operation in (0..operations(false)?).step_by(3) {
+        let mut before: Option<Vec<(u64, usize, usize)>> = None;
+        for pattern in patterns {
+            let disk = Disk::new(5, Some((operation, Fault::Crash)));
+            let mut device = Device::start(disk, 5, false)?;
+            device.live(pattern)?;
+            let first = before.get_or_insert_with(|| device.seen.clone());
+            assert_eq!(*first, device.seen, "operation {operation}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn kept_rewards_survive_a_crash_and_are_erased_with_the_bit() -> Result<(), Failure> {
+    // So little noise that the bit is the reward.
+    let disk = Disk::new(3, None);
+    let mut device = Device::start(disk.clone(), 3, true)?;
+    let chosen = device.core.choose(&id()?, at(0))?;
+    device.core.reward(chosen.id(), Reward::new(1.0)?, at(1))?;
+    device.write(1);
+    assert!(disk.content(super::REWARDS).is_some());
+    device.restart(2)?;
+    assert_eq!(device.core.sum_of(chosen.id()), Some(1.0));
+    device.core.next_task(at(6))?;
+    device.write(6);
+    assert!(disk.content(super::REWARDS).is_none(), "the bit is there, the reward gone");
+    // Without the app's wish nothing is kept, and what was kept before is removed.
+    let chosen = device.core.choose(&id()?, at(10))?;
+    device.core.reward(chosen.id(), Reward::new(1.0)?, at(10))?;
+    device.write(10);
+    assert!(disk.content(super::REWARDS).is_some());
+    device.keeps_rewards = false;
+    device.restart(11)?;
+    assert!(disk.content(super::REWARDS).is_none());
+    assert_eq!(device.core.sum_of(chosen.id()), None);
+    Ok(())
+}
+
+#[test]
+fn an_opt_out_leaves_a_tombstone_with_what_was_spent() -> Result<(), Failure> {
+    let disk = Disk::new(4, None);
+    let mut device = Device::start(disk.clone(), 4, true)?;
+    for second in 0..3 {
+        let chosen = device.core.choose(&id()?, at(second))?;
+        device.core.reward(chosen.id(), Reward::new(1.0)?, at(second))?;
+    }
+    device.write(3);
+    let spent = device.core.spent(at(3));
+    device.core.opt_out();
+    device.write(3);
+    let left = disk.content(super::STATE).ok_or("no tombstone")?;
+    assert!(!left.windows(7).any(|bytes| bytes == b"crashes"), "the experiment's name is left");
+    assert!(disk.content(super::REWARDS).is_none());
+    device.disk.reboot();
+    let opened = Storage::open(Box::new(disk), true, true)?;
+    let mut core = Core::restored(SeededNoise::new(4, 9), budget()?, opened.1, true);
+    assert!(core.is_opted_out());
+    assert_eq!(core.spent(at(3)), spent);
+    core.opt_in();
+    assert_eq!(core.spent(at(3)), spent, "coming back refills nothing");
+    assert_eq!((core.open_assignments(), core.waiting_reports()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn files_of_another_time_are_refused() -> Result<(), Failure> {
+    let disk = Disk::new(6, None);
+    let mut device = Device::start(disk.clone(), 6, false)?;
+    let mut versions = Vec::new();
+    for second in 0..5 {
+        device.core.choose(&id()?, at(second))?;
+        device.write(second);
+        versions.push((disk.content(super::LEDGER), disk.content(super::STATE)));
+    }
+    let open = |ledger: usize, state: usize| {
+        let disk = Disk::new(7, None);
+        let mut files: Box<dyn super::Files> = Box::new(disk);
+        let (ledger, _) = &versions[ledger];
+        let (_, state) = &versions[state];
+        files.create(super::LEDGER, ledger.as_deref().unwrap_or_default())?;
+        files.create(super::STATE, state.as_deref().unwrap_or_default())?;
+        Ok::<_, Failure>(Storage::open(files, true, false))
+    };
+    for (ledger, state) in [(4, 2), (4, 0), (3, 1), (1, 4), (0, 3)] {
+        let opened = open(ledger, state)?;
+        assert!(matches!(opened, Err(StorageError::Damaged { .. })), "{ledger}, {state}");
+    }
+    // One apart is what a crash leaves, and nothing spent is forgotten.
+    for (ledger, state) in [(4, 4), (4, 3), (3, 4)] {
+        let (_, (state, _)) = open(ledger, state)??;
+        assert_eq!(state.ledger.lifetime().get(), 5_000_000_000);
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! A disk for tests that forgets what was not synced, tears what it was writing, and
+//! fails when it is told to.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+
+use super::Files;
+
+/// Bytes that a disk writes as one.
+const SECTOR: usize = 512;
+
+/// What happens at the operation that was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The process is killed and the power fails.
+    Crash,
+    /// The operation fails and may have been done in part. Later ones succeed.
+    Error,
+    /// So do this many operations after it.
+    Errors(u32),
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Platter {
+    files: Vec<File>,
+    /// Names, as processes see them and as a reboot would find them.
+    cached: BTreeMap<String, usize>,
+    durable: BTreeMap<String, usize>,
+    operations: u32,
+    fault: Option<(u32, Fault)>,
+    crashed: bool,
+    chance: ChaCha20Rng,
+}
+
+/// Clones are the same disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk(Arc<Mutex<Platter>>);
+
+impl Disk {
+    /// An empty disk on which the operation `fault` counts from 0.
+    pub(crate) fn new(seed: u64, fault: Option<(u32, Fault)>) -> Self {
+        Self(Arc::new(Mutex::new(Platter {
+            files: Vec::new(),
+            cached: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            operations: 0,
+            fault,
+            crashed: false,
+            chance: ChaCha20Rng::seed_from_u64(seed),
+        })))
+    }
+
+    fn platter(&self) -> MutexGuard<'_, Platter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Operations so far.
+    pub(crate) fn operations(&self) -> u32 {
+        self.platter().operations
+    }
+
+    /// Sets the next fault, counted from the first operation of all.
+    pub(crate) fn fail_at(&self, fault: Option<(u32, Fault)>) {
+        self.platter().fault = fault;
+    }
+
+    pub(crate) fn has_crashed(&self) -> bool {
+        self.platter().crashed
+    }
+
+    /// What a reboot finds: of everything that was not synced, any part.
+    pub(crate) fn reboot(&self) {
+        let platter = &mut *self.platter();
+        platter.crashed = false;
+        let names: Vec<String> =
+            platter.cached.keys().chain(platter.durable.keys()).cloned().collect();
+        for name in names {
+            let found = if platter.chance.next_u32() % 2 == 0 {
+                platter.durable.get(&name).copied()
+            } else {
+                platter.cached.get(&name).copied()
+            };
+            match found {
+                Some(file) => platter.durable.insert(name, file),
+                None => platter.durable.remove(&name),
+            };
+        }
+        platter.cached = platter.durable.clone();
+        for file in &mut platter.files {
+            file.durable = mix(&file.durable, &file.cached, &mut platter.chance);
+            file.cached = file.durable.clone();
+        }
+    }
+
+    /// The content of a file as processes see it.
+    pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
+        let platter = self.platter();
+        platter.cached.get(name).map(|file| platter.files[*file].cached.clone())
+    }
+}
+
+/// Every sector from one or the other, and the length of one or the other.
+fn mix(old: &[u8], new: &[u8], chance: &mut ChaCha20Rng) -> Vec<u8> {
+    let length = if chance.next_u32() % 2 == 0 { old.len() } else { new.len() };
+    let mut mixed = vec![0; length];
+    for start in (0..length).step_by(SECTOR) {
+        let from = if chance.next_u32() % 2 == 0 { old } else { new };
+        let end = (start + SECTOR).min(length);
+        for place in start..end {
+            mixed[place] = from.get(place).copied().unwrap_or(0);
+        }
+    }
+    mixed
+}
+
+impl Platter {
+    /// Counts an operation; says whether it is to be done in part only, and with what
+    /// outcome.
+    fn operate(&mut self) -> (bool, io::Result<()>) {
+        let failure = || io::Error::new(io::ErrorKind::StorageFull, "the test's disk failed");
+        if self.crashed {
+            return (true, Err(failure()));
+        }
+        let operation = self.operations;
+        self.operations += 1;
+        match self.fault {
+            Some((at, Fault::Crash)) if operation == at => {
+                self.crashed = true;
+                (true, Err(failure()))
+            }
+            Some((at, Fault::Error)) if operation == at => (true, Err(failure())),
+            Some((at, Fault::Errors(more))) if (at..=at + more).contains(&operation) => {
+                (true, Err(failure()))
+            }
+            _ => (false, Ok(())),
+        }
+    }
+
+    fn file(&mut self, name: &str) -> usize {
+        let next = self.files.len();
+        let file = *self.cached.entry(name.to_owned()).or_insert(next);
+        if file == next {
+            self.files.push(File::default());
+        }
+        file
+    }
+
+    /// Replaces the content of a file, or a random part of it when the operation fails.
+    fn write(&mut self, name: &str, new: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<()> {
+        let (partly, outcome) = self.operate();
+        if self.crashed && outcome.is_err() && self.fault.is_none() {
+            return outcome;
+        }
+        let file = self.file(name);
+        let after = new(&self.files[file].cached);
+        self.files[file].cached = if partly {
+            let before = std::mem::take(&mut self.files[file].cached);
+            mix(&before, &after, &mut self.chance)
+        } else {
+            after
+        };
+        outcome
+    }
+}
+
+impl Files for Disk {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.content(name))
+    }
+
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        self.platter().write(name, |before| {
+            let mut after = before.to_vec();
+            after.resize(before.len().max(offset + bytes.len()), 0);
+            after[offset..offset + bytes.len()].copy_from_slice(bytes);
+            after
+        })
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.platter().write(name, |before| [before, bytes].concat())
+    }
+
+    fn create(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.platter().write(name, |_| bytes.to_vec())
+    }
+
+    fn sync(&mut self, name: &str) -> io::Result<()> {
+        let platter = &mut *self.platter();
+        let (partly, outcome) = platter.operate();
+        let file = platter.file(name);
+        let File { cached, durable } = &mut platter.files[file];
+        *durable = if partly { mix(durable, cached, &mut platter.chance) } else { cached.clone() };
+        outcome
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let platter = &mut *self.platter();
+        let (partly, outcome) = platter.operate();
+        if !partly || platter.chance.next_u32() % 2 == 0 {
+            let file = platter.cached.remove(from).ok_or(io::ErrorKind::NotFound)?;
+            platter.cached.insert(to.to_owned(), file);
+        }
+        outcome
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        let platter = &mut *self.platter();
+        let (partly, outcome) = platter.operate();
+        if !partly {
+            platter.cached.remove(name);
+        }
+        outcome
+    }
+
+    fn sync_directory(&mut self) -> io::Result<()> {
+        let platter = &mut *self.platter();
+        let (partly, outcome) = platter.operate();
+        if !partly {
+            platter.durable = platter.cached.clone();
+        }
+        outcome
+    }
+}
