@@ -106,6 +106,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// A ledger from its parts.
+    #[cfg(feature = "storage")]
     pub(crate) fn from_parts(
         lifetime: NanoNats,
         days: BTreeMap<Day, NanoNats>,
@@ -115,11 +116,13 @@ impl Ledger {
     }
 
     /// What was debited since the installation.
+    #[cfg(any(test, feature = "storage"))]
     pub(crate) fn lifetime(&self) -> NanoNats {
         self.lifetime
     }
 
     /// What was debited on each of the last days.
+    #[cfg(any(test, feature = "storage"))]
     pub(crate) fn days(&self) -> impl Iterator<Item = (Day, NanoNats)> + '_ {
         self.days.iter().map(|(day, spent)| (*day, *spent))
     }

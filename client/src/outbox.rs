@@ -44,6 +44,8 @@ pub struct UploadTask {
 }
 
 impl UploadTask {
+    /// An upload as it was stored.
+    #[cfg(feature = "storage")]
     pub(crate) fn from_parts(id: UploadId, bytes: Vec<u8>) -> Self {
         Self { id, bytes }
     }

@@ -115,7 +115,6 @@ impl Journal {
     }
 
     /// Notes a change that was applied.
-    #[cfg_attr(not(feature = "storage"), expect(clippy::needless_pass_by_value, reason = "kept"))]
     pub(super) fn push(&mut self, change: Change) {
         self.last += 1;
         match &mut self.keeping {
@@ -147,15 +146,13 @@ impl Journal {
         }
     }
 
-    /// Notes that a reward was or was not added.
-    pub(super) fn note_reward(&mut self, added: bool) {
+    /// Notes that a reward was added.
+    pub(super) fn note_reward(&mut self) {
         match &mut self.keeping {
             Keeping::Volatile | Keeping::Unusable => {}
             #[cfg(feature = "storage")]
-            Keeping::Stored(stored) => stored.rewards_changed |= added && stored.keeps_rewards,
+            Keeping::Stored(stored) => stored.rewards_changed |= stored.keeps_rewards,
         }
-        #[cfg(not(feature = "storage"))]
-        let _: bool = added;
     }
 }
 
@@ -266,6 +263,7 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// The time of the next write, if there is something to be written.
+    #[cfg(feature = "grpc")]
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         let Keeping::Stored(stored) = &self.journal.keeping else {
             return None;
@@ -274,5 +272,4 @@ impl<N: NoiseSource> Core<N> {
         let something = stored.whole || !stored.pending.is_empty() || stored.rewards_changed;
         (idle && something).then_some(stored.not_before)
     }
-
 }

@@ -248,8 +248,10 @@ impl<N: NoiseSource> Core<N> {
             Some(open) => open.add(&reward).map_err(ClientError::from),
             None => Err(ClientError::NotOpen),
         };
-        self.statistics.rewards_refused += u64::from(added.is_err());
-        self.journal.note_reward(added.is_ok());
+        match &added {
+            Ok(()) => self.journal.note_reward(),
+            Err(_) => self.statistics.rewards_refused += 1,
+        }
         added
     }
 
@@ -302,9 +304,7 @@ impl<N: NoiseSource> Core<N> {
         self.privatize(now)?;
         self.drop_expired(now);
         if let Some(day) = self.day(now) {
-            while let Some((id, task)) =
-                self.state.outbox.seal_next(day, now, &mut self.noise)?
-            {
+            while let Some((id, task)) = self.state.outbox.seal_next(day, now, &mut self.noise)? {
                 self.record(Change::Sealed { id, task });
             }
         }
@@ -483,9 +483,7 @@ mod tests {
     use bandana_shared::identity::Revision;
     use bandana_shared::policy::{Policy, Weights};
     use bandana_shared::rewards::Rewards;
-    use bandana_shared::specification::{
-        Arm, ReleaseTiming, Specification, SpecificationParts,
-    };
+    use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 
     use super::*;
     use crate::acceptance::Acceptance;
@@ -560,7 +558,11 @@ mod tests {
             }
             assert!(sent.iter().all(|task| *task == sent[0]), "the same bytes every time");
             assert_eq!(core.statistics.reports_made, 1, "with {words} words");
-            assert_eq!((core.open_assignments(), core.waiting_reports()), (0, 0), "with {words} words");
+            assert_eq!(
+                (core.open_assignments(), core.waiting_reports()),
+                (0, 0),
+                "with {words} words"
+            );
             total += failures;
         }
         assert!(total > 8, "the randomness failed {total} times");

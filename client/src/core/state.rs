@@ -85,9 +85,13 @@ pub(crate) struct Draw {
 /// through the same [`State::apply`].
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// A server's answer was taken. `anew`: with another specification, or other
-    /// signatures, than before.
-    Heard { held: Held, anew: bool },
+    /// A server's answer was taken.
+    Heard {
+        held: Held,
+        /// With another specification, or other signatures, than before.
+        #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
+        anew: bool,
+    },
     /// An arm was drawn, and its report paid for.
     Drawn(Draw),
     /// The rewards of an assignment became a bit.

@@ -116,6 +116,7 @@ pub(super) struct Settings {
     pub(super) acceptances: Acceptances,
     pub(super) budget: Budget,
     pub(super) consent: Consent,
+    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
     pub(super) keeps_rewards: bool,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -240,7 +241,8 @@ impl Builder<Ready<HostTransport>> {
     /// A directory that can't be used is no error here: the app goes on with arms and
     /// without reports, see [`crate::Status::reporting`].
     pub fn build(self) -> (Bandana, Tasks) {
-        let bandana = Bandana::new(Shared::new(self.step.settings));
+        let Ready { transport: HostTransport(()), settings } = self.step;
+        let bandana = Bandana::new(Shared::new(settings));
         let tasks = Tasks::new(&bandana);
         (bandana, tasks)
     }

@@ -1,6 +1,7 @@
-use std::future::poll_fn;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
+#[cfg(feature = "grpc")]
+use std::{future::poll_fn, task::Poll};
 
 /// Wakes one waiting task; a wake without a waiting task is kept for the next.
 #[derive(Debug, Default)]

@@ -27,7 +27,8 @@ impl Directory {
     pub(crate) fn lock(path: &Path) -> Result<Self, StorageError> {
         let unusable = |source| StorageError::Directory { path: path.to_owned(), source };
         create_private(path).map_err(unusable)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
         let lock = lock.map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}

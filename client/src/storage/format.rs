@@ -262,7 +262,8 @@ impl StoredParcel {
     }
 
     fn into_parcel(self) -> Option<(AssignmentId, Parcel)> {
-        let sealed = self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
+        let sealed =
+            self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
         let parcel = Parcel {
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
             digest: Digest::new(self.digest),
@@ -382,15 +383,11 @@ impl StoredChange {
             Self::Heard { experiment_id, specification, policy, heard_at_ms } => {
                 let experiment_id = ExperimentId::new(experiment_id).ok()?;
                 let anew = specification.is_some();
-                let (specification, valid_until) = match specification {
-                    Some((specification, until)) => (
-                        Arc::new(specification.into_specification()?),
-                        Timestamp::from_unix_ms(until),
-                    ),
-                    None => {
-                        let held = state.held.get(&experiment_id)?;
-                        (Arc::clone(&held.specification), held.valid_until)
-                    }
+                let (specification, valid_until) = if let Some((stored, until)) = specification {
+                    (Arc::new(stored.into_specification()?), Timestamp::from_unix_ms(until))
+                } else {
+                    let held = state.held.get(&experiment_id)?;
+                    (Arc::clone(&held.specification), held.valid_until)
                 };
                 let policy = policy.into_policy()?;
                 let heard_at = Timestamp::from_unix_ms(heard_at_ms);

@@ -263,8 +263,7 @@ fn read_ledger(bytes: &[u8]) -> Result<Option<(u64, Ledger)>, StorageError> {
 fn read_state(bytes: &[u8], simulated: bool) -> Result<(State, u64), StorageError> {
     let (first, mut rest) = split_frame(bytes).ok_or_else(|| damaged(STATE))?;
     let first = read_frame::<StoredState>(first, STATE)?.ok_or_else(|| damaged(STATE))?;
-    let (mut state, mut number) =
-        first.into_state(simulated).ok_or_else(|| damaged(STATE))?;
+    let (mut state, mut number) = first.into_state(simulated).ok_or_else(|| damaged(STATE))?;
     while let Some((frame, after)) = split_frame(rest) {
         let Some(changes) = read_frame::<StoredChanges>(frame, STATE)? else {
             break;

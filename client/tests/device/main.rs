@@ -5,7 +5,9 @@ mod judgement;
 mod rewards;
 mod schedule;
 
-use bandana_client::{Acceptance, Budget, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp};
+use bandana_client::{
+    Acceptance, Budget, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp,
+};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;

@@ -1,0 +1,74 @@
+//! Agreeing, withdrawing, coming back.
+
+use std::fs;
+
+use bandana_client::{Bandana, Choice, Consent, DefaultReason, Reporting, Task};
+
+use super::{Failure, Hands, NAME, acceptance, budget, builder, choose, serve, started};
+
+/// Whether any file of the directory holds these bytes.
+fn mentions(directory: &std::path::Path, word: &str) -> Result<bool, Failure> {
+    for entry in fs::read_dir(directory)? {
+        let bytes = fs::read(entry?.path())?;
+        if bytes.windows(word.len()).any(|window| window == word.as_bytes()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[test]
+fn opting_out_stops_everything_and_leaves_what_was_spent() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 10)?;
+    choose(&bandana, &mut tasks, 4)?;
+    bandana.experiment(NAME)?.choose().reward(1.0);
+    tasks.write();
+    assert!(mentions(directory.path(), NAME)?);
+
+    bandana.opt_out()?;
+    assert!(!mentions(directory.path(), NAME)?, "something is left of the experiment");
+    assert!(matches!(bandana.status().reporting, Reporting::OptedOut));
+    let choice = bandana.experiment(NAME)?.choose();
+    assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
+    clock.forward(10_000);
+    assert!(matches!(tasks.next_task()?, Task::Done), "nothing is asked for or sent");
+    drop((bandana, tasks, choice));
+
+    // It outlives a restart, whatever the app says then.
+    let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
+    assert!(matches!(bandana.status().reporting, Reporting::OptedOut));
+    assert!(matches!(tasks.next_task()?, Task::Done));
+    assert_eq!(bandana.status().spent.lifetime.get(), 5_000_000_000);
+    bandana.opt_in()?;
+    bandana.experiment(NAME)?;
+    serve(&mut tasks, &clock)?;
+    assert!(bandana.experiment(NAME)?.choose().assignment().is_some());
+    assert_eq!(bandana.status().spent.window.get(), 6_000_000_000, "nothing was refilled");
+    drop((bandana, tasks));
+    let (bandana, _tasks) = builder(directory.path(), &clock, 10)?.build();
+    assert!(matches!(bandana.status().reporting, Reporting::On));
+    Ok(())
+}
+
+#[test]
+fn without_consent_nothing_is_asked_for_or_kept() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 10)?;
+    choose(&bandana, &mut tasks, 2)?;
+    drop((bandana, tasks));
+    let (bandana, mut tasks) = Bandana::builder()
+        .host_transport()
+        .directory(directory.path())
+        .accept(acceptance()?)
+        .budget(budget(10)?)
+        .consent(Consent::Withheld)
+        .build();
+    bandana.experiment(NAME)?;
+    assert!(matches!(tasks.next_task()?, Task::Done));
+    assert!(!mentions(directory.path(), NAME)?);
+    assert_eq!(bandana.status().spent.lifetime.get(), 2_000_000_000);
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Choosing, rewarding, restarting.
+
+use bandana_client::{
+    Acceptance, Assignment, Bandana, Choice, Consent, DefaultReason, ExperimentError, Refusal,
+    Task, Unreported,
+};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::rewards::Rewards;
+
+use super::{
+    Failure, Hands, NAME, budget, builder, choose, fetched, serve, specification, started,
+};
+
+fn assert_shared<T: Clone + Send + Sync + 'static>() {}
+
+#[test]
+fn a_default_comes_with_its_reason_until_a_server_has_answered() -> Result<(), Failure> {
+    assert_shared::<Bandana>();
+    assert_shared::<Choice>();
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
+    let experiment = bandana.experiment(NAME)?;
+    let choice = experiment.choose();
+    assert!(matches!(choice, Choice::Default(DefaultReason::NoPolicyYet)));
+    assert_eq!(choice.label_or("blue"), "blue");
+    choice.reward(1.0);
+    assert_eq!(serve(&mut tasks, &clock)?, []);
+    let choice = experiment.choose();
+    assert!(["red", "green"].contains(&choice.label_or("blue")));
+    assert!(matches!(bandana.experiment("No!"), Err(ExperimentError::Name(_))));
+    Ok(())
+}
+
+#[test]
+fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
+    let clock = Hands::new();
+    let strict = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
+    let (bandana, mut tasks) = Bandana::builder()
+        .host_transport()
+        .in_memory()
+        .accept_only([(ExperimentId::new(NAME)?, strict)])
+        .budget(budget(10)?)
+        .consent(Consent::Given)
+        .clock(std::sync::Arc::<Hands>::clone(&clock))
+        .build();
+    assert!(matches!(bandana.experiment("other"), Err(ExperimentError::NotAccepted(_))));
+    let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
+    let offer = fetched(&specification()?, bandana_client::Clock::now(&*clock))?;
+    assert!(tasks.on_fetched(&task.experiment_id, offer).is_err());
+    let Choice::Default(reason) = bandana.experiment(NAME)?.choose() else {
+        return Err("an arm of a refused experiment".into());
+    };
+    let refusal = Refusal::Epsilon { offered: 1.0, accepted: 0.5 };
+    assert_eq!(reason, DefaultReason::Refused(refusal));
+    assert_eq!(bandana.status().statistics.answers_refused, 1);
+    Ok(())
+}
+
+#[test]
+fn every_assignment_reports_once_whatever_the_app_does_with_it() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
+    let experiment = bandana.experiment(NAME)?;
+    drop(experiment.choose());
+    experiment.choose().reward(1.0);
+    let twice = experiment.choose();
+    twice.reward(1.0);
+    twice.reward(0.0);
+    let wrong = experiment.choose();
+    wrong.reward(0.5);
+    wrong.reward(f64::NAN);
+    let kept = experiment.choose();
+    assert_eq!(serve(&mut tasks, &clock)?, [], "nothing leaves before its time");
+    clock.forward(601);
+    assert_eq!(bandana.status().open_assignments, 5);
+    assert_eq!(serve(&mut tasks, &clock)?.len() + bandana.status().waiting_reports, 5);
+    kept.reward(1.0);
+    let status = bandana.status();
+    assert_eq!(status.open_assignments, 0);
+    assert_eq!(status.statistics.rewards_refused, 3, "two that are none, one too late");
+    clock.forward(3600);
+    serve(&mut tasks, &clock)?;
+    let status = bandana.status();
+    assert_eq!((status.statistics.uploads_accepted, status.waiting_reports), (5, 0));
+    assert_eq!(status.spent.lifetime.get(), 5_000_000_000);
+    Ok(())
+}
+
+#[test]
+fn a_restart_goes_on_offline_with_what_was_there() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
+    choose(&bandana, &mut tasks, 3)?;
+    let kept = bandana.experiment(NAME)?.choose();
+    let id = kept.assignment().ok_or("no arm")?.id();
+    tasks.write();
+    let label = kept.label_or("none").to_owned();
+    drop((bandana, tasks, kept));
+
+    let (bandana, mut tasks) = builder(directory.path(), &clock, 100)?.build();
+    let status = bandana.status();
+    assert_eq!((status.open_assignments, status.spent.lifetime.get()), (4, 4_000_000_000));
+    assert!(matches!(bandana.experiment(NAME)?.choose(), Choice::Arm(_)), "without a network");
+    let resumed = bandana.assignment(id).ok_or("the assignment is gone")?;
+    assert_eq!(resumed.label(), label);
+    resumed.reward(1.0);
+    assert_eq!(bandana.status().statistics.rewards_refused, 0);
+    clock.forward(5000);
+    assert!(bandana.assignment(id).is_none(), "its window has ended");
+    assert_eq!(serve(&mut tasks, &clock)?.len(), 5);
+    Ok(())
+}
+
+#[test]
+fn the_budget_holds_over_threads_and_restarts() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let mut reporting = 0;
+    for _ in 0..3 {
+        let (bandana, mut tasks) = started(directory.path(), &clock, 10)?;
+        let experiment = bandana.experiment(NAME)?;
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let experiment = experiment.clone();
+                std::thread::spawn(move || {
+                    let choices: Vec<Choice> = (0..10).map(|_| experiment.choose()).collect();
+                    let assignments = choices.iter().filter_map(Choice::assignment);
+                    assignments.map(Assignment::unreported).collect()
+                })
+            })
+            .collect();
+        for thread in threads {
+            let outcomes: Vec<Option<Unreported>> = thread.join().map_err(|_| "a panic")?;
+            assert_eq!(outcomes.len(), 10, "an arm is given all the same");
+            let spent = |outcome: &&Option<Unreported>| **outcome == Some(Unreported::WindowSpent);
+            reporting += outcomes.iter().filter(|outcome| outcome.is_none()).count();
+            let without = outcomes.iter().filter(spent).count();
+            assert_eq!(without + outcomes.iter().filter(|o| o.is_none()).count(), 10);
+        }
+        tasks.write();
+    }
+    assert_eq!(reporting, 10);
+    Ok(())
+}
+
+#[test]
+fn a_clock_set_back_a_year_opens_no_window() -> Result<(), Failure> {
+    const YEAR: u64 = 365 * 86_400;
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 3)?;
+    choose(&bandana, &mut tasks, 3)?;
+    let why = |bandana: &Bandana| -> Result<Option<Unreported>, Failure> {
+        let choice = bandana.experiment(NAME)?.choose();
+        Ok(choice.assignment().ok_or("no arm")?.unreported())
+    };
+    clock.back(YEAR);
+    assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
+    assert_eq!(serve(&mut tasks, &clock)?.len(), 3, "what was paid for leaves");
+    drop((bandana, tasks));
+    let (bandana, tasks) = started(directory.path(), &clock, 3)?;
+    assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
+    clock.forward(YEAR + 6 * 86_400);
+    assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
+    clock.forward(86_400);
+    assert_eq!(why(&bandana)?, None, "a week after the last report");
+    drop(tasks);
+    Ok(())
+}
+
+#[test]
+fn a_stricter_app_does_not_go_on_with_what_it_no_longer_accepts() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
+    choose(&bandana, &mut tasks, 1)?;
+    drop((bandana, tasks));
+    let strict = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
+    let experiment = ExperimentId::new(NAME)?;
+    let ready = builder(directory.path(), &clock, 100)?;
+    let (bandana, _tasks) = ready.accept_experiment(experiment, strict).build();
+    assert!(matches!(bandana.experiment(NAME)?.choose(), Choice::Default(_)));
+    assert_eq!(bandana.status().open_assignments, 1, "what was agreed to before is reported");
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! The client as an app holds it: one handle, a directory, a clock that tests move.
+
+mod consent;
+mod damage;
+mod handle;
+mod once;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bandana_client::{
+    Acceptance, Bandana, Budget, Builder, Clock, Consent, Fetched, HostTransport, Ready, Task,
+    Tasks, Timestamp, UploadOutcome,
+};
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::upload::Upload;
+use bandana_shared::wire::v1::UploadRequest;
+use prost::Message as _;
+
+type Failure = Box<dyn std::error::Error>;
+
+const NAME: &str = "button-colour";
+
+/// A clock that tests set.
+#[derive(Debug)]
+struct Hands(AtomicU64);
+
+impl Hands {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(1_700_000_000)))
+    }
+
+    fn forward(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    fn back(&self, seconds: u64) {
+        self.0.fetch_sub(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst) * 1000)
+    }
+}
+
+/// Two arms, ten minutes for a reaction, a report within an hour after.
+fn specification() -> Result<Specification, Failure> {
+    Ok(Specification::first(
+        ExperimentId::new(NAME)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::RandomizedResponse,
+        vec![Arm::new("red")?, Arm::new("green")?],
+        ReleaseTiming { attribution_window_seconds: 600, release_delay_seconds_max: 3600 },
+    )?)
+}
+
+fn acceptance() -> Result<Acceptance, Failure> {
+    Ok(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+}
+
+/// Room for `window` reports in a week and ten times as many in all.
+fn budget(window: u32) -> Result<Budget, Failure> {
+    let nats = |count: u32| PrivacyLoss::new(f64::from(count));
+    Ok(Budget::new(nats(window)?, 7, nats(10 * window)?)?)
+}
+
+fn builder(
+    directory: &Path,
+    clock: &Arc<Hands>,
+    window: u32,
+) -> Result<Builder<Ready<HostTransport>>, Failure> {
+    Ok(Bandana::builder()
+        .host_transport()
+        .directory(directory)
+        .accept(acceptance()?)
+        .budget(budget(window)?)
+        .consent(Consent::Given)
+        .clock(Arc::<Hands>::clone(clock)))
+}
+
+fn fetched(specification: &Specification, now: Timestamp) -> Result<Fetched, Failure> {
+    let weights = Weights::uniform(&specification.active_arms())?;
+    let policy = Policy { version: 1, weights, time_to_live_seconds: 60 };
+    let specification = Some(specification.clone());
+    Ok(Fetched { specification, policy: Some(policy), day: now.day() })
+}
+
+/// Answers every question, takes every upload, and returns them.
+fn serve(tasks: &mut Tasks, clock: &Hands) -> Result<Vec<Upload>, Failure> {
+    let mut uploads = Vec::new();
+    loop {
+        match tasks.next_task()? {
+            Task::Fetch(task) => {
+                tasks.on_fetched(&task.experiment_id, fetched(&specification()?, clock.now())?)?;
+            }
+            Task::Upload(task) => {
+                uploads.push(Upload::try_from(&UploadRequest::decode(task.bytes())?)?);
+                tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
+            }
+            Task::Wait(_) | Task::Done => return Ok(uploads),
+        }
+    }
+}
+
+/// An app that has heard of the experiment.
+fn started(directory: &Path, clock: &Arc<Hands>, window: u32) -> Result<(Bandana, Tasks), Failure> {
+    let (bandana, mut tasks) = builder(directory, clock, window)?.build();
+    bandana.experiment(NAME)?;
+    serve(&mut tasks, clock)?;
+    Ok((bandana, tasks))
+}
+
+/// Chooses so often, and writes it.
+fn choose(bandana: &Bandana, tasks: &mut Tasks, times: u32) -> Result<(), Failure> {
+    for _ in 0..times {
+        let choice = bandana.experiment(NAME)?.choose();
+        assert!(choice.assignment().is_some_and(|a| a.unreported().is_none()), "{choice:?}");
+    }
+    tasks.write();
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Experiments that report once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bandana_client::{Bandana, Tasks, Unreported};
+
+use super::{Failure, Hands, NAME, acceptance, builder, serve};
+
+fn started(path: &Path, clock: &Arc<Hands>, days: u32) -> Result<(Bandana, Tasks), Failure> {
+    let once = acceptance()?.report_once(days);
+    let id = bandana_shared::identity::ExperimentId::new(NAME)?;
+    let (bandana, mut tasks) = builder(path, clock, 1000)?.accept_experiment(id, once).build();
+    serve(&mut tasks, clock)?;
+    Ok((bandana, tasks))
+}
+
+/// How often each arm reports among 60 choices.
+fn reports(bandana: &Bandana) -> Result<BTreeMap<String, u32>, Failure> {
+    let experiment = bandana.experiment(NAME)?;
+    let mut reports = BTreeMap::new();
+    for _ in 0..60 {
+        let choice = experiment.choose();
+        let assignment = choice.assignment().ok_or("no arm")?;
+        match assignment.unreported() {
+            None => *reports.entry(assignment.label().to_owned()).or_default() += 1,
+            Some(why) => assert_eq!(why, Unreported::ReportedOnce),
+        }
+    }
+    Ok(reports)
+}
+
+#[test]
+fn an_arm_reports_once_in_an_epoch_also_after_a_restart() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 30)?;
+    // Of 60 draws none is of one arm with a probability of 2^-59.
+    let once = BTreeMap::from([("green".to_owned(), 1), ("red".to_owned(), 1)]);
+    assert_eq!(reports(&bandana)?, once);
+    assert_eq!(bandana.status().spent.lifetime.get(), 2_000_000_000);
+    tasks.write();
+    drop((bandana, tasks));
+
+    let (bandana, mut tasks) = started(directory.path(), &clock, 30)?;
+    assert_eq!(reports(&bandana)?, BTreeMap::new());
+    clock.forward(5000);
+    assert_eq!(serve(&mut tasks, &clock)?.len(), 2);
+    assert_eq!(reports(&bandana)?, BTreeMap::new(), "sent is not forgotten");
+    // A clock that is set back does not bring an earlier epoch.
+    clock.back(90 * 86_400);
+    assert_eq!(reports(&bandana)?, BTreeMap::new());
+    clock.forward(121 * 86_400);
+    assert_eq!(reports(&bandana)?, once, "another epoch");
+    tasks.write();
+    Ok(())
+}
+
+#[test]
+fn once_ever_is_once_ever() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, _tasks) = started(directory.path(), &clock, 0)?;
+    assert_eq!(reports(&bandana)?.len(), 2);
+    clock.forward(3000 * 86_400);
+    assert_eq!(reports(&bandana)?.len(), 0);
+    Ok(())
+}
