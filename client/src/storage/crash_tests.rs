@@ -8,10 +8,13 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ExperimentId, Revision, UploadId};
+use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, UploadId};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::upload::Upload;
+use bandana_shared::wire::v1::UploadRequest;
+use prost::Message as _;
 
 use super::double::{Disk, Fault};
 use super::{Storage, StorageError};
@@ -150,21 +153,19 @@ impl Device {
                 Task::Upload(task) => {
                     let assignment = self.core.assignment_of(task.id()).ok_or("unknown upload")?;
                     let upload = (task.id(), task.bytes().to_vec());
-                    match self.reported.get(&assignment) {
-                        Some(before) => assert_eq!(*before, upload, "reported twice"),
-                        None => {
-                            let arm = usize::from(task.bytes().len() > 46);
-                            self.seen.push((second, arm, task.bytes().len()));
-                            self.reported.insert(assignment, upload);
-                        }
+                    if let Some(before) = self.reported.get(&assignment) {
+                        assert_eq!(*before, upload, "reported twice");
+                    } else {
+                        let sent = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
+                        let arm = sent.reports.last_arm().map(ArmIndex::get).unwrap_or_default();
+                        self.seen.push((second, arm, task.bytes().len()));
+                        self.reported.insert(assignment, upload);
                     }
                     let attempts = self.attempts.entry(assignment).or_default();
                     *attempts += 1;
                     let lost = assignment.get() % 2 == 0 && *attempts == 1;
-                    let outcome = match lost {
-                        true => UploadOutcome::Retry { retry_after: None },
-                        false => UploadOutcome::Duplicate,
-                    };
+                    let retry = UploadOutcome::Retry { retry_after: None };
+                    let outcome = if lost { retry } else { UploadOutcome::Duplicate };
                     self.core.on_upload_result(task.id(), &outcome, at(second))?;
                 }
                 Task::Fetch(_) => self.enroll(second)?,

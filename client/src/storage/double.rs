@@ -85,7 +85,7 @@ impl Disk {
         let names: Vec<String> =
             platter.cached.keys().chain(platter.durable.keys()).cloned().collect();
         for name in names {
-            let found = if platter.chance.next_u32() % 2 == 0 {
+            let found = if platter.chance.next_u32().is_multiple_of(2) {
                 platter.durable.get(&name).copied()
             } else {
                 platter.cached.get(&name).copied()
@@ -111,14 +111,13 @@ impl Disk {
 
 /// Every sector from one or the other, and the length of one or the other.
 fn mix(old: &[u8], new: &[u8], chance: &mut ChaCha20Rng) -> Vec<u8> {
-    let length = if chance.next_u32() % 2 == 0 { old.len() } else { new.len() };
+    let length = if chance.next_u32().is_multiple_of(2) { old.len() } else { new.len() };
     let mut mixed = vec![0; length];
-    for start in (0..length).step_by(SECTOR) {
-        let from = if chance.next_u32() % 2 == 0 { old } else { new };
-        let end = (start + SECTOR).min(length);
-        for place in start..end {
-            mixed[place] = from.get(place).copied().unwrap_or(0);
-        }
+    for (sector, place) in mixed.chunks_mut(SECTOR).enumerate() {
+        let from = if chance.next_u32().is_multiple_of(2) { old } else { new };
+        let rest = from.get(sector * SECTOR..).unwrap_or_default();
+        let there = rest.len().min(place.len());
+        place[..there].copy_from_slice(&rest[..there]);
     }
     mixed
 }
@@ -208,7 +207,7 @@ impl Files for Disk {
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         let platter = &mut *self.platter();
         let (partly, outcome) = platter.operate();
-        if !partly || platter.chance.next_u32() % 2 == 0 {
+        if !partly || platter.chance.next_u32().is_multiple_of(2) {
             let file = platter.cached.remove(from).ok_or(io::ErrorKind::NotFound)?;
             platter.cached.insert(to.to_owned(), file);
         }
