@@ -58,6 +58,7 @@ mod noise;
 mod outbox;
 mod privatizer;
 mod reward;
+mod signers;
 mod time;
 
 pub use acceptance::{Acceptance, Refusal};
@@ -71,4 +72,5 @@ pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateBit, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
+pub use signers::{SameKey, SignatureRefusal, Signers};
 pub use time::Timestamp;
