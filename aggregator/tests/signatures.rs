@@ -10,7 +10,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::rewards::Rewards;
-use bandana_shared::signing::SigningKey;
+use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
@@ -119,7 +119,7 @@ fn one_signature_per_key_and_revision_is_kept() -> Result<(), Failure> {
     let witness = key(2).sign(&second, at(150));
     let old = key(1).sign(&first, at(300));
     let mut both = [late, witness];
-    both.sort_by_key(|signature| signature.key());
+    both.sort_by_key(Signature::key);
     store.add_signature(&second, &early, at(0))?;
     store.add_signature(&second, &witness, at(0))?;
     assert_eq!(store.add_signature(&second, &late, at(0))?, both);
