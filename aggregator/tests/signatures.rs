@@ -1,9 +1,15 @@
-//! Signatures in the embedded store, and stores from before there were any.
+//! Signatures in the aggregator, and stores from before there were any.
 
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 
+use bandana_aggregator::clock::ManualClock;
+use bandana_aggregator::ending::ending;
+use bandana_aggregator::ingest::{Administration, Writer, WriterSettings};
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::registry::Registry;
 use bandana_aggregator::seen::SeenIds;
+use bandana_aggregator::service::{DeviceService, OperatorService};
 use bandana_aggregator::store::{Conduct, ExperimentRecord, SqliteStore, StoreError};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -14,8 +20,13 @@ use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
+use bandana_shared::wire::signatures;
+use bandana_shared::wire::v1::device_server::Device as _;
+use bandana_shared::wire::v1::operator_server::Operator as _;
+use bandana_shared::wire::v1::{AddSignatureRequest, ExperimentName, GetExperimentRequest};
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
+use tonic::Request;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -178,5 +189,52 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
         let read = SqliteStore::open(copy.path())?.experiments();
         assert!(matches!(read, Err(StoreError::Damaged { .. })), "{statement}: {read:?}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Arc::new(ManualClock::at_day(Day::new(100)));
+    let registry = Arc::new(Registry::new(1));
+    let settings = WriterSettings { replay_window_days: 3, ids_max: 10 };
+    let store = SqliteStore::open(directory.path())?;
+    let (sender, _due) = mpsc::channel();
+    let (writer, ingest) =
+        Writer::open(store, Arc::clone(&registry), clock.clone(), settings, sender)?;
+    let writer = std::thread::spawn(move || writer.run());
+    let (_notifier, ending) = ending();
+    let device =
+        DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
+    let operator = OperatorService::new(registry, ingest.clone(), clock.clone(), ending);
+
+    let first = specification("expiring")?;
+    ingest.administer(Administration::Create(Box::new(first.clone()), CONDUCT)).await?;
+    let noon = |day: u64| at(day * 86_400 + 43_200);
+    let [short, long] =
+        [(1, 100), (2, 101)].map(|(number, day)| key(number).sign(&first, noon(day)));
+    for signature in [short, long] {
+        let request = AddSignatureRequest {
+            experiment_id: "expiring".to_owned(),
+            digest: first.digest().as_bytes().to_vec().into(),
+            signature: Some((&signature).into()),
+        };
+        operator.add_signature(Request::new(request)).await?;
+    }
+    for (day, expected) in [(100, 2), (101, 1), (102, 0)] {
+        clock.set_day(Day::new(day));
+        let request =
+            GetExperimentRequest { experiment_id: "expiring".to_owned(), ..Default::default() };
+        let answer = device.get_experiment(Request::new(request)).await?.into_inner();
+        let sent = signatures(&answer.experiment.ok_or("no experiment")?);
+        assert_eq!(sent.len(), expected, "{day}");
+        let midnight = at(u64::from(day) * 86_400);
+        assert!(sent.iter().all(|signature| signature.verify(&first, midnight).is_ok()));
+        let name = ExperimentName { experiment_id: "expiring".to_owned() };
+        let status = operator.get_experiment_status(Request::new(name)).await?.into_inner();
+        assert_eq!(status.signatures.len(), 2);
+    }
+    ingest.stop().await;
+    writer.join().map_err(|_| "the writer panicked")??;
     Ok(())
 }

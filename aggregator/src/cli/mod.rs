@@ -30,7 +30,6 @@ enum Command {
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
-    /// Sign experiments, for devices that take part in signed ones only.
     Sign(sign::Sign),
 }
 

@@ -24,26 +24,21 @@ use crate::clock::{Clock as _, SystemClock};
 /// How long connecting, and a call, may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Sign the current revision of an experiment, and hand the signature to the
-/// server.
+/// Sign an experiment, for devices that take part in signed ones only.
 ///
-/// Shows all that is signed and asks before it signs. Where the key lies on a host
-/// without network: `export` on one that has it, `file` on the other, `submit`.
+/// Fetches the current revision from the server, shows all that is signed, asks,
+/// and hands in the signature. A new revision needs a new signature. For a key on a
+/// host without network: `export` beside the server, `file` beside the key, then
+/// `submit`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Sign {
     #[command(flatten)]
-    online: Option<Online>,
+    terms: Option<Terms>,
+    #[command(flatten)]
+    target: Option<Target>,
     #[command(subcommand)]
     step: Option<Step>,
-}
-
-#[derive(Debug, Args)]
-struct Online {
-    #[command(flatten)]
-    terms: Terms,
-    #[command(flatten)]
-    target: Target,
 }
 
 /// The steps of signing on a host without network.
@@ -97,7 +92,7 @@ struct Terms {
 #[derive(Debug, Args)]
 struct Target {
     /// URL of the operators' service, such as http://127.0.0.1:7302.
-    #[arg(long, value_name = "URL", env = "BANDANA_OPERATOR_URL")]
+    #[arg(long, value_name = "URL")]
     operator_url: String,
     /// Id of the experiment.
     #[arg(long, value_name = "ID", value_parser = experiment_id)]
@@ -110,14 +105,16 @@ fn experiment_id(text: &str) -> Result<ExperimentId, IdentityError> {
 
 pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
     let network = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match (sign.online, sign.step) {
-        (_, Some(Step::Export { target, out })) => {
+    match sign {
+        Sign { step: Some(Step::Export { target, out }), .. } => {
             let specification = network.block_on(target.fetch())?;
             write_new(&out, &specification.canonical_bytes(), Readers::Default)?;
             say(&format!("{} is in {}\n", title(&specification), out.display()))
         }
-        (_, Some(Step::File { terms, input, out })) => sign_file(&terms, &input, &out),
-        (_, Some(Step::Submit { target, input })) => {
+        Sign { step: Some(Step::File { terms, input, out }), .. } => {
+            sign_file(&terms, &input, &out)
+        }
+        Sign { step: Some(Step::Submit { target, input }), .. } => {
             let signature = read_signature(&input)?;
             let specification = network.block_on(target.fetch())?;
             ensure!(
@@ -129,7 +126,7 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
             );
             network.block_on(target.add(&specification, &signature))
         }
-        (Some(Online { terms, target }), None) => {
+        Sign { terms: Some(terms), target: Some(target), step: None } => {
             // What can be known to be wrong is told before anybody is asked.
             terms.read_key()?;
             terms.consent()?;
@@ -137,7 +134,8 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
             let signature = terms.sign(&specification)?;
             network.block_on(target.add(&specification, &signature))
         }
-        (None, None) => Err(anyhow!("nothing to sign was named; see `bandana sign --help`")),
+        // Unless a step is named, the command line has both.
+        _ => Err(anyhow!("nothing to sign was named; see `bandana sign --help`")),
     }
 }
 
