@@ -62,8 +62,7 @@ fn flipped<const N: usize>(bytes: &[u8; N]) -> impl Iterator<Item = [u8; N]> {
 fn golden_signature() {
     let signature = key().sign(&specification(), EXPIRES);
     assert_eq!(signature.key().to_string(), PUBLIC);
-    let hex: String = signature.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, SIGNATURE);
+    assert_eq!(signature.as_bytes().map(|byte| format!("{byte:02x}")).concat(), SIGNATURE);
     assert_eq!(signature.verify(&specification(), BEFORE), Ok(()));
     let expired = SignatureError::Expired { key: key().public_key(), expired: EXPIRES };
     for now in [EXPIRES.get(), u64::MAX] {
