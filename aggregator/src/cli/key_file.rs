@@ -29,8 +29,10 @@ const VERSION: &str = "1";
 /// More than a key file has, with room for comments.
 const BYTES_MAX: usize = 4096;
 
-const COMMENT: &str = "# Keep this file secret. Whoever has it can sign experiments for the devices that\n\
-                       # pin the public key below.\n";
+const COMMENT: &str = "\
+# Keep this file secret. Whoever has it can sign experiments for the devices that
+# pin the public key below.
+";
 
 /// Writes `key` to a new file that its owner alone can read.
 pub(super) fn write(path: &Path, key: &SigningKey) -> anyhow::Result<()> {
