@@ -6,11 +6,11 @@ use std::time::Duration;
 use bandana_shared::identity::Day;
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{
     GetExperimentRequest, GetExperimentResponse, UploadRequest, UploadStatus,
 };
+use bandana_shared::wire::{WireError, signatures};
 use prost::Message as _;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -134,6 +134,7 @@ impl Transport {
 fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
     Ok(Fetched {
         specification: response.experiment.as_ref().map(Specification::try_from).transpose()?,
+        signatures: response.experiment.as_ref().map(signatures).unwrap_or_default(),
         policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
         day: Day::new(response.server_day),
     })

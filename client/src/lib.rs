@@ -16,7 +16,7 @@
 //! #     Mechanism::RandomizedResponse, vec![Arm::new("red")?, Arm::new("green")?], ReleaseTiming::IMMEDIATE)?;
 //! # let policy = Policy { version: 1, weights: Weights::uniform(&[true, true])?,
 //! #     time_to_live_seconds: 60 };
-//! # let fetched = Fetched { specification: Some(specification), policy: Some(policy), day: Day::new(20_000) };
+//! # let fetched = Fetched { specification: Some(specification), signatures: Vec::new(), policy: Some(policy), day: Day::new(20_000) };
 //! # let now = Timestamp::from_unix_ms(1_728_000_000_000);
 //! // What the app agrees to, whatever a server may ask for.
 //! let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
@@ -64,6 +64,7 @@ mod noise;
 mod outbox;
 mod privatizer;
 mod reward;
+mod signers;
 #[cfg(feature = "storage")]
 mod storage;
 mod time;
@@ -87,6 +88,7 @@ pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateBit, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
+pub use signers::{SameKey, SignatureRefusal, Signers};
 #[cfg(feature = "storage")]
 pub use storage::StorageError;
 pub use time::{Clock, SystemClock, Timestamp};

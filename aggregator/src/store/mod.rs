@@ -1,11 +1,14 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
 mod schema;
+mod signatures;
 mod sqlite;
 
 use std::path::PathBuf;
 
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
+use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::stored::{Stored, StoredError};
 use bandana_shared::tally::Tally;
@@ -66,6 +69,8 @@ pub struct ExperimentRecord {
     pub state: ExperimentState,
     /// Every revision, the oldest first; at least one.
     pub revisions: Vec<Specification>,
+    /// The signatures of the newest revision, by key; expired ones too.
+    pub signatures: Vec<Signature>,
     /// The tally of every arm, all days together.
     pub tallies: Vec<Tally>,
 }
@@ -159,4 +164,10 @@ pub enum StoreError {
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),
+    /// As many signatures as a revision can have.
+    #[error(
+        "this revision has {max} signatures by other keys that have not expired, and can't have \
+         more; sign with one of those keys, or make a new revision", max = SIGNATURES_MAX
+    )]
+    TooManySignatures,
 }
