@@ -218,7 +218,11 @@ impl Curve {
                 // 1 - g(r) = (1 - e^(-ε(1-r)))/(1 - e^-ε), where the rounding of
                 // the exponent matters least.
                 let rest = (ONE - reward.0) as f64 / ONE as f64;
-                let complement = one_minus_exp_neg(epsilon * rest) / span;
+                // Dividing zero takes less time than other divisions. A numerator
+                // that is not zero is at least 2^-74, and what is put in the place
+                // of zero is rounded away.
+                let numerator = one_minus_exp_neg(epsilon * rest).max(f64::MIN_POSITIVE);
+                let complement = numerator / span;
                 Level(ONE - ((complement * ONE as f64) as u64).min(ONE))
             }
         }
