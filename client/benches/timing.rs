@@ -19,6 +19,7 @@
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use bandana_client::{BulkNoise, NoiseSource as _, Privatizer, Reward};
@@ -71,13 +72,13 @@ fn main() -> Outcome<ExitCode> {
     ] {
         let privatizer = privatizer(mechanism, rewards)?;
         let random = match rewards.kind() {
-            RewardKind::Binary => Class::RandomBinary,
-            RewardKind::Bounded => Class::Random,
+            RewardKind::Binary => Class::RANDOM_BINARY,
+            RewardKind::Bounded => Class::RANDOM,
         };
         for (classes, [first, second]) in [
-            ("low or high", [Class::Fixed(0.0), Class::Fixed(high)]),
-            ("low or random", [Class::Fixed(0.0), random]),
-            ("high or random", [Class::Fixed(high), random]),
+            ("low or high", [Class::fixed(0.0), Class::fixed(high)]),
+            ("low or random", [Class::fixed(0.0), random]),
+            ("high or random", [Class::fixed(high), random]),
         ] {
             let work = |rewards: &[_], noise: &mut _| privatize(&privatizer, rewards, noise);
             let timing = measure(measurements, [first, second], work)?;
@@ -86,9 +87,9 @@ fn main() -> Outcome<ExitCode> {
     }
     let linear = privatizer(Mechanism::Linear, bounded)?;
     let work = |rewards: &[_], noise: &mut _| privatize(&linear, rewards, noise);
-    let without = measure(measurements, [Class::Random, Class::Random], work)?;
+    let without = measure(measurements, [Class::RANDOM, Class::RANDOM], work)?;
     without.print("control without a leak: random or random");
-    let with = measure(measurements, [Class::Fixed(0.0), Class::Fixed(1.0)], leak)?;
+    let with = measure(measurements, [Class::fixed(0.0), Class::fixed(1.0)], leak)?;
     with.print("control with a leak: low or high");
     if measured && with.t_max < CERTAIN {
         println!("\nthe leak was not seen: the figures above mean nothing on this machine");
@@ -123,23 +124,30 @@ fn leak(rewards: &[(Reward, f64)], noise: &mut BulkNoise) -> u32 {
     rewards.iter().map(bit).sum()
 }
 
-/// Where the rewards of one class come from.
+/// Where the rewards of one class come from: a sum, so that what is done before
+/// the clock starts is the same for all classes.
 #[derive(Clone, Copy)]
-enum Class {
-    Fixed(f64),
-    Random,
-    RandomBinary,
+struct Class {
+    fixed: f64,
+    share_of_random: f64,
+    share_of_binary: f64,
 }
 
 impl Class {
-    /// A reward, from a random number that is drawn for every kind of class.
-    fn reward(self, drawn: f64) -> f64 {
-        let (fixed, share) = match self {
-            Self::Fixed(reward) => (reward, 0.0),
-            Self::Random => (0.0, drawn),
-            Self::RandomBinary => (0.0, drawn.round()),
-        };
-        fixed + share
+    /// From 0 to 1.
+    const RANDOM: Self = Self { fixed: 0.0, share_of_random: 1.0, share_of_binary: 0.0 };
+
+    /// 0 or 1.
+    const RANDOM_BINARY: Self = Self { fixed: 0.0, share_of_random: 0.0, share_of_binary: 1.0 };
+
+    fn fixed(reward: f64) -> Self {
+        Self { fixed: reward, share_of_random: 0.0, share_of_binary: 0.0 }
+    }
+
+    fn reward(self, random: &mut ChaCha8Rng) -> f64 {
+        let word = random.next_u64();
+        let drawn = (word >> 11) as f64 / (1_u64 << 53) as f64;
+        self.fixed + self.share_of_random * drawn + self.share_of_binary * (word & 1) as f64
     }
 }
 
@@ -174,12 +182,14 @@ fn measure(
     let mut rewards = Vec::with_capacity(CALLS);
     let mut time = |random: &mut ChaCha8Rng| -> Outcome<(usize, f64)> {
         let class = usize::from(random.next_u32() >> 31 == 1);
+        let chosen = black_box(classes)[class];
         rewards.clear();
         for _ in 0..CALLS {
-            let drawn = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-            let reward = black_box(classes)[class].reward(drawn);
+            let reward = chosen.reward(random);
             rewards.push((Reward::new(reward)?, reward));
         }
+        // Nothing of what came before is to be finished on this clock.
+        fence(Ordering::SeqCst);
         let start = now();
         black_box(work(black_box(&rewards), &mut noise));
         Ok((class, start.elapsed().as_secs_f64() * 1e9 / CALLS as f64))
