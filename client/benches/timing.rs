@@ -4,7 +4,8 @@
 //! Welch's t-test between the classes, also on the shorter times alone, which
 //! interruptions touch least.
 //!
-//! `cargo bench -p bandana-client --bench timing`
+//! `cargo bench -p bandana-client --bench timing`, and again with `--profile
+//! embedded`: optimised for size, what was free of branches may not be any more.
 //!
 //! |t| above 4.5 is evidence of a difference, above 10 hardly anything else. It
 //! grows with the number of measurements if there is one; run again, and longer,

@@ -201,7 +201,7 @@ impl Curve {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "both results lie in 0..=2^53, and rounding the complement down is meant"
+        reason = "the result lies in 0..=2^53"
     )]
     pub fn apply(&self, reward: Level) -> Level {
         match self.shape {
@@ -223,7 +223,7 @@ impl Curve {
                 // of zero is rounded away.
                 let numerator = one_minus_exp_neg(epsilon * rest).max(f64::MIN_POSITIVE);
                 let complement = numerator / span;
-                Level(ONE - ((complement * ONE as f64) as u64).min(ONE))
+                Level(ONE - Level::of_checked_unit(complement.min(1.0)).0)
             }
         }
     }
