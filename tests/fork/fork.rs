@@ -77,7 +77,7 @@ fn private_bits_of_one_reward_never_repeat() -> anyhow::Result<()> {
 /// by experiment, as above, since uploads leave in random order. Two of 512
 /// upload ids agree with a probability below `2^-110`.
 fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
-    let mut client = Client::new();
+    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
     for number in 0..DRAWS {
         let specification = specification(&format!("forked-{number}"))?;
         let id = specification.experiment_id().clone();
@@ -86,7 +86,11 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
         client.enroll(id.clone(), Acceptance::new(specification.epsilon(), rewards));
         let (specification, policy) = (Some(specification), Some(policy));
-        client.on_fetched(&id, Fetched { specification, policy, day: Day::new(1) }, now())?;
+        client.on_fetched(
+            &id,
+            Fetched { specification, signatures: Vec::new(), policy, day: Day::new(1) },
+            now(),
+        )?;
         let assignment = client.choose(&id, now())?;
         client.reward(assignment.id(), Reward::new(1.0)?, now())?;
     }

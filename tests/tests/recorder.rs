@@ -46,7 +46,7 @@ fn experiment(name: &str) -> anyhow::Result<(Specification, Policy)> {
 async fn client(recorder: &Recorder, name: &str) -> anyhow::Result<(Client, Transport)> {
     let (specification, policy) = experiment(name)?;
     recorder.serve(&specification, &policy);
-    let mut client = Client::new();
+    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
     let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
     client.enroll(specification.experiment_id().clone(), acceptance);
     let mut transport = Transport::new(recorder.channel()?);
