@@ -6,6 +6,7 @@ use std::error::Error;
 use bandana_client::{Acceptance, Bandana, Budget, Builder, Consent, Ready};
 use bandana_shared::{accounting::loss::PrivacyLoss, epsilon::Epsilon, rewards::Rewards};
 
+#[expect(clippy::print_stdout, reason = "the app shows an arm")]
 fn main() -> Result<(), Box<dyn Error>> {
     run(|bandana| {
         let choice = bandana.experiment("button-colour")?.choose();
