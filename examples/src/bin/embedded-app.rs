@@ -7,7 +7,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let temporary = tempfile::tempdir().context("can't create a temporary directory")?;
     let directory = arguments.dir.clone().unwrap_or_else(|| temporary.path().to_owned());
-    let mut stage = Stage::new(directory)?;
+    let mut stage = Stage::new(&directory)?;
     println!("{}", Line::HEAD);
     let app = stage.first_start()?;
     let server = stage.start_server()?;
@@ -99,7 +99,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(directory: PathBuf) -> anyhow::Result<Self> {
+    fn new(directory: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             server: ServerPlace::new(directory.join("server"))?,
