@@ -1,5 +1,6 @@
 //! A real aggregator in a process of its own.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -30,8 +31,21 @@ impl AggregatorProcess {
     /// # Errors
     /// When the process can't be started or does not listen in time.
     pub async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), program, data_dir).await
+    }
+
+    /// As [`Self::start`], but devices find it at this address: the same as before, say.
+    ///
+    /// # Errors
+    /// As there, and when the address is taken.
+    pub async fn start_at(
+        device: SocketAddr,
+        program: &Path,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
+            .args(["serve", "--operator-listen", "127.0.0.1:0", "--listen"])
+            .arg(device.to_string())
             .arg("--data-dir")
             .arg(data_dir)
             // Settings of whoever runs this are not for this aggregator.

@@ -1,0 +1,96 @@
+//! An app with Bandana in it, on a host with a tokio runtime: it chooses, rewards,
+//! sends and shuts down, and fails if a report was lost or counted twice.
+//!
+//! The server that it talks to is this same program, called with `serve`. The clock is
+//! turned by hand, so that a day passes at once; an app has no need of that.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use bandana_client::{Choice, Experiment};
+use bandana_examples::embedding::{
+    self, EXPERIMENT, Line, ServerPlace, TurnedClock, UNTIL_RELEASED, reaction,
+};
+
+/// How long the app may take for what it does in the background.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time between two looks for a policy, which tells of its arrival in no other way.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// Readers of the app; the budget has room for more.
+const READERS: u64 = 5;
+
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+        return bandana_aggregator::cli::main(std::env::args_os());
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("embedded-app-async: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn run() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir().context("can't create a temporary directory")?;
+    let place = ServerPlace::new(directory.path().join("server"))?;
+    let server = place.start().await?;
+    embedding::create(&server).await?;
+
+    // The app: a handle for everybody, a driver for the runtime.
+    let clock = TurnedClock::new();
+    let ready = embedding::app(&place.url(), &directory.path().join("app"), &clock)?;
+    let (bandana, driver) = ready.driver();
+    let work = tokio::spawn(driver.run());
+    let headline = bandana.experiment(EXPERIMENT)?;
+
+    println!("{}", Line::HEAD);
+    let note = |event: &str, choice: Option<&Choice>| {
+        println!("{}", Line::new(event, choice, &bandana.status()));
+    };
+    note("start", Some(&headline.choose()));
+    let mut choice = first_arm(&headline).await?;
+    for reader in 1..=READERS {
+        choice.reward(reaction(choice.label_or("")));
+        note("a reader comes", Some(&choice));
+        if reader < READERS {
+            choice = headline.choose();
+        }
+    }
+    clock.forward(UNTIL_RELEASED);
+    note("a day later", None);
+
+    // What is due is sent before the driver ends; that the clock was turned included.
+    bandana.begin_shutdown(PATIENCE);
+    work.await?;
+    note("shut down", None);
+
+    let status = bandana.status();
+    ensure!(status.waiting_reports == 0, "not everything was sent: {status:?}");
+    let estimates = embedding::estimates(&server).await?;
+    server.stop().await?;
+    println!("\nthe server counted {} reports", estimates.reports);
+    let statistics = status.statistics;
+    let settled = statistics.uploads_accepted + statistics.uploads_duplicate;
+    ensure!(statistics.reports_made == READERS, "{statistics:?}");
+    embedding::check(statistics.reports_made, settled, &estimates)
+}
+
+/// Asks until there is a policy; an app would show its default meanwhile.
+async fn first_arm(headline: &Experiment) -> anyhow::Result<Choice> {
+    for _ in 0..PATIENCE.as_millis() / GLANCE.as_millis() {
+        let choice = headline.choose();
+        if choice.assignment().is_some() {
+            return Ok(choice);
+        }
+        tokio::time::sleep(GLANCE).await;
+    }
+    bail!("no policy came within {} seconds", PATIENCE.as_secs())
+}
