@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::accounting::conversion::{least_over_orders, log_delta_bound, loss_bound};
 use crate::accounting::delta::Delta;
 use crate::accounting::loss::PrivacyLoss;
-use crate::accounting::renyi::Order;
+use crate::accounting::order::Order;
 use crate::accounting::rounding::{add_up, count_up, exp_up, mul_up, sqrt_up};
 
 /// The ρ of ρ-zero-concentrated differential privacy (zCDP) in nats, from 0 to

@@ -7,7 +7,7 @@
 //! tightness only.
 
 use crate::accounting::delta::Delta;
-use crate::accounting::renyi::Order;
+use crate::accounting::order::Order;
 use crate::accounting::rounding::GuardedSum;
 
 /// ε for a δ, rounded up; may be negative:

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::accounting::concentrated::Rho;
 use crate::accounting::loss::PrivacyLoss;
-use crate::accounting::renyi::Order;
+use crate::accounting::order::Order;
 use crate::accounting::rounding::{div_up, mul_up};
 
 /// Noise from N(0, σ²) on each coordinate of a value that one person changes

@@ -41,6 +41,7 @@ pub mod heterogeneous;
 pub mod loss;
 pub mod nano_nats;
 pub mod optimal;
+mod order;
 pub mod planner;
 pub mod renyi;
 mod rounding;

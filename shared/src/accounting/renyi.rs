@@ -7,43 +7,8 @@ use crate::accounting::conversion::{log_delta_bound, loss_bound};
 use crate::accounting::delta::Delta;
 use crate::accounting::gaussian::GaussianMechanism;
 use crate::accounting::loss::PrivacyLoss;
+pub use crate::accounting::order::{Order, OrderError};
 use crate::accounting::rounding::{GuardedSum, exp_up};
-
-/// The order α of a Rényi divergence, above 1 and below 2^53.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Order(f64);
-
-impl Order {
-    /// What every order is below.
-    pub const END: f64 = (1_u64 << 53) as f64;
-
-    /// Checks the range.
-    ///
-    /// # Errors
-    /// [`RenyiError::Order`] when `alpha` is not above 1 and below 2^53.
-    pub fn new(alpha: f64) -> Result<Self, RenyiError> {
-        if alpha > 1.0 && alpha < Self::END {
-            Ok(Self(alpha))
-        } else {
-            Err(RenyiError::Order { alpha })
-        }
-    }
-
-    /// 1 + `excess`, rounded, if it is an order.
-    pub(super) fn one_plus(excess: f64) -> Option<Self> {
-        Self::new(1.0 + excess).ok()
-    }
-
-    /// α.
-    pub fn get(self) -> f64 {
-        self.0
-    }
-
-    /// α - 1, exactly: a multiple of the last place of α, and smaller.
-    pub(super) fn excess(self) -> f64 {
-        self.0 - 1.0
-    }
-}
 
 /// A set of orders: at least one.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +24,8 @@ impl Orders {
         if alphas.is_empty() {
             return Err(RenyiError::NoOrders);
         }
-        alphas.iter().map(|&alpha| Order::new(alpha)).collect::<Result<_, _>>().map(Self)
+        let orders = alphas.iter().map(|&alpha| Order::new(alpha));
+        Ok(Self(orders.collect::<Result<_, _>>()?))
     }
 
     /// Orders for losses from about 0.01 to 30 and any usual δ: a geometric
@@ -188,11 +154,8 @@ impl RenyiCurve {
 #[non_exhaustive]
 pub enum RenyiError {
     /// An order out of range.
-    #[error("order {alpha} is not above 1 and below 2^53")]
-    Order {
-        /// The value that was given.
-        alpha: f64,
-    },
+    #[error(transparent)]
+    Order(#[from] OrderError),
     /// A set without orders.
     #[error("a Rényi bound needs at least one order")]
     NoOrders,

@@ -17,7 +17,7 @@ fn gaussian(ratio: f64) -> GaussianMechanism {
 #[test]
 fn orders_out_of_range_are_refused() {
     for alpha in [1.0, 0.5, -2.0, Order::END, f64::INFINITY, f64::NAN] {
-        assert!(matches!(Order::new(alpha), Err(RenyiError::Order { .. })), "{alpha}");
+        assert!(Order::new(alpha).is_err(), "{alpha}");
         assert!(Orders::new(&[2.0, alpha]).is_err(), "{alpha}");
     }
     assert!(Order::new(1.0_f64.next_up()).is_ok());
