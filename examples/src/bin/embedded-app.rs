@@ -261,6 +261,8 @@ impl Stage {
         let status = app.bandana.status();
         self.made += status.statistics.reports_made;
         self.settled += status.statistics.uploads_accepted + status.statistics.uploads_duplicate;
+        // The directory is free only without a handle.
+        drop(app);
         Ok(status)
     }
 }
