@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
 use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
@@ -37,6 +38,8 @@ pub struct Experiment {
 pub struct Serving {
     /// The current revision.
     pub specification: Arc<Specification>,
+    /// Its signatures; expired ones too.
+    pub signatures: Arc<[Signature]>,
     /// Where the experiment stands.
     pub state: ExperimentState,
     /// The current policy, with a weight for every arm of the revision.
@@ -47,7 +50,7 @@ pub struct Serving {
 
 impl Experiment {
     fn new(record: ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
-        let ExperimentRecord { key, conduct, state, revisions, tallies } = record;
+        let ExperimentRecord { key, conduct, state, revisions, signatures, tallies } = record;
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let policy = make_policy(conduct, &newest, &tallies, version)?;
         let serving = Serving {
@@ -55,6 +58,7 @@ impl Experiment {
             policy: Arc::new(policy),
             policy_reports: reports(&tallies),
             specification: Arc::new(newest),
+            signatures: signatures.into(),
         };
         Ok(Self {
             key,
@@ -150,6 +154,15 @@ impl Experiment {
         self.serve(specification, state)
     }
 
+    /// Serves other signatures, if the revision with this digest is the current one.
+    pub(crate) fn publish_signatures(&self, digest: Digest, signatures: Vec<Signature>) {
+        let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
+        let serving = Serving::clone(&self.serving());
+        if serving.specification.digest() == digest {
+            self.serving.store(Arc::new(Serving { signatures: signatures.into(), ..serving }));
+        }
+    }
+
     /// Must be called with `computing` held.
     fn serve(
         &self,
@@ -160,7 +173,12 @@ impl Experiment {
         let version = *self.policy_version.borrow() + 1;
         let policy = Arc::new(make_policy(self.conduct, &specification, &tallies, version)?);
         let policy_reports = reports(&tallies);
-        let serving = Arc::new(Serving { specification, state, policy, policy_reports });
+        let before = self.serving();
+        // Nobody can have signed a revision that did not exist yet.
+        let same_revision = before.specification.digest() == specification.digest();
+        let signatures = if same_revision { Arc::clone(&before.signatures) } else { [].into() };
+        let serving =
+            Arc::new(Serving { specification, signatures, state, policy, policy_reports });
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
         Ok(serving)
@@ -202,13 +220,20 @@ struct Index {
     by_digest: HashMap<Digest, Revision>,
 }
 
-/// An experiment, and how many arms it has in one of its revisions.
+impl Index {
+    fn add_revision(&mut self, experiment: &Arc<Experiment>, revision: &Arc<Specification>) {
+        let (experiment, specification) = (Arc::clone(experiment), Arc::clone(revision));
+        self.by_digest.insert(revision.digest(), Revision { experiment, specification });
+    }
+}
+
+/// An experiment in one of its revisions.
 #[derive(Clone, Debug)]
 pub struct Revision {
     /// The experiment.
     pub experiment: Arc<Experiment>,
-    /// Number of arms in this revision.
-    pub arms: usize,
+    /// The revision.
+    pub specification: Arc<Specification>,
 }
 
 impl Registry {
@@ -239,28 +264,24 @@ impl Registry {
     /// # Errors
     /// [`LearnerError`], which valid records do not cause.
     pub(crate) fn add(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
-        let digests: Vec<(Digest, usize)> =
-            record.revisions.iter().map(|r| (r.digest(), r.arms().len())).collect();
+        let revisions: Vec<_> = record.revisions.iter().cloned().map(Arc::new).collect();
         let experiment = Arc::new(Experiment::new(record, self.first_version)?);
         self.index.rcu(|index| {
             let mut index = Index::clone(index);
             index.by_id.insert(experiment.id.clone(), Arc::clone(&experiment));
-            for &(digest, arms) in &digests {
-                let revision = Revision { experiment: Arc::clone(&experiment), arms };
-                index.by_digest.insert(digest, revision);
+            for specification in &revisions {
+                index.add_revision(&experiment, specification);
             }
             index
         });
         Ok(experiment)
     }
 
-    /// Adds the digest of a new revision.
-    pub(crate) fn add_revision(&self, experiment: &Arc<Experiment>, revision: &Specification) {
-        let arms = revision.arms().len();
+    /// Adds a new revision.
+    pub(crate) fn add_revision(&self, experiment: &Arc<Experiment>, revision: &Arc<Specification>) {
         self.index.rcu(|index| {
             let mut index = Index::clone(index);
-            let experiment = Arc::clone(experiment);
-            index.by_digest.insert(revision.digest(), Revision { experiment, arms });
+            index.add_revision(experiment, revision);
             index
         });
     }

@@ -136,9 +136,14 @@ impl Server {
         let Self { mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
-        let device_service =
-            DeviceService::new(Arc::clone(&registry), ingest.clone(), clock, ending.clone());
-        let operator_service = OperatorService::new(registry, ingest.clone(), ending.clone());
+        let device_service = DeviceService::new(
+            Arc::clone(&registry),
+            ingest.clone(),
+            clock.clone(),
+            ending.clone(),
+        );
+        let operator_service =
+            OperatorService::new(registry, ingest.clone(), clock, ending.clone());
         health.set_serving::<DeviceServer<DeviceService>>().await;
         health.set_serving::<OperatorServer<OperatorService>>().await;
 

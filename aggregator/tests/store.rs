@@ -188,8 +188,10 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };
-    let newer = change("PRAGMA user_version = 2")?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 2, known: 1 }), "{newer}");
+    let newer = change("PRAGMA user_version = 3")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 3, known: 2 }), "{newer}");
+    let unborn = change("PRAGMA user_version = 0")?;
+    assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
     let foreign = change("PRAGMA application_id = 1")?;
     assert!(matches!(foreign, StoreError::ForeignFile), "{foreign}");
     for statement in [

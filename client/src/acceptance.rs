@@ -1,8 +1,12 @@
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
 use bandana_shared::rewards::{RewardKind, Rewards};
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use thiserror::Error;
+
+use crate::signers::{SignatureRefusal, Signers};
+use crate::time::Timestamp;
 
 /// What an app agrees to for one experiment. The client is the judge: a
 /// specification beyond it is refused, whoever sent it.
@@ -12,19 +16,27 @@ pub struct Acceptance {
     rewards: Rewards,
     digests: Option<Vec<Digest>>,
     once_days: Option<u32>,
+    signers: Option<Signers>,
 }
 
 impl Acceptance {
     /// Accepts experiments on exactly these `rewards` (kind, range, what happens
     /// outside it, default) whose reports lose at most `epsilon_max`.
     pub fn new(epsilon_max: Epsilon, rewards: Rewards) -> Self {
-        Self { epsilon_max, rewards, digests: None, once_days: None }
+        Self { epsilon_max, rewards, digests: None, once_days: None, signers: None }
     }
 
     /// Accepts only specifications with one of these digests.
     #[must_use]
     pub fn pinned(self, digests: Vec<Digest>) -> Self {
         Self { digests: Some(digests), ..self }
+    }
+
+    /// Accepts only specifications that these keys have signed, while their signatures
+    /// last.
+    #[must_use]
+    pub fn signed_by(self, signers: Signers) -> Self {
+        Self { signers: Some(signers), ..self }
     }
 
     /// Reports at most once for every arm in each period of `days` days (UTC, counted
@@ -44,14 +56,15 @@ impl Acceptance {
         self.once_days
     }
 
-    /// Judges a specification for a client whose noise is or is not simulated,
-    /// beside the one that it holds.
+    /// Judges a specification and its signatures for a client whose noise is or is not
+    /// simulated, beside the one that it holds. Says until when the signatures last.
     pub(crate) fn judge(
         &self,
-        offered: &Specification,
+        (offered, signatures): (&Specification, &[Signature]),
         held: Option<&Specification>,
         simulated: bool,
-    ) -> Result<(), Refusal> {
+        now: Timestamp,
+    ) -> Result<Timestamp, Refusal> {
         if offered.is_simulation() != simulated {
             return Err(Refusal::SimulationMark { experiment: offered.is_simulation() });
         }
@@ -73,7 +86,13 @@ impl Acceptance {
         if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
         }
-        held.map_or(Ok(()), |held| judge_change(offered, held))
+        if let Some(held) = held {
+            judge_change(offered, held)?;
+        }
+        match &self.signers {
+            Some(signers) => Ok(signers.judge(offered, signatures, now)?),
+            None => Ok(Timestamp::MAX),
+        }
     }
 }
 
@@ -135,6 +154,9 @@ pub enum Refusal {
          the app declared"
     )]
     Rewards,
+    /// Not signed by the keys that the app pins.
+    #[error(transparent)]
+    Signature(#[from] SignatureRefusal),
     /// Not one of the pinned specifications.
     #[error("the specification {0} is not one that the app has pinned")]
     Digest(Digest),

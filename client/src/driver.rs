@@ -98,9 +98,10 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 /// Writes what is to be written, on a thread that may block. Once begun it is carried
 /// through, whether or not anybody waits for it.
 async fn write_pending(shared: &Arc<Shared>) -> bool {
-    if shared.next_write().is_none() {
+    if shared.is_written() {
         return false;
     }
+    // Waits for the write that is under way, if one is.
     let shared = Arc::clone(shared);
     tokio::task::spawn_blocking(move || shared.write_pending()).await.unwrap_or(false)
 }
@@ -152,7 +153,7 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
                 tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
             }
             (_, wait) => {
-                if end.is_some() && shared.next_write().is_none() {
+                if end.is_some() && shared.is_written() {
                     return;
                 }
                 let wait = Instant::now() + wait.unwrap_or(GLANCE);

@@ -1,16 +1,16 @@
 //! Carries out a client's tasks over gRPC.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bandana_shared::identity::Day;
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{
     GetExperimentRequest, GetExperimentResponse, UploadRequest, UploadStatus,
 };
+use bandana_shared::wire::{WireError, signatures};
 use prost::Message as _;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -39,7 +39,15 @@ const LATER: Duration = Duration::from_mins(1);
 /// A connection to an aggregator. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    device: DeviceClient<Channel>,
+    connection: Connection,
+}
+
+#[derive(Clone, Debug)]
+enum Connection {
+    /// The channel is made by the first call: it belongs to the runtime that it is made
+    /// in, and whoever builds a transport may be in none.
+    To(Arc<(Endpoint, OnceLock<Channel>)>),
+    Over(Channel),
 }
 
 impl Transport {
@@ -86,12 +94,21 @@ impl Transport {
 
     fn over(endpoint: Endpoint) -> Self {
         let endpoint = endpoint.connect_timeout(CONNECT_TIME_MAX).tcp_nodelay(true);
-        Self::new(endpoint.connect_lazy())
+        Self { connection: Connection::To(Arc::new((endpoint, OnceLock::new()))) }
     }
 
     /// A transport over an existing channel.
     pub fn new(channel: Channel) -> Self {
-        Self { device: DeviceClient::new(channel) }
+        Self { connection: Connection::Over(channel) }
+    }
+
+    /// The service. Needs a tokio runtime.
+    fn device(&self) -> DeviceClient<Channel> {
+        let channel = match &self.connection {
+            Connection::To(place) => place.1.get_or_init(|| place.0.connect_lazy()),
+            Connection::Over(channel) => channel,
+        };
+        DeviceClient::new(channel.clone())
     }
 
     /// Asks for an experiment.
@@ -108,7 +125,7 @@ impl Transport {
             known_digest: known_digest.into(),
             known_policy_version,
         };
-        Ok(fetched(&self.device.get_experiment(request).await?.into_inner())?)
+        Ok(fetched(&self.device().get_experiment(request).await?.into_inner())?)
     }
 
     /// Sends an upload. Whatever goes wrong, the outcome says whether to send
@@ -121,7 +138,7 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
-        match self.device.submit_upload(request).await {
+        match self.device().submit_upload(request).await {
             Ok(response) => {
                 let response = response.into_inner();
                 outcome(response.status(), response.message)
@@ -134,6 +151,7 @@ impl Transport {
 fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
     Ok(Fetched {
         specification: response.experiment.as_ref().map(Specification::try_from).transpose()?,
+        signatures: response.experiment.as_ref().map(signatures).unwrap_or_default(),
         policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
         day: Day::new(response.server_day),
     })

@@ -1,53 +1,129 @@
-//! The device's side of Bandana: an arm comes out, a reward goes in, and one
-//! random bit about the reward leaves.
+//! The device's side of Bandana: an arm comes out, a reward goes in, and one random bit
+//! about the reward leaves.
 //!
-//! [`Core`] is the whole of it, without input or output of its own: it is told
-//! the time, hands out [`Task`]s, and is told their results. With the feature
-//! `grpc` (on by default), [`grpc`] carries them out.
+//! # Privacy in one screen
 //!
-//! ```
-//! use bandana_client::{Acceptance, Budget, Client, Reward, Timestamp, Fetched, Task};
-//! use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::{Day, ExperimentId}};
-//! use bandana_shared::{policy::{Policy, Weights}, rewards::Rewards};
-//! use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+//! An assignment is settled when its arm is drawn: whether it reports, when, and for
+//! which arm. Rewards decide nothing but the odds of one bit, which is drawn once, on the
+//! device, by an ε-locally differentially private mechanism. Its price is on the device's
+//! disk before the bit can leave.
+//!
+//! | | protected | against whom, how much |
+//! |---|---|---|
+//! | the reward of an assignment | yes | everybody, the server included: ε of the experiment, at most what the app accepts ([`Acceptance`]) |
+//! | that there was no reward | yes | the same: a default reward is reported at the same time |
+//! | all rewards of an installation | yes | the sum of the ε of its reports, at most the caps of its [`Budget`] |
+//! | what was decided before a crash or a restart | yes | bits are never drawn twice, and what was spent is never forgotten |
+//! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
+//! | when an arm was shown | partly | up to the experiment's random release delay, and to the day |
+//! | the network address | no | use a proxy or a mix network if it matters |
+//! | the time of the next start | partly | what fell due while the app was closed leaves at its next start |
+//! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
+//!
+//! The guarantee is stated for ideal randomness. The source is the operating system's,
+//! and its failure is an error, never weaker noise.
+//!
+//! # Five minutes to embed
+//!
+//! ```no_run
+//! use bandana_client::{Acceptance, Bandana, Budget, Consent};
+//! use bandana_shared::{accounting::loss::PrivacyLoss, epsilon::Epsilon, rewards::Rewards};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let id = ExperimentId::new("button-colour")?;
-//! # let specification = Specification::first(id.clone(), Epsilon::new(1.0)?, Rewards::binary(),
-//! #     Mechanism::RandomizedResponse, vec![Arm::new("red")?, Arm::new("green")?], ReleaseTiming::IMMEDIATE)?;
-//! # let policy = Policy { version: 1, weights: Weights::uniform(&[true, true])?,
-//! #     time_to_live_seconds: 60 };
-//! # let fetched = Fetched { specification: Some(specification), policy: Some(policy), day: Day::new(20_000) };
-//! # let now = Timestamp::from_unix_ms(1_728_000_000_000);
-//! // What the app agrees to, whatever a server may ask for.
-//! let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
-//! let mut client = Client::new(Budget::UNLIMITED);
-//! client.enroll(id.clone(), acceptance);
-//! client.on_fetched(&id, fetched, now)?; // the answer of a server
+//! # let app_directory = std::path::Path::new("app");
+//! // Once, when the app starts. The builder asks for what it can't guess.
+//! let bandana = Bandana::builder()
+//!     .endpoint("https://bandana.example.org")?
+//!     .directory(app_directory.join("bandana"))
+//!     // Rewards of 0 or 1, and at most epsilon = 1 for each report, whatever a server asks.
+//!     .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+//!     // At most 5 nats in any 7 days, and 100 for the life of the installation.
+//!     .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(100.0)?)?)
+//!     .consent(Consent::Given)
+//!     .start()?; // a thread; `driver()` instead for an app with a tokio runtime
 //!
-//! let assignment = client.choose(&id, now)?;
-//! println!("show arm {}", assignment.arm());
-//! client.reward(assignment.id(), Reward::new(1.0)?, now)?;
+//! // Wherever there is something to choose. Never waits, never fails.
+//! let choice = bandana.experiment("button-colour")?.choose();
+//! println!("show the {} button", choice.label_or("blue"));
 //!
-//! // One private bit, ready to be sent.
-//! assert!(matches!(client.next_task(now)?, Task::Upload(_)));
+//! // When the user reacts, if ever.
+//! choice.reward(1.0);
+//!
+//! // When the app ends.
+//! bandana.shutdown(std::time::Duration::from_secs(2));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is protected, and what is not
+//! `https` needs the feature `tls`. A host that talks to the aggregator by other means
+//! takes `host_transport()` and carries out [`Tasks`].
 //!
-//! | | |
-//! |---|---|
-//! | the reward of one report | ε-local differential privacy against everybody, server included |
-//! | that an assignment got no reward | the same: it reports a default reward at the same time |
-//! | an installation's rewards together | k reports cost at most k ε |
-//! | that the app is used, that it takes part in an experiment, which arm it showed and, up to the release delay, when; its network address | not protected |
+//! # The life of an assignment
 //!
-//! A report leaves at the first [`Core::next_task`] after its release time. Ask for
-//! tasks by the clock, never because the user reacted.
+//! 1. [`Experiment::choose`] draws an arm by the policy as last heard, offline too. It
+//!    debits the budget and draws the release time: the end of the experiment's
+//!    attribution window plus a random delay. Without room in the budget there is an arm
+//!    all the same, and that assignment never reports ([`Assignment::unreported`]).
+//! 2. Off the caller's thread, the debit is written to the ledger and then the
+//!    assignment to the state. Until that is durable nothing of it can leave.
+//! 3. [`Assignment::reward`] adds rewards while the window lasts.
+//! 4. At the end of the window the sum, or the default reward, becomes one private bit,
+//!    which is written; the sum is gone.
+//! 5. At the release time the bit gets a random name and the server's day, is written
+//!    again, and leaves; every retry has the same bytes, after a random wait. The order
+//!    of uploads is random.
 //!
-//! The guarantee is stated for ideal randomness; the source is the operating
-//! system's, and its failure is an error, never weaker noise.
+//! Dropping the [`Assignment`], rewarding it twice or never, killing the process, losing
+//! the network or setting the clock changes nothing about 4 and 5 that depends on the
+//! reward. [`Bandana::assignment`] finds an open assignment again after a restart.
+//!
+//! # What is stored where
+//!
+//! In the directory that the app gives, readable by its owner only:
+//!
+//! | file | holds | when it is lost or damaged |
+//! |---|---|---|
+//! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
+//! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait | the same |
+//! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
+//! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
+//!
+//! Both `ledger` and `state` have the number of the last write. Apart by more than the
+//! one step that a crash can leave, one of them is not of this time, and neither is used.
+//! Backup programs that know `CACHEDIR.TAG` leave the directory out. On Android put it
+//! under `noBackupFilesDir`, on Apple's systems set `isExcludedFromBackup`.
+//!
+//! # Who is trusted
+//!
+//! The app and its device. Not the server: the client refuses an experiment with a larger
+//! ε, other rewards, a floor that does not keep its ε, a change that no revision may
+//! make, or without the signatures that the app pins ([`Signers`]); see [`Refusal`]. The
+//! server can stop a device from learning, and can give it a policy of its own, but not
+//! make it say more. Not the network: what is heard from it is checked, and what is sent
+//! holds nothing that is not private. A thief of the device sees what is stored.
+//!
+//! # Questions
+//!
+//! *Why does `choose` return no error?* Product code has nothing to do about one. It shows
+//! a default, and [`Bandana::status`] tells whoever wants to know.
+//!
+//! *Why can an arm come without a report?* The budget of the installation counts for all
+//! experiments together. An arm is still better than none.
+//!
+//! *The clock was set ahead and back again.* Windows of the budget follow the latest time
+//! that was ever seen, so they open again when the clock has passed it.
+//!
+//! *Can I have the noise for a value remembered, so that it need not be paid for twice?*
+//! No: a change of the value would show. [`Acceptance::report_once`] remembers the report.
+//!
+//! *Two processes of my app?* Give each a directory and a share of the budget, or let one
+//! do the work.
+//!
+//! # Features
+//!
+//! `grpc` (on): transport and driver. `storage` (on): the directory. `tls`: `https`, with
+//! the system's roots or given ones. `simulation`: clients with seeded noise, which
+//! take part only in experiments that are marked as simulations. Without any of them
+//! there are neither tokio, tonic nor prost.
 
 mod acceptance;
 mod assignment;
@@ -64,6 +140,7 @@ mod noise;
 mod outbox;
 mod privatizer;
 mod reward;
+mod signers;
 #[cfg(feature = "storage")]
 mod storage;
 mod time;
@@ -87,6 +164,7 @@ pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateBit, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
+pub use signers::{SameKey, SignatureRefusal, Signers};
 #[cfg(feature = "storage")]
 pub use storage::StorageError;
 pub use time::{Clock, SystemClock, Timestamp};

@@ -63,7 +63,9 @@ impl NoiseSource for OsNoise {
 ///
 /// # Privacy
 /// A process that forks, or a machine that is restored from a snapshot, repeats
-/// the noise until the next key. Use [`OsNoise`] where that can happen.
+/// the noise until the next key. Use [`OsNoise`] where that can happen. To ask
+/// for the process's id before every word would cost twenty words (0.1 us on
+/// Linux), and would not see a snapshot.
 #[derive(Debug)]
 pub struct BulkNoise {
     generator: ChaCha20Rng,

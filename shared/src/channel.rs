@@ -12,6 +12,8 @@
 //! upper word equals that of the threshold, which happens once in `2^64`
 //! reports, so in practice a report costs one word of randomness.
 
+use std::hint::select_unpredictable;
+
 use thiserror::Error;
 
 use crate::curve::Level;
@@ -134,7 +136,10 @@ impl Floor {
         // if the lower half is 0. The clamp holds even if that were wrong.
         let (lowest, highest) = (self.0, 0_u64.wrapping_sub(self.0));
         let rise = u128::from(level.get()) * u128::from(self.width());
-        let whole = lowest.wrapping_add((rise >> 53) as u64).clamp(lowest, highest);
+        // `clamp` would become branches in a program that is optimised for size.
+        let whole = lowest.wrapping_add((rise >> 53) as u64);
+        let whole = select_unpredictable(whole < lowest, lowest, whole);
+        let whole = select_unpredictable(whole > highest, highest, whole);
         let fraction = (rise << 11) as u64 * u64::from(whole != highest);
         Threshold { whole, fraction }
     }

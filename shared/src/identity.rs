@@ -117,6 +117,52 @@ impl fmt::Display for Day {
     }
 }
 
+/// A moment, in whole seconds since 1970-01-01 (UTC).
+///
+/// ```
+/// use bandana_shared::identity::UnixSeconds;
+/// assert_eq!(UnixSeconds::new(1_709_208_000).to_string(), "2024-02-29 12:00:00 UTC");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixSeconds(u64);
+
+impl UnixSeconds {
+    /// A moment by its number.
+    pub const fn new(seconds_since_epoch: u64) -> Self {
+        Self(seconds_since_epoch)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The moment that lies `days` after, or the last one that there is.
+    #[must_use]
+    pub fn after_days(self, days: u32) -> Self {
+        Self(self.0.saturating_add(u64::from(days) * 86_400))
+    }
+}
+
+/// Date and time by the Gregorian calendar.
+impl fmt::Display for UnixSeconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Counted from a 1st of March, a leap day is the last day of its year:
+        // 719,468 days lie between 0000-03-01 and 1970-01-01.
+        let days = self.0 / 86_400 + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let leap_days = day_of_era / 1460 + day_of_era / 146_096;
+        let year_of_era = (day_of_era + day_of_era / 36_524 - leap_days) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march_month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let year = era * 400 + year_of_era + u64::from(month <= 2);
+        let (hour, minute, second) = (self.0 / 3600 % 24, self.0 / 60 % 60, self.0 % 60);
+        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    }
+}
+
 /// The revision of a specification, 1 and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(u32);

@@ -8,6 +8,8 @@
 //!   travels. The features `messages` and `services` add the protobuf messages
 //!   and the gRPC stubs generated from `proto/`, and the only conversions
 //!   between the two forms.
+//! - `signing`, with the features `signatures` (to verify) and `signing` (to sign):
+//!   specifications that only the holders of certain keys can make.
 //!
 //! A reward's way through this crate:
 //!
@@ -40,6 +42,8 @@ pub mod interval;
 pub mod limits;
 pub mod policy;
 pub mod rewards;
+#[cfg(feature = "signatures")]
+pub mod signing;
 pub mod specification;
 #[cfg(feature = "stored")]
 pub mod stored;

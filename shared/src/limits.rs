@@ -24,6 +24,15 @@ pub const ATTRIBUTION_WINDOW_SECONDS_MAX: u32 = 90 * 86_400;
 /// Seconds of random delay before a report is released: 7 days.
 pub const RELEASE_DELAY_SECONDS_MAX: u32 = 7 * 86_400;
 
+/// Signatures of one specification that are kept and looked at: those of an
+/// operator and a witness, those of the keys that follow them, and as many again.
+/// A device checks no more, whatever a server sends.
+pub const SIGNATURES_MAX: usize = 8;
+
+/// Days that a signature can be good for: ten years. One without an end could
+/// never be taken back.
+pub const SIGNATURE_DAYS_MAX: u32 = 3650;
+
 // Two varints of at most 3 bytes for each arm, a byte for eight reports, and
 // 64 bytes for id, digest, day and the tags.
 const _: () = assert!(ARMS_MAX * 6 + REPORTS_PER_UPLOAD_MAX / 8 + 64 <= UPLOAD_BYTES_MAX);

@@ -10,6 +10,13 @@
 //!
 //! The checksum covers magic, version and payload. It finds damage, not
 //! malice: whoever can write the file can write the checksum.
+//!
+//! A type whose format changes gets the next version, and reads the formats
+//! before it in [`Stored::from_older`]. Golden bytes of every version that was
+//! ever written stay in its tests.
+
+use std::cmp::Ordering;
+use std::error::Error as Cause;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +31,61 @@ pub trait Stored: Serialize + DeserializeOwned {
     const MAGIC: [u8; 4];
     /// Version of the format that [`to_bytes`] writes.
     const VERSION: u16;
+
+    /// Reads what an older version of the program wrote; `None` for a version
+    /// that is no longer read, which is every older one unless a type says
+    /// otherwise.
+    ///
+    /// ```
+    /// use bandana_shared::stored::{Older, Stored, StoredError};
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Count {
+    ///     reports: u64,
+    ///     ones: u64,
+    /// }
+    ///
+    /// impl Stored for Count {
+    ///     const MAGIC: [u8; 4] = *b"CNT ";
+    ///     const VERSION: u16 = 2;
+    ///
+    ///     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+    ///         Ok(match older.version() {
+    ///             // Version 1 had no ones.
+    ///             1 => Some(Self { reports: older.decode()?, ones: 0 }),
+    ///             _ => None,
+    ///         })
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Older::decode`].
+    fn from_older(_older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        Ok(None)
+    }
+}
+
+/// Undamaged state in an older version of its format.
+#[derive(Debug)]
+pub struct Older<'a> {
+    version: u16,
+    payload: &'a [u8],
+}
+
+impl Older<'_> {
+    /// Version of the format, less than [`Stored::VERSION`].
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// Decodes the payload as what that version stored.
+    ///
+    /// # Errors
+    /// [`StoredError::Decode`] and [`StoredError::Damaged`] when it holds
+    /// something else.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, StoredError> {
+        decode(self.payload)
+    }
 }
 
 fn configuration() -> impl bincode::config::Config {
@@ -53,11 +115,12 @@ pub fn to_bytes<T: Stored>(state: &T) -> Result<Vec<u8>, StoredError> {
     Ok(bytes)
 }
 
-/// Decodes what [`to_bytes`] wrote.
+/// Decodes what [`to_bytes`] wrote, in this version of the program or in an
+/// older one that [`Stored::from_older`] reads.
 ///
 /// # Errors
-/// [`StoredError`] says whether the bytes are damaged, of another kind, or of
-/// another version.
+/// [`StoredError`] says whether the bytes are damaged, of another kind, or of a
+/// version that is not read.
 pub fn from_bytes<T: Stored>(bytes: &[u8]) -> Result<T, StoredError> {
     let Some((&[a, b, c, d, v0, v1, s0, s1, s2, s3], payload)) =
         bytes.split_first_chunk::<HEADER>()
@@ -71,9 +134,15 @@ pub fn from_bytes<T: Stored>(bytes: &[u8]) -> Result<T, StoredError> {
     if magic != T::MAGIC {
         return Err(StoredError::Kind);
     }
-    if version != T::VERSION {
-        return Err(StoredError::Version { found: version, expected: T::VERSION });
+    match version.cmp(&T::VERSION) {
+        Ordering::Equal => decode(payload),
+        Ordering::Greater => Err(StoredError::Newer { found: version, known: T::VERSION }),
+        Ordering::Less => T::from_older(&Older { version, payload })?
+            .ok_or(StoredError::Outdated { found: version, known: T::VERSION }),
     }
+}
+
+fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, StoredError> {
     let (state, read) = bincode::serde::decode_from_slice(payload, configuration())
         .map_err(|source| StoredError::Decode(source.into()))?;
     if read == payload.len() { Ok(state) } else { Err(StoredError::Damaged) }
@@ -85,79 +154,140 @@ pub fn from_bytes<T: Stored>(bytes: &[u8]) -> Result<T, StoredError> {
 pub enum StoredError {
     /// The value has no encoding.
     #[error("stored state can't be encoded")]
-    Encode(#[source] Box<bincode::error::EncodeError>),
+    Encode(#[source] Box<dyn Cause + Send + Sync>),
     /// The checksum fits, the content does not.
     #[error("stored state can't be decoded")]
-    Decode(#[source] Box<bincode::error::DecodeError>),
+    Decode(#[source] Box<dyn Cause + Send + Sync>),
     /// Cut off or changed.
     #[error("stored state is damaged: its checksum or its length does not fit")]
     Damaged,
     /// Another kind of state.
     #[error("stored state is of another kind")]
     Kind,
-    /// Another version of the format.
-    #[error("stored state has format version {found}; this program reads version {expected}")]
-    Version {
+    /// Written by a newer program.
+    #[error(
+        "stored state has format version {found}, this program knows up to {known}; use a newer \
+         program"
+    )]
+    Newer {
         /// Version found.
         found: u16,
-        /// Version that this program reads.
-        expected: u16,
+        /// Newest version known.
+        known: u16,
+    },
+    /// Written by a program so old that this one no longer reads it.
+    #[error(
+        "stored state has format version {found}, which this program (version {known}) no longer \
+         reads; let an older program convert it first"
+    )]
+    Outdated {
+        /// Version found.
+        found: u16,
+        /// Version that this program writes.
+        known: u16,
     },
 }
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
-    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    /// Version 1 was a bare number and is no longer read.
+    #[derive(Serialize, Deserialize)]
+    struct First(u64);
+
+    impl Stored for First {
+        const MAGIC: [u8; 4] = *b"TEST";
+        const VERSION: u16 = 1;
+    }
+
+    /// Version 2 held numbers alone.
+    #[derive(Serialize, Deserialize)]
+    struct Second(Vec<u64>);
+
+    impl Stored for Second {
+        const MAGIC: [u8; 4] = *b"TEST";
+        const VERSION: u16 = 2;
+    }
+
+    /// Version 3 gave each number a count, 1 for what had none.
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Sample(Vec<(u64, u16)>);
 
     impl Stored for Sample {
         const MAGIC: [u8; 4] = *b"TEST";
         const VERSION: u16 = 3;
+
+        fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+            if older.version() != 2 {
+                return Ok(None);
+            }
+            let Second(numbers) = older.decode()?;
+            Ok(Some(Self(numbers.into_iter().map(|number| (number, 1)).collect())))
+        }
+    }
+
+    const GOLDEN_2: &[u8] = b"TEST\x02\x00\xa8\x9b\xd0\x4b\x02\xfb\x2c\x01\x07";
+    const GOLDEN_3: &[u8] = b"TEST\x03\x00\xcc\xea\x07\xaa\x01\xfb\x2c\x01\x07";
+
+    /// Puts header and checksum in front of any payload.
+    fn framed(version: u16, payload: &[u8]) -> Vec<u8> {
+        let checksum = checksum(Sample::MAGIC, version, payload).to_le_bytes();
+        [&Sample::MAGIC[..], &version.to_le_bytes(), &checksum, payload].concat()
     }
 
     #[test]
-    fn golden_bytes() {
-        let bytes = to_bytes(&Sample(vec![(300, 7)])).unwrap();
-        assert_eq!(bytes[..6], *b"TEST\x03\x00");
-        assert_eq!(bytes[HEADER..], [1, 251, 44, 1, 7]);
-        assert_eq!(from_bytes::<Sample>(&bytes).unwrap(), Sample(vec![(300, 7)]));
+    fn golden_bytes_of_every_version() {
+        assert_eq!(to_bytes(&Second(vec![300, 7])).unwrap(), GOLDEN_2);
+        assert_eq!(to_bytes(&Sample(vec![(300, 7)])).unwrap(), GOLDEN_3);
+        assert_eq!(from_bytes::<Sample>(GOLDEN_2).unwrap(), Sample(vec![(300, 1), (7, 1)]));
+        assert_eq!(from_bytes::<Sample>(GOLDEN_3).unwrap(), Sample(vec![(300, 7)]));
     }
 
     #[test]
     fn every_single_bit_error_and_every_cut_is_found() {
-        let bytes = to_bytes(&Sample(vec![(300, 7), (1, 2)])).unwrap();
-        for place in 0..bytes.len() * 8 {
-            let mut damaged = bytes.clone();
-            damaged[place / 8] ^= 1 << (place % 8);
-            assert!(matches!(from_bytes::<Sample>(&damaged), Err(StoredError::Damaged)), "{place}");
-        }
-        for length in 0..bytes.len() {
-            assert!(from_bytes::<Sample>(&bytes[..length]).is_err(), "{length}");
+        for golden in [GOLDEN_2, GOLDEN_3] {
+            for place in 0..golden.len() * 8 {
+                let mut damaged = golden.to_vec();
+                damaged[place / 8] ^= 1 << (place % 8);
+                let read = from_bytes::<Sample>(&damaged);
+                assert!(matches!(read, Err(StoredError::Damaged)), "{place}");
+            }
+            for length in 0..golden.len() {
+                assert!(from_bytes::<Sample>(&golden[..length]).is_err(), "{length}");
+            }
         }
     }
 
     #[test]
-    fn other_kinds_and_versions_are_named() {
-        #[derive(serde::Serialize, serde::Deserialize)]
+    fn content_that_does_not_fit_its_version_is_an_error() {
+        for version in [2, 3] {
+            // Two entries announced, none there; and a byte too many.
+            let cut = from_bytes::<Sample>(&framed(version, &[2]));
+            assert!(matches!(cut, Err(StoredError::Decode(_))), "{version}");
+            let long = from_bytes::<Sample>(&framed(version, &[0, 9]));
+            assert!(matches!(long, Err(StoredError::Damaged)), "{version}");
+        }
+    }
+
+    #[test]
+    fn other_kinds_and_versions_are_told_apart() {
+        #[derive(Serialize, Deserialize)]
         struct Other(u8);
         impl Stored for Other {
             const MAGIC: [u8; 4] = *b"OTHR";
             const VERSION: u16 = 3;
         }
-        #[derive(Debug, serde::Serialize, serde::Deserialize)]
-        struct Newer(u8);
-        impl Stored for Newer {
-            const MAGIC: [u8; 4] = *b"TEST";
-            const VERSION: u16 = 4;
-        }
-        let other = to_bytes(&Other(1)).unwrap();
-        assert!(matches!(from_bytes::<Sample>(&other), Err(StoredError::Kind)));
-        let newer = to_bytes(&Newer(1)).unwrap();
-        assert!(matches!(
-            from_bytes::<Sample>(&newer),
-            Err(StoredError::Version { found: 4, expected: 3 })
-        ));
+        let other = from_bytes::<Sample>(&to_bytes(&Other(1)).unwrap());
+        assert!(matches!(other, Err(StoredError::Kind)));
+        let newer = from_bytes::<Sample>(&framed(4, &[0]));
+        assert!(matches!(newer, Err(StoredError::Newer { found: 4, known: 3 })));
+        let outdated = from_bytes::<Sample>(&to_bytes(&First(1)).unwrap());
+        assert!(matches!(outdated, Err(StoredError::Outdated { found: 1, known: 3 })));
+        // Without a reader of its own, a type reads nothing older.
+        let unread = from_bytes::<Second>(&to_bytes(&First(1)).unwrap());
+        assert!(matches!(unread, Err(StoredError::Outdated { found: 1, known: 2 })));
     }
 }

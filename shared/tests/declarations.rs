@@ -6,7 +6,7 @@ use bandana_shared::curve::Level;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::Estimand;
 use bandana_shared::identity::{
-    ArmIndex, Day, Digest, ExperimentId, IdentityError, Revision, UploadId,
+    ArmIndex, Day, Digest, ExperimentId, IdentityError, Revision, UnixSeconds, UploadId,
 };
 use bandana_shared::interval::Interval;
 use bandana_shared::limits::{ARMS_MAX, EXPERIMENT_ID_CHARS_MAX};
@@ -55,6 +55,24 @@ fn days_are_counted_from_the_epoch() {
     assert_eq!(Day::of_unix_seconds(u64::MAX), Day::new(u32::MAX));
     assert_eq!(Day::new(5).back(2), Day::new(3));
     assert_eq!(Day::new(5).back(6), Day::new(0));
+}
+
+#[test]
+fn moments_are_shown_by_the_calendar() {
+    // By GNU date.
+    for (seconds, text) in [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (951_782_399, "2000-02-28 23:59:59 UTC"),
+        (951_868_800, "2000-03-01 00:00:00 UTC"),
+        (1_709_208_001, "2024-02-29 12:00:01 UTC"),
+        (1_735_689_599, "2024-12-31 23:59:59 UTC"),
+        (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        (253_402_300_799, "9999-12-31 23:59:59 UTC"),
+    ] {
+        assert_eq!(UnixSeconds::new(seconds).to_string(), text);
+    }
+    assert_eq!(UnixSeconds::new(5).after_days(2), UnixSeconds::new(172_805));
+    assert_eq!(UnixSeconds::new(u64::MAX).after_days(1), UnixSeconds::new(u64::MAX));
 }
 
 #[test]

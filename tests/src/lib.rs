@@ -2,6 +2,7 @@
 
 pub mod committed;
 pub mod harness;
+pub mod recorder;
 pub mod vectors;
 pub mod wire_code;
 

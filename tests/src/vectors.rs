@@ -12,6 +12,7 @@ use serde::Serialize;
 mod channel;
 mod estimate;
 mod messages;
+mod signature;
 
 /// Every file of vectors, with its path from the root and its content.
 ///
@@ -23,6 +24,7 @@ pub fn generate() -> anyhow::Result<Vec<(String, String)>> {
         file("channel", &channel::reports()?)?,
         file("estimate", &estimate::estimates()?)?,
         file("specification", &messages::specifications()?)?,
+        file("signature", &signature::signatures()?)?,
         file("upload", &messages::uploads()?)?,
     ])
 }

@@ -7,6 +7,8 @@
 mod plan;
 mod writer;
 
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -18,7 +20,7 @@ use crate::learner::LearnerError;
 use crate::store::{Conduct, ExperimentState, StoreError};
 use std::sync::Arc;
 
-use crate::registry::Experiment;
+use crate::registry::{Experiment, Revision};
 
 /// Uploads that wait at most. Beyond it callers are told to come back.
 const QUEUE_MAX: usize = 8192;
@@ -51,6 +53,15 @@ pub enum Administration {
         experiment: Arc<Experiment>,
         /// The change.
         change: Revise,
+    },
+    /// Add a signature to a revision that it fits.
+    AddSignature {
+        /// The revision.
+        revision: Revision,
+        /// The signature, verified.
+        signature: Signature,
+        /// The time, by which others have expired.
+        now: UnixSeconds,
     },
 }
 

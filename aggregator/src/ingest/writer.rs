@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::signing::Signature;
 use bandana_shared::tally::Tally;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -13,7 +14,7 @@ use super::plan::{Arrival, Situation, Verdict, plan};
 use super::{Administration, AdministrationError, Command, Ingest, Revise};
 use crate::clock::Clock;
 use crate::learner::LearnerError;
-use crate::registry::{Experiment, Registry};
+use crate::registry::{Experiment, Registry, Revision};
 use crate::seen::SeenIds;
 use crate::store::{ExperimentRecord, ExperimentState, SqliteStore, StoreError};
 
@@ -184,11 +185,15 @@ impl Writer {
             Administration::Revise { experiment, change } => {
                 self.revise(&experiment, change).map(|()| experiment)
             }
+            Administration::AddSignature { revision, signature, now } => {
+                self.add_signature(&revision, &signature, now).map(|()| revision.experiment)
+            }
         };
         match outcome {
-            Err(AdministrationError::Store(StoreError::ExperimentExists(id))) => {
-                Ok(Err(StoreError::ExperimentExists(id).into()))
-            }
+            // These changed nothing. What else goes wrong in the store is fatal.
+            Err(AdministrationError::Store(
+                declined @ (StoreError::ExperimentExists(_) | StoreError::TooManySignatures),
+            )) => Ok(Err(declined.into())),
             Err(AdministrationError::Store(fatal)) => Err(fatal.into()),
             other => Ok(other),
         }
@@ -202,8 +207,9 @@ impl Writer {
         let key = self.store.create_experiment(&specification, conduct)?;
         let tallies = vec![Tally::EMPTY; specification.arms().len()];
         let state = ExperimentState::Running;
-        let revisions = vec![specification];
-        Ok(self.registry.add(ExperimentRecord { key, conduct, state, revisions, tallies })?)
+        let (revisions, signatures) = (vec![specification], Vec::new());
+        let record = ExperimentRecord { key, conduct, state, revisions, signatures, tallies };
+        Ok(self.registry.add(record)?)
     }
 
     fn set_state(
@@ -239,9 +245,21 @@ impl Writer {
         let conduct = experiment.conduct();
         let empty = vec![Tally::EMPTY; revised.arms().len()];
         conduct.learner.weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
+        let revised = Arc::new(revised);
         self.store.add_revision(experiment.key(), &revised)?;
         self.registry.add_revision(experiment, &revised);
-        experiment.replace(Arc::new(revised), serving.state)?;
+        experiment.replace(revised, serving.state)?;
+        Ok(())
+    }
+
+    fn add_signature(
+        &mut self,
+        revision: &Revision,
+        signature: &Signature,
+        now: UnixSeconds,
+    ) -> Result<(), AdministrationError> {
+        let signatures = self.store.add_signature(&revision.specification, signature, now)?;
+        revision.experiment.publish_signatures(revision.specification.digest(), signatures);
         Ok(())
     }
 }

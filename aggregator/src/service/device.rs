@@ -1,9 +1,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bandana_shared::identity::Digest;
+use bandana_shared::identity::{Digest, UnixSeconds};
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
 use bandana_shared::upload::{Upload, UploadError};
+use bandana_shared::wire::experiment_with_signatures;
 use bandana_shared::wire::v1::device_server::Device;
 use bandana_shared::wire::v1::{
     self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
@@ -72,8 +73,8 @@ impl DeviceService {
             (UploadStatus::UnknownSpecification, message)
         })?;
         match upload.reports.last_arm() {
-            Some(arm) if arm.get() >= revision.arms => {
-                let (arm, arms) = (arm.get(), revision.arms);
+            Some(arm) if arm.get() >= revision.specification.arms().len() => {
+                let (arm, arms) = (arm.get(), revision.specification.arms().len());
                 let message = format!("there is no arm {arm}; the specification has {arms} arms");
                 Err((UploadStatus::UnknownArm, message))
             }
@@ -151,9 +152,11 @@ impl Device for DeviceService {
         let same_specification = known == Some(serving.specification.digest());
         let same_policy =
             same_specification && request.known_policy_version == serving.policy.version;
+        let now = UnixSeconds::new(self.clock.unix_seconds());
+        let unexpired = serving.signatures.iter().filter(|signature| now < signature.expires());
         Ok(Response::new(GetExperimentResponse {
             experiment: (!same_specification)
-                .then(|| v1::Experiment::from(&*serving.specification)),
+                .then(|| experiment_with_signatures(&serving.specification, unexpired)),
             policy: (!same_policy).then(|| v1::Policy::from(&*serving.policy)),
             server_day: self.clock.day().get(),
         }))

@@ -4,20 +4,23 @@ use std::sync::Arc;
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::Estimand;
-use bandana_shared::identity::{ArmIndex, Revision};
+use bandana_shared::identity::{ArmIndex, Digest, Revision, UnixSeconds};
 use bandana_shared::interval::ErrorLevel;
+use bandana_shared::limits::SIGNATURE_DAYS_MAX;
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
-    self, AddArmRequest, CreateExperimentRequest, Estimates, EstimatesRequest, ExperimentName,
-    ExperimentStatus, ListExperimentsRequest, ListExperimentsResponse, RefreshPolicyResponse,
-    RetireArmRequest,
+    self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, Estimates, EstimatesRequest,
+    ExperimentName, ExperimentStatus, ListExperimentsRequest, ListExperimentsResponse,
+    RefreshPolicyResponse, RetireArmRequest,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::{GOING_DOWN, explain, find, until_end};
+use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::{Administration, AdministrationError, Ingest, Revise};
@@ -30,14 +33,20 @@ use crate::store::{Conduct, ExperimentState, StoreError};
 pub struct OperatorService {
     registry: Arc<Registry>,
     ingest: Ingest,
+    clock: Arc<dyn Clock>,
     ending: Ending,
 }
 
 impl OperatorService {
     /// The service over these experiments. Streams end when the server goes
     /// down.
-    pub fn new(registry: Arc<Registry>, ingest: Ingest, ending: Ending) -> Self {
-        Self { registry, ingest, ending }
+    pub fn new(
+        registry: Arc<Registry>,
+        ingest: Ingest,
+        clock: Arc<dyn Clock>,
+        ending: Ending,
+    ) -> Self {
+        Self { registry, ingest, clock, ending }
     }
 
     async fn administer(
@@ -118,6 +127,7 @@ fn status_of(experiment: &Experiment) -> ExperimentStatus {
         reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
         policy_version: serving.policy.version,
         certified_epsilon: serving.specification.certified_epsilon(),
+        signatures: serving.signatures.iter().map(Into::into).collect(),
     }
 }
 
@@ -131,11 +141,35 @@ fn decline(error: &AdministrationError) -> Status {
         AdministrationError::Specification(_) | AdministrationError::Learner(_) => {
             Status::invalid_argument(message)
         }
-        AdministrationError::State { .. } => Status::failed_precondition(message),
+        AdministrationError::State { .. }
+        | AdministrationError::Store(StoreError::TooManySignatures) => {
+            Status::failed_precondition(message)
+        }
         AdministrationError::Store(_) | AdministrationError::Ended => {
             Status::unavailable(GOING_DOWN)
         }
     }
+}
+
+/// Reads a signature and checks that it is good for `revision` at `now`.
+fn signature_for(
+    revision: &Specification,
+    message: Option<&v1::SpecificationSignature>,
+    now: UnixSeconds,
+) -> Result<Signature, Status> {
+    let invalid = |error: &dyn std::error::Error| Status::invalid_argument(explain(error));
+    let missing = || Status::invalid_argument("the field `signature` must be set");
+    let signature = Signature::try_from(message.ok_or_else(missing)?).map_err(|e| invalid(&e))?;
+    signature.verify(revision, now).map_err(|error| invalid(&error))?;
+    // One day more, for the clock of whoever signed.
+    if signature.expires() > now.after_days(SIGNATURE_DAYS_MAX + 1) {
+        return Err(Status::invalid_argument(format!(
+            "the signature is good until {}, and one may be good for at most {SIGNATURE_DAYS_MAX} \
+             days; sign for a shorter time",
+            signature.expires()
+        )));
+    }
+    Ok(signature)
 }
 
 fn settings(request: &EstimatesRequest) -> Result<EstimatesSettings, Status> {
@@ -223,6 +257,24 @@ impl Operator for OperatorService {
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let change = Revise::Retire(arm);
         self.administer(Administration::Revise { experiment, change }).await
+    }
+
+    async fn add_signature(
+        &self,
+        request: Request<AddSignatureRequest>,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        let request = request.into_inner();
+        let experiment = find(&self.registry, request.experiment_id)?;
+        let digest = Digest::try_from(&request.digest[..])
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let known = self.registry.by_digest(digest);
+        let revision = known.filter(|r| r.experiment.id() == experiment.id()).ok_or_else(|| {
+            let id = experiment.id();
+            Status::not_found(format!("the experiment {id} has no revision with digest {digest}"))
+        })?;
+        let now = UnixSeconds::new(self.clock.unix_seconds());
+        let signature = signature_for(&revision.specification, request.signature.as_ref(), now)?;
+        self.administer(Administration::AddSignature { revision, signature, now }).await
     }
 
     async fn get_estimates(

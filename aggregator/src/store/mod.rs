@@ -1,11 +1,14 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
 mod schema;
+mod signatures;
 mod sqlite;
 
 use std::path::PathBuf;
 
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
+use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::stored::{Stored, StoredError};
 use bandana_shared::tally::Tally;
@@ -66,6 +69,8 @@ pub struct ExperimentRecord {
     pub state: ExperimentState,
     /// Every revision, the oldest first; at least one.
     pub revisions: Vec<Specification>,
+    /// The signatures of the newest revision, by key; expired ones too.
+    pub signatures: Vec<Signature>,
     /// The tally of every arm, all days together.
     pub tallies: Vec<Tally>,
 }
@@ -153,10 +158,36 @@ pub enum StoreError {
         /// What is wrong.
         what: String,
     },
-    /// Deltas that can't be written.
+    /// Deltas that can't be written, or can't be read back.
     #[error(transparent)]
     Stored(#[from] StoredError),
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),
+    /// As many signatures as a revision can have.
+    #[error(
+        "this revision has {max} signatures by other keys that have not expired, and can't have \
+         more; sign with one of those keys, or make a new revision", max = SIGNATURES_MAX
+    )]
+    TooManySignatures,
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::stored;
+
+    use super::*;
+
+    /// Written by version 1: magic, version, checksum, then two entries.
+    const GOLDEN_1: &[u8] = b"BDdl\x01\x00\x26\xf7\x9f\x35\
+        \x02\
+        \x02\x03\xfb\x2c\x01\x07\
+        \x50\x00\xfc\x70\x11\x01\x00\x00";
+
+    #[test]
+    fn golden_bytes_of_every_version_of_stored_deltas() {
+        let deltas = vec![(1, 3, 300, 7), (40, 0, 70_000, 0)];
+        assert_eq!(stored::from_bytes::<StoredDeltas>(GOLDEN_1).unwrap().0, deltas);
+        assert_eq!(stored::to_bytes(&StoredDeltas(deltas)).unwrap(), GOLDEN_1);
+    }
 }

@@ -1,4 +1,4 @@
-//! The tables.
+//! The tables, and how a store of an earlier version gets them.
 
 use rusqlite::Connection;
 
@@ -7,13 +7,17 @@ use super::StoreError;
 /// Marks the file as ours: "BNDN".
 const APPLICATION_ID: i64 = 0x424e_444e;
 
-/// Version of the tables below.
-const VERSION: i64 = 1;
+/// What makes each version from the one before; the first one from an empty file.
+const STEPS: [(i64, &str); 2] = [(1, TABLES), (2, SIGNATURES)];
 
-/// `upload_group` has one row per commit and day, in the order of the commits. `tally` has the sums of all
-/// days; for days before `watermark.oldest_day` the same sums stand in
-/// `checkpoint`, and their `upload_group` rows are gone. So for every
-/// experiment, day and arm: tally = checkpoint + deltas of the groups.
+/// Version of the tables that this program works with.
+const VERSION: i64 = STEPS[STEPS.len() - 1].0;
+
+/// Version 1. `upload_group` has one row per commit and day, in the order of the
+/// commits. `tally` has the sums of all days; for days before
+/// `watermark.oldest_day` the same sums stand in `checkpoint`, and their
+/// `upload_group` rows are gone. So for every experiment, day and arm: tally =
+/// checkpoint + deltas of the groups.
 const TABLES: &str = "
 CREATE TABLE experiment (
     key          INTEGER PRIMARY KEY,
@@ -58,23 +62,42 @@ CREATE TABLE watermark (
 INSERT INTO watermark VALUES (1, 0);
 ";
 
-/// Creates the tables in an empty file; checks the version of others.
+/// Version 2: the signatures of each revision; `expires` in seconds since
+/// 1970-01-01 (UTC).
+const SIGNATURES: &str = "
+CREATE TABLE signature (
+    digest     BLOB NOT NULL REFERENCES specification (digest),
+    public_key BLOB NOT NULL CHECK (length(public_key) = 32),
+    expires    INTEGER NOT NULL CHECK (expires >= 0),
+    signature  BLOB NOT NULL CHECK (length(signature) = 64),
+    PRIMARY KEY (digest, public_key)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Creates the tables in an empty file, and brings those of an earlier version up
+/// to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     let failed = |source| StoreError::Database { doing: "checking its schema", source };
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let version = pragma("user_version").map_err(failed)?;
     let application = pragma("application_id").map_err(failed)?;
     match (application, version) {
-        (0, 0) => create(connection).map_err(failed),
         (APPLICATION_ID, VERSION) => Ok(()),
-        (APPLICATION_ID, found) => Err(StoreError::NewerSchema { found, known: VERSION }),
+        (0, 0) | (APPLICATION_ID, 1..VERSION) => upgrade(connection, version).map_err(failed),
+        (APPLICATION_ID, VERSION..) => {
+            Err(StoreError::NewerSchema { found: version, known: VERSION })
+        }
         _ => Err(StoreError::ForeignFile),
     }
 }
 
-fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+/// Takes all steps after version `from`, in one transaction: a crash leaves the
+/// old version or the new one.
+fn upgrade(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
-    transaction.execute_batch(TABLES)?;
+    for (_, step) in STEPS.iter().filter(|(version, _)| *version > from) {
+        transaction.execute_batch(step)?;
+    }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()

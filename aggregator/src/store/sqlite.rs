@@ -36,7 +36,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The embedded store. Whoever holds it is the only process that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
-    connection: Connection,
+    pub(super) connection: Connection,
     /// Held, not used: the lock ends with it.
     _lock: File,
 }
@@ -121,12 +121,16 @@ impl SqliteStore {
             let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
-            let arms = revisions.last().map_or(0, |newest| newest.arms().len());
+            let newest = revisions
+                .last()
+                .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
+            let arms = newest.arms().len();
             records.push(ExperimentRecord {
                 key,
                 conduct: Conduct { learner, floor_weight: row.get(3).map_err(reading)? },
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
                 tallies: self.tallies(key, arms)?,
+                signatures: self.signatures(newest)?,
                 revisions,
             });
         }
@@ -146,11 +150,7 @@ impl SqliteStore {
             decode_specification(&bytes.map_err(reading)?)
                 .map_err(|error| damaged(format!("a specification: {error}")))
         };
-        let revisions: Vec<Specification> = bytes.map(decode).collect::<Result<_, _>>()?;
-        if revisions.is_empty() {
-            return Err(damaged("an experiment without specification".to_owned()));
-        }
-        Ok(revisions)
+        bytes.map(decode).collect()
     }
 
     fn tallies(&self, key: ExperimentKey, arms: usize) -> Result<Vec<Tally>, StoreError> {
@@ -402,14 +402,14 @@ fn opening(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "opening", source }
 }
 
-fn reading(source: rusqlite::Error) -> StoreError {
+pub(super) fn reading(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "reading", source }
 }
 
-fn committing(source: rusqlite::Error) -> StoreError {
+pub(super) fn committing(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "committing", source }
 }
 
-fn damaged(what: String) -> StoreError {
+pub(super) fn damaged(what: String) -> StoreError {
     StoreError::Damaged { what }
 }

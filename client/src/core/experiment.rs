@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bandana_shared::identity::{Day, Digest, ExperimentId};
 use bandana_shared::policy::Policy;
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 use super::state::{Change, Held};
@@ -34,6 +35,8 @@ pub struct FetchTask {
 pub struct Fetched {
     /// `None`: the specification that the client holds is current.
     pub specification: Option<Specification>,
+    /// The signatures of the specification.
+    pub signatures: Vec<Signature>,
     /// `None`: the policy that the client holds is current.
     pub policy: Option<Policy>,
     /// The server's day.
@@ -46,8 +49,8 @@ pub(super) struct Enrolled {
     /// What the app agrees to; `None`: it no longer takes part, and reports from
     /// before still need the server's day.
     acceptance: Option<Acceptance>,
-    /// Whether what is held is within the acceptance.
-    usable: bool,
+    /// Until when what is held is within the acceptance; `None`: it is not.
+    usable_until: Option<Timestamp>,
     /// Whether the answer of a server is needed now.
     wanted: bool,
     failures: u32,
@@ -59,9 +62,9 @@ pub(super) struct Enrolled {
 }
 
 impl Enrolled {
-    fn new(acceptance: Option<Acceptance>, usable: bool) -> Self {
-        let wanted = acceptance.is_some() && !usable;
-        Self { acceptance, usable, wanted, failures: 0, not_before: None, refusal: None }
+    fn new(acceptance: Option<Acceptance>, usable_until: Option<Timestamp>) -> Self {
+        let wanted = acceptance.is_some() && usable_until.is_none();
+        Self { acceptance, usable_until, wanted, failures: 0, not_before: None, refusal: None }
     }
 
     /// What the app agreed to.
@@ -93,9 +96,13 @@ impl<N: NoiseSource> Core<N> {
     /// one allows it too, and reports that wait are kept.
     pub fn enroll(&mut self, experiment_id: ExperimentId, acceptance: Acceptance) {
         let held = self.state.held.get(&experiment_id);
-        let judge = |held: &Held| acceptance.judge(&held.specification, None, N::SIMULATED);
-        let usable = held.is_some_and(|held| judge(held).is_ok());
-        self.enrolled.insert(experiment_id, Enrolled::new(Some(acceptance), usable));
+        // It is this late at least; the signatures are looked at again when they are used.
+        let now = self.state.ledger.time(Timestamp::default());
+        let usable_until = held.and_then(|held| {
+            let offered = (&*held.specification, &held.signatures[..]);
+            acceptance.judge(offered, None, N::SIMULATED, now).ok()
+        });
+        self.enrolled.insert(experiment_id, Enrolled::new(Some(acceptance), usable_until));
     }
 
     /// Every experiment that a server has told of.
@@ -115,9 +122,8 @@ impl<N: NoiseSource> Core<N> {
 
     /// The specification that the client takes part under.
     pub fn specification(&self, experiment_id: &ExperimentId) -> Option<&Specification> {
-        let usable = self.enrolled.get(experiment_id)?.usable;
-        let held = self.state.held.get(experiment_id).filter(|_| usable)?;
-        Some(&held.specification)
+        self.enrolled.get(experiment_id)?.usable_until?;
+        Some(&self.state.held.get(experiment_id)?.specification)
     }
 
     /// What is held of an experiment, if it can be used; asks for it anew when it is
@@ -130,12 +136,12 @@ impl<N: NoiseSource> Core<N> {
         let not_enrolled = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(not_enrolled)?;
         let acceptance = enrolled.acceptance.as_ref().ok_or_else(not_enrolled)?;
-        let held = self.state.held.get(experiment_id).filter(|_| enrolled.usable);
-        let held =
-            held.ok_or_else(|| ClientError::NoPolicy { experiment_id: experiment_id.clone() })?;
+        let no_policy = || ClientError::NoPolicy { experiment_id: experiment_id.clone() };
+        let usable_until = enrolled.usable_until.ok_or_else(no_policy)?;
+        let held = self.state.held.get(experiment_id).ok_or_else(no_policy)?;
         let time = self.state.ledger.time(now);
-        enrolled.wanted |= held.is_stale(now) || time.after(RENEWAL) >= held.valid_until;
-        if time >= held.valid_until {
+        enrolled.wanted |= held.is_stale(now) || time.after(RENEWAL) >= usable_until;
+        if time >= usable_until {
             return Err(ClientError::SignaturesExpired { experiment_id: experiment_id.clone() });
         }
         Ok((held, acceptance))
@@ -152,14 +158,15 @@ impl<N: NoiseSource> Core<N> {
             && let Some(experiment_id) = self.state.outbox.needs_day(now)
         {
             let enrolled = self.enrolled.entry(experiment_id.clone());
-            enrolled.or_insert_with(|| Enrolled::new(None, false)).wanted = true;
+            enrolled.or_insert_with(|| Enrolled::new(None, None)).wanted = true;
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
-        let held = self.state.held.get(id).filter(|held| {
-            let expires = self.state.ledger.time(now).after(RENEWAL) >= held.valid_until;
-            enrolled.usable && !expires
-        });
+        // Whose signatures are about to expire is asked for as a whole: a server leaves
+        // out what is known.
+        let renewal = self.state.ledger.time(now).after(RENEWAL);
+        let lasting = enrolled.usable_until.is_some_and(|until| renewal < until);
+        let held = self.state.held.get(id).filter(|_| lasting);
         let known = held.map(|held| (held.specification.digest(), held.policy.version));
         Some(FetchTask { experiment_id: id.clone(), known })
     }
@@ -224,19 +231,22 @@ impl<N: NoiseSource> Core<N> {
             return Ok(());
         };
         let held = self.state.held.get(experiment_id);
-        let (specification, valid_until) = match (fetched.specification, held) {
+        let time = self.state.ledger.time(now);
+        let (specification, signatures, until) = match (fetched.specification, held) {
             (Some(offered), held) => {
                 if offered.experiment_id() != experiment_id {
                     return Err(Refusal::OtherExperiment.into());
                 }
-                let held = held.map(|held| &*held.specification);
-                acceptance.judge(&offered, held, N::SIMULATED)?;
-                (Arc::new(offered), Timestamp::MAX)
+                let (signatures, held) = (fetched.signatures, held.map(|h| &*h.specification));
+                let offer = (&offered, &signatures[..]);
+                let until = acceptance.judge(offer, held, N::SIMULATED, time)?;
+                (Arc::new(offered), signatures, until)
             }
-            (None, Some(held)) if enrolled.usable => {
-                (Arc::clone(&held.specification), held.valid_until)
+            (None, Some(held)) => {
+                let until = enrolled.usable_until.ok_or_else(no_policy)?;
+                (Arc::clone(&held.specification), held.signatures.clone(), until)
             }
-            (None, _) => return Err(no_policy()),
+            (None, None) => return Err(no_policy()),
         };
         let same = held.filter(|held| held.specification.digest() == specification.digest());
         let policy = fetched.policy.or_else(|| held.map(|held| held.policy.clone()));
@@ -245,10 +255,10 @@ impl<N: NoiseSource> Core<N> {
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
         }
-        enrolled.usable = true;
-        let anew = same.is_none_or(|held| held.valid_until != valid_until);
+        enrolled.usable_until = Some(until);
+        let anew = same.is_none_or(|held| held.signatures != signatures);
         let news = anew || same.is_some_and(|held| held.policy.version != policy.version);
-        let next = Held { specification, valid_until, policy, heard_at: now };
+        let next = Held { specification, signatures, policy, heard_at: now };
         if news {
             self.record(Change::Heard { held: next, anew });
         } else {

@@ -272,4 +272,13 @@ impl<N: NoiseSource> Core<N> {
         let something = stored.whole || !stored.pending.is_empty() || stored.rewards_changed;
         (idle && something).then_some(stored.not_before)
     }
+
+    /// Whether nothing is to be written, nor under way.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn is_written(&self) -> bool {
+        let Keeping::Stored(stored) = &self.journal.keeping else {
+            return true;
+        };
+        stored.under_way.is_none() && self.next_write().is_none()
+    }
 }

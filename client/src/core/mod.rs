@@ -506,7 +506,12 @@ mod tests {
         })?;
         let weights = Weights::uniform(&[true, true])?;
         let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
-        Ok(Fetched { specification: Some(specification), policy: Some(policy), day: Day::new(1) })
+        Ok(Fetched {
+            specification: Some(specification),
+            signatures: Vec::new(),
+            policy: Some(policy),
+            day: Day::new(1),
+        })
     }
 
     /// Does `step`, and again with more words when they ran out. Counts the

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
 use bandana_shared::policy::Policy;
+use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 use crate::assignment::{AssignmentId, OpenAssignment};
@@ -33,8 +34,7 @@ pub(crate) struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) specification: Arc<Specification>,
-    /// When the signatures that the app asks for expire.
-    pub(crate) valid_until: Timestamp,
+    pub(crate) signatures: Vec<Signature>,
     pub(crate) policy: Policy,
     pub(crate) heard_at: Timestamp,
 }

@@ -199,6 +199,18 @@ impl Shared {
         None
     }
 
+    /// Whether nothing is to be written, nor under way.
+    #[cfg(all(feature = "grpc", feature = "storage"))]
+    pub(crate) fn is_written(&self) -> bool {
+        self.core().is_written()
+    }
+
+    #[cfg(all(feature = "grpc", not(feature = "storage")))]
+    #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
+    pub(crate) fn is_written(&self) -> bool {
+        true
+    }
+
     /// Whether the storage can't be used at all, and what went wrong with it last.
     #[cfg(feature = "storage")]
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {

@@ -103,7 +103,12 @@ impl Device {
         let weights = Weights::uniform(&[true, true])?;
         let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
         let day = at(second).day();
-        let fetched = Fetched { specification: Some(specification), policy: Some(policy), day };
+        let fetched = Fetched {
+            specification: Some(specification),
+            signatures: Vec::new(),
+            policy: Some(policy),
+            day,
+        };
         self.core.on_fetched(&id()?, fetched, at(second))?;
         Ok(())
     }

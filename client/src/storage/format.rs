@@ -8,9 +8,12 @@ use std::time::Duration;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
+use bandana_shared::identity::{
+    ArmIndex, Day, Digest, ExperimentId, Revision, UnixSeconds, UploadId,
+};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::stored::Stored;
 use serde::{Deserialize, Serialize};
@@ -92,7 +95,7 @@ impl Stored for StoredState {
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredHeld {
     specification: u32,
-    valid_until_ms: u64,
+    signatures: Vec<StoredSignature>,
     policy: StoredPolicy,
     heard_at_ms: u64,
 }
@@ -141,6 +144,26 @@ impl StoredPolicy {
     }
 }
 
+/// Key, expiry in seconds, and 64 bytes.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredSignature([u8; 32], u64, Vec<u8>);
+
+impl StoredSignature {
+    fn new(signature: &Signature) -> Self {
+        let expires = signature.expires().get();
+        Self(*signature.key().as_bytes(), expires, signature.as_bytes().to_vec())
+    }
+
+    fn into_signature(self) -> Option<Signature> {
+        let key = PublicKey::new(self.0).ok()?;
+        Some(Signature::new(key, UnixSeconds::new(self.1), self.2.try_into().ok()?))
+    }
+}
+
+fn signatures(stored: Vec<StoredSignature>) -> Option<Vec<Signature>> {
+    stored.into_iter().map(StoredSignature::into_signature).collect()
+}
+
 /// Specifications in the order of their first mention.
 #[derive(Default)]
 struct Mentioned {
@@ -163,7 +186,7 @@ impl StoredState {
         let mut mentioned = Mentioned::default();
         let held = state.held.values().map(|held| StoredHeld {
             specification: mentioned.place(&held.specification),
-            valid_until_ms: held.valid_until.unix_ms(),
+            signatures: held.signatures.iter().map(StoredSignature::new).collect(),
             policy: StoredPolicy::new(&held.policy),
             heard_at_ms: held.heard_at.unix_ms(),
         });
@@ -214,7 +237,7 @@ impl StoredState {
             let id = specification.experiment_id().clone();
             let held = Held {
                 specification,
-                valid_until: Timestamp::from_unix_ms(held.valid_until_ms),
+                signatures: signatures(held.signatures)?,
                 policy: held.policy.into_policy()?,
                 heard_at: Timestamp::from_unix_ms(held.heard_at_ms),
             };
@@ -296,7 +319,7 @@ enum StoredChange {
     Heard {
         experiment_id: String,
         /// `None`: as before, and so are the signatures.
-        specification: Option<(StoredSpecification, u64)>,
+        specification: Option<(StoredSpecification, Vec<StoredSignature>)>,
         policy: StoredPolicy,
         heard_at_ms: u64,
     },
@@ -351,7 +374,8 @@ impl StoredChange {
             Change::Heard { held, anew } => Self::Heard {
                 experiment_id: held.specification.experiment_id().to_string(),
                 specification: anew.then(|| {
-                    (StoredSpecification::new(&held.specification), held.valid_until.unix_ms())
+                    let signatures = held.signatures.iter().map(StoredSignature::new);
+                    (StoredSpecification::new(&held.specification), signatures.collect())
                 }),
                 policy: StoredPolicy::new(&held.policy),
                 heard_at_ms: held.heard_at.unix_ms(),
@@ -383,15 +407,15 @@ impl StoredChange {
             Self::Heard { experiment_id, specification, policy, heard_at_ms } => {
                 let experiment_id = ExperimentId::new(experiment_id).ok()?;
                 let anew = specification.is_some();
-                let (specification, valid_until) = if let Some((stored, until)) = specification {
-                    (Arc::new(stored.into_specification()?), Timestamp::from_unix_ms(until))
+                let (specification, signatures) = if let Some((stored, signed)) = specification {
+                    (Arc::new(stored.into_specification()?), signatures(signed)?)
                 } else {
                     let held = state.held.get(&experiment_id)?;
-                    (Arc::clone(&held.specification), held.valid_until)
+                    (Arc::clone(&held.specification), held.signatures.clone())
                 };
                 let policy = policy.into_policy()?;
                 let heard_at = Timestamp::from_unix_ms(heard_at_ms);
-                Change::Heard { held: Held { specification, valid_until, policy, heard_at }, anew }
+                Change::Heard { held: Held { specification, signatures, policy, heard_at }, anew }
             }
             Self::Drawn {
                 id,

@@ -233,8 +233,8 @@ fn read_frame<T: stored::Stored>(
 ) -> Result<Option<T>, StorageError> {
     match stored::from_bytes(bytes) {
         Ok(value) => Ok(Some(value)),
-        Err(StoredError::Version { found, expected }) => {
-            Err(StorageError::Version { file, found, known: expected })
+        Err(StoredError::Newer { found, known } | StoredError::Outdated { found, known }) => {
+            Err(StorageError::Version { file, found, known })
         }
         Err(_) => Ok(None),
     }

@@ -4,6 +4,7 @@
 mod judgement;
 mod rewards;
 mod schedule;
+mod signatures;
 
 use bandana_client::{
     Acceptance, Budget, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp,
@@ -55,7 +56,12 @@ fn policy(arms: usize) -> Result<Policy, Failure> {
 
 fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
     let policy = Some(policy(specification.arms().len())?);
-    Ok(Fetched { specification: Some(specification), policy, day: Day::new(day) })
+    Ok(Fetched {
+        specification: Some(specification),
+        signatures: Vec::new(),
+        policy,
+        day: Day::new(day),
+    })
 }
 
 fn acceptance(specification: &Specification) -> Acceptance {

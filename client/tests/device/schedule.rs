@@ -214,7 +214,8 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     let Task::Fetch(task) = client.next_task(at(10_000))? else { return Err("no question".into()) };
     assert_eq!(task.known, Some((specification.digest(), 7)));
     // "Not modified" keeps both, and brings the server's day.
-    let same = Fetched { specification: None, policy: None, day: Day::new(11) };
+    let same =
+        Fetched { specification: None, signatures: Vec::new(), policy: None, day: Day::new(11) };
     client.on_fetched(&id()?, same, at(10_000))?;
     assert_eq!(upload(client.next_task(at(10_000)))?.day, Day::new(11));
     Ok(())
@@ -398,7 +399,8 @@ fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
     client.enroll(id()?, acceptance(&specification));
     assert!(matches!(client.choose(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
-    let nothing = Fetched { specification: None, policy: None, day: Day::new(1) };
+    let nothing =
+        Fetched { specification: None, signatures: Vec::new(), policy: None, day: Day::new(1) };
     let answer = client.on_fetched(&id()?, nothing, at(0));
     assert!(matches!(answer, Err(ClientError::NoPolicy { .. })));
     Ok(())

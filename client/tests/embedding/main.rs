@@ -92,7 +92,7 @@ fn fetched(specification: &Specification, now: Timestamp) -> Result<Fetched, Fai
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 60 };
     let specification = Some(specification.clone());
-    Ok(Fetched { specification, policy: Some(policy), day: now.day() })
+    Ok(Fetched { specification, signatures: Vec::new(), policy: Some(policy), day: now.day() })
 }
 
 /// Answers every question, takes every upload, and returns them.

@@ -110,6 +110,42 @@ pub struct Arm {
     #[prost(bool, tag = "2")]
     pub retired: bool,
 }
+/// Says that the holder of a key agrees to one specification, until it expires.
+///
+/// An app that pins keys takes part only if every one of them has signed, so a
+/// server, or whoever holds one of two keys, can't give a device a specification
+/// of its own making.
+///
+/// The signature is Ed25519 (RFC 8032, without prehash or context) over
+/// "bandana.v1.signed-specification" || 0x00
+/// \|| expires_at_unix_seconds, as 8 bytes, big endian
+/// \|| the canonical bytes of the specification (Experiment.specification),
+/// and so over the experiment's id and revision too: a new revision needs new
+/// signatures. A device checks it like this, and takes the specification for
+/// unsigned if anything fails:
+///
+/// 1. `public_key` is, byte for byte, one that the app pins. (Whoever pins a key
+///    has checked that it is the canonical encoding of a point of the curve that
+///    is not of small order.) Signatures by other keys are ignored.
+/// 1. `signature` verifies over the bytes above, taken from the bytes received.
+///    S is below the group's order, R is canonically encoded and not of small
+///    order, and the equation is checked without multiplying by the cofactor.
+/// 1. The device's clock is before `expires_at_unix_seconds`.
+///    When that moment comes, the device takes the specification for unsigned again.
+///    tests/vectors has examples of what is good and what is to be refused.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpecificationSignature {
+    /// 32 bytes: an Ed25519 public key.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub public_key: ::prost::bytes::Bytes,
+    /// The first second at which the signature is no longer good, counted from
+    /// 1970-01-01 (UTC).
+    #[prost(uint64, tag = "2")]
+    pub expires_at_unix_seconds: u64,
+    /// 64 bytes: R and S, as in RFC 8032.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub signature: ::prost::bytes::Bytes,
+}
 /// What rewards may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -181,16 +217,18 @@ pub struct GetExperimentRequest {
     /// Name of the experiment; see Specification.experiment_id.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// 16 bytes: digest of the specification that the device holds. Empty: none.
+    /// 16 bytes: digest of the specification that the device holds. Empty: none,
+    /// or that it wants the signatures again. A device whose signatures are about to
+    /// expire asks with an empty digest: otherwise it would hear that all is current.
     #[prost(bytes = "bytes", tag = "2")]
     pub known_digest: ::prost::bytes::Bytes,
     /// Version of the policy that the device holds. 0: none.
     #[prost(uint64, tag = "3")]
     pub known_policy_version: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetExperimentResponse {
-    /// Left out when `known_digest` is current.
+    /// Left out when `known_digest` is current, even if there are new signatures.
     #[prost(message, optional, tag = "1")]
     pub experiment: ::core::option::Option<Experiment>,
     /// Left out when `known_policy_version` and `known_digest` are current.
@@ -201,7 +239,7 @@ pub struct GetExperimentResponse {
     #[prost(uint32, tag = "3")]
     pub server_day: u32,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Experiment {
     /// The canonical encoding of a Specification; its digest covers these bytes.
     #[prost(bytes = "bytes", tag = "1")]
@@ -209,6 +247,11 @@ pub struct Experiment {
     /// 16 bytes; a device computes the digest itself and refuses a mismatch.
     #[prost(bytes = "bytes", tag = "2")]
     pub digest: ::prost::bytes::Bytes,
+    /// The signatures of this revision that have not expired by the server's clock;
+    /// none until somebody signs. At most 8: a device looks at no more. One that is
+    /// malformed is nobody's, and changes nothing about the others.
+    #[prost(message, repeated, tag = "3")]
+    pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
 }
 /// How often each arm is to be given.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -971,6 +1014,10 @@ pub struct ExperimentStatus {
     /// Specification.epsilon.
     #[prost(double, tag = "8")]
     pub certified_epsilon: f64,
+    /// The signatures of the current revision, by key; expired ones too, so that
+    /// one can see what is to be signed anew.
+    #[prost(message, repeated, tag = "9")]
+    pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListExperimentsRequest {}
@@ -996,6 +1043,17 @@ pub struct RetireArmRequest {
     /// Index into Specification.arms.
     #[prost(uint32, tag = "2")]
     pub arm: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddSignatureRequest {
+    /// See Specification.experiment_id.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// 16 bytes: digest of the revision that was signed.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub digest: ::prost::bytes::Bytes,
+    #[prost(message, optional, tag = "3")]
+    pub signature: ::core::option::Option<SpecificationSignature>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EstimatesRequest {
@@ -1485,6 +1543,37 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "RetireArm"));
             self.inner.unary(req, path, codec).await
         }
+        /// Adds a signature to a revision, in place of an older one by the same key.
+        /// From now on devices get it with that revision, until it expires. Adding the
+        /// same signature again changes nothing.
+        /// INVALID_ARGUMENT: the signature does not fit that revision, has expired, or
+        /// is good for more than 3650 days from now. NOT_FOUND: the experiment has no
+        /// revision of that digest. FAILED_PRECONDITION: the revision has 8 signatures
+        /// by other keys that have not expired.
+        pub async fn add_signature(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddSignatureRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExperimentStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/AddSignature",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "AddSignature"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Debiased estimates from all committed reports.
         pub async fn get_estimates(
             &mut self,
@@ -1639,6 +1728,20 @@ pub mod operator_server {
         async fn retire_arm(
             &self,
             request: tonic::Request<super::RetireArmRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExperimentStatus>,
+            tonic::Status,
+        >;
+        /// Adds a signature to a revision, in place of an older one by the same key.
+        /// From now on devices get it with that revision, until it expires. Adding the
+        /// same signature again changes nothing.
+        /// INVALID_ARGUMENT: the signature does not fit that revision, has expired, or
+        /// is good for more than 3650 days from now. NOT_FOUND: the experiment has no
+        /// revision of that digest. FAILED_PRECONDITION: the revision has 8 signatures
+        /// by other keys that have not expired.
+        async fn add_signature(
+            &self,
+            request: tonic::Request<super::AddSignatureRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ExperimentStatus>,
             tonic::Status,
@@ -2086,6 +2189,51 @@ pub mod operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RetireArmSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/AddSignature" => {
+                    #[allow(non_camel_case_types)]
+                    struct AddSignatureSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<super::AddSignatureRequest>
+                    for AddSignatureSvc<T> {
+                        type Response = super::ExperimentStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AddSignatureRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::add_signature(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AddSignatureSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -14,10 +14,18 @@ use crate::estimate::Estimand;
 use crate::identity::{Day, Digest, ExperimentId, IdentityError, Revision, UploadId};
 use crate::policy::{Policy, PolicyError, Weights};
 use crate::rewards::{OutOfRange, RewardKind, RewardRange, Rewards, RewardsError};
+#[cfg(feature = "signatures")]
+use crate::signing::KeyError;
 use crate::specification::{
     Arm, ReleaseTiming, Specification, SpecificationError, SpecificationParts,
 };
 use crate::upload::{PackedReports, Upload, UploadError};
+
+#[cfg(feature = "signatures")]
+mod signature;
+
+#[cfg(feature = "signatures")]
+pub use signature::{experiment_with_signatures, signatures};
 
 /// Package `bandana.v1`, generated from `proto/`.
 #[allow(
@@ -174,11 +182,13 @@ impl TryFrom<&v1::Experiment> for Specification {
     }
 }
 
+/// An experiment without signatures.
 impl From<&Specification> for v1::Experiment {
     fn from(specification: &Specification) -> Self {
         Self {
             specification: specification.canonical_bytes().into(),
             digest: specification.digest().as_bytes().to_vec().into(),
+            signatures: Vec::new(),
         }
     }
 }
@@ -267,4 +277,12 @@ pub enum WireError {
     /// The weights of a policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The public key of a signature.
+    #[cfg(feature = "signatures")]
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A signature of another length.
+    #[cfg(feature = "signatures")]
+    #[error("a signature has 64 bytes; this one has {0}")]
+    SignatureLength(usize),
 }

@@ -6,3 +6,5 @@
 mod encoding;
 mod refusals;
 mod samples;
+#[cfg(feature = "signing")]
+mod signing;

@@ -63,7 +63,7 @@ pub(super) fn specifications() -> anyhow::Result<SpecificationVectors> {
 
 /// A plain specification, one in which no field holds its default, and one for
 /// each remaining mechanism.
-fn examples() -> anyhow::Result<Vec<Specification>> {
+pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let plain = Specification::first(
         ExperimentId::new("button-colour")?,
         Epsilon::new(1.0)?,

@@ -1,15 +1,13 @@
-//! The command line: `bandana`.
+//! `bandana serve`.
 
-use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -17,26 +15,12 @@ use crate::clock::SystemClock;
 use crate::ingest::WriterSettings;
 use crate::server::{Server, ServerSettings};
 
-/// Private bandits: learns which option is best without seeing a reward.
-#[derive(Debug, Parser)]
-#[command(name = "bandana", version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Run the aggregator.
-    Serve(Serve),
-}
-
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
 /// When both services listen, their addresses are printed to standard output,
 /// one `device=ADDRESS` and one `operator=ADDRESS` line.
 #[derive(Debug, Args)]
-struct Serve {
+pub(super) struct Serve {
     /// Directory of the store; created when missing.
     #[arg(long, env = "BANDANA_DATA_DIR")]
     data_dir: PathBuf,
@@ -60,31 +44,7 @@ struct Serve {
     ids_max: u32,
 }
 
-/// Runs the command line `arguments`, program name first. Errors go to standard
-/// error; the exit code is 2 for a wrong command line and 1 for a failure.
-#[expect(clippy::print_stderr, reason = "this is the command line")]
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version come this way too, with exit code 0.
-            error.print().ok();
-            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
-        }
-    };
-    let outcome = match arguments.command {
-        Command::Serve(serve) => run_server(serve),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bandana: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run_server(serve: Serve) -> anyhow::Result<()> {
+pub(super) fn run(serve: Serve) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A host program may have set up its own subscriber.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -1,0 +1,93 @@
+//! The command line: `bandana`.
+
+mod disclosure;
+mod key_file;
+mod keys;
+mod serve;
+mod sign;
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+/// Private bandits: learns which option is best without seeing a reward.
+#[derive(Debug, Parser)]
+#[command(name = "bandana", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the aggregator.
+    Serve(serve::Serve),
+    /// Make and show keys that sign experiments.
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    Sign(sign::Sign),
+}
+
+/// Runs the command line `arguments`, program name first. Errors go to standard
+/// error; the exit code is 2 for a wrong command line and 1 for a failure.
+#[expect(clippy::print_stderr, reason = "this is the command line")]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version come this way too, with exit code 0.
+            error.print().ok();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Serve(serve) => serve::run(serve),
+        Command::Keys(keys) => keys::run(&keys),
+        Command::Sign(sign) => sign::run(sign),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bandana: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Who can read a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readers {
+    /// Its owner.
+    Owner,
+    /// As files are made by default.
+    Default,
+}
+
+/// Writes a file that must not exist yet, durably, or leaves none behind.
+fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if readers == Readers::Owner {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    let mut file = options.open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => anyhow::anyhow!(
+            "{} exists already and is not overwritten; name another file, or move that one away",
+            path.display()
+        ),
+        _ => anyhow::Error::new(error).context(format!("can't create {}", path.display())),
+    })?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // What matters is the first error.
+        std::fs::remove_file(path).ok();
+    }
+    written.with_context(|| format!("can't write {}", path.display()))
+}

@@ -1,0 +1,258 @@
+//! `bandana sign`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, ensure};
+use bandana_shared::identity::{ExperimentId, IdentityError, UnixSeconds};
+use bandana_shared::limits::SIGNATURE_DAYS_MAX;
+use bandana_shared::signing::{Signature, SigningKey};
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{self, AddSignatureRequest, ExperimentName, ExperimentStatus};
+use bandana_shared::wire::{WireError, decode_specification};
+use clap::{Args, Subcommand};
+use prost::Message as _;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use super::disclosure::{Consent, table};
+use super::{Readers, key_file, write_new};
+use crate::clock::{Clock as _, SystemClock};
+
+/// How long connecting, and a call, may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sign an experiment, for devices that take part in signed ones only.
+///
+/// Fetches the current revision from the server, shows all that is signed, asks,
+/// and hands in the signature. A new revision needs a new signature. For a key on a
+/// host without network: `export` beside the server, `file` beside the key, then
+/// `submit`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct Sign {
+    #[command(flatten)]
+    terms: Option<Terms>,
+    #[command(flatten)]
+    target: Option<Target>,
+    #[command(subcommand)]
+    step: Option<Step>,
+}
+
+/// The steps of signing on a host without network.
+#[derive(Debug, Subcommand)]
+enum Step {
+    /// Write the canonical bytes of an experiment's current revision to a file.
+    Export {
+        #[command(flatten)]
+        target: Target,
+        /// File for the bytes; must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Sign exported bytes, without network.
+    File {
+        #[command(flatten)]
+        terms: Terms,
+        /// File that `export` wrote.
+        #[arg(long = "in", value_name = "FILE")]
+        input: PathBuf,
+        /// File for the signature; must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Hand a signature to the server.
+    Submit {
+        #[command(flatten)]
+        target: Target,
+        /// File that `file` wrote.
+        #[arg(long = "in", value_name = "FILE")]
+        input: PathBuf,
+    },
+}
+
+/// Who signs, and until when.
+#[derive(Debug, Args)]
+struct Terms {
+    /// File that `bandana keys generate` wrote.
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Days until the signature expires: 1 to 3650. Sign anew before that.
+    #[arg(long, value_name = "DAYS",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(SIGNATURE_DAYS_MAX)))]
+    expires_days: u32,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Which experiment.
+#[derive(Debug, Args)]
+struct Target {
+    /// URL of the operators' service, such as http://127.0.0.1:7302.
+    #[arg(long, value_name = "URL")]
+    operator_url: String,
+    /// Id of the experiment.
+    #[arg(long, value_name = "ID", value_parser = experiment_id)]
+    experiment: ExperimentId,
+}
+
+fn experiment_id(text: &str) -> Result<ExperimentId, IdentityError> {
+    ExperimentId::new(text)
+}
+
+pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
+    let network = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match sign {
+        Sign { step: Some(Step::Export { target, out }), .. } => {
+            let specification = network.block_on(target.fetch())?;
+            write_new(&out, &specification.canonical_bytes(), Readers::Default)?;
+            say(&format!("{} is in {}\n", title(&specification), out.display()))
+        }
+        Sign { step: Some(Step::File { terms, input, out }), .. } => {
+            sign_file(&terms, &input, &out)
+        }
+        Sign { step: Some(Step::Submit { target, input }), .. } => {
+            let signature = read_signature(&input)?;
+            let specification = network.block_on(target.fetch())?;
+            ensure!(
+                signature.fits(&specification),
+                "the signature in {} is not one of {}, which the server has now; export that and \
+                 sign it",
+                input.display(),
+                title(&specification)
+            );
+            network.block_on(target.add(&specification, &signature))
+        }
+        Sign { terms: Some(terms), target: Some(target), step: None } => {
+            // What can be known to be wrong is told before anybody is asked.
+            terms.read_key()?;
+            terms.consent()?;
+            let specification = network.block_on(target.fetch())?;
+            let signature = terms.sign(&specification)?;
+            network.block_on(target.add(&specification, &signature))
+        }
+        // Unless a step is named, the command line has both.
+        _ => Err(anyhow!("nothing to sign was named; see `bandana sign --help`")),
+    }
+}
+
+impl Terms {
+    /// Shows what is to be signed, obtains consent, and signs.
+    fn sign(&self, specification: &Specification) -> anyhow::Result<Signature> {
+        let key = self.read_key()?;
+        let expires =
+            UnixSeconds::new(SystemClock::new().unix_seconds()).after_days(self.expires_days);
+        say(&table(specification, key.public_key(), expires))?;
+        self.consent()?.obtain(std::io::stdin().lock(), std::io::stderr())?;
+        Ok(key.sign(specification, expires))
+    }
+
+    fn read_key(&self) -> anyhow::Result<SigningKey> {
+        Ok(key_file::read(&self.key)?)
+    }
+
+    fn consent(&self) -> anyhow::Result<Consent> {
+        Consent::new(self.yes, std::io::stdin().is_terminal())
+    }
+}
+
+impl Target {
+    /// A new connection: nobody answers for one while a person reads.
+    async fn connect(&self) -> anyhow::Result<OperatorClient<Channel>> {
+        let url = &self.operator_url;
+        let endpoint = Endpoint::from_shared(url.clone())
+            .with_context(|| format!("{url:?} is no URL; one looks like http://127.0.0.1:7302"))?;
+        let channel = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect().await;
+        channel.map(OperatorClient::new).with_context(|| {
+            format!("can't reach the operators' service at {url}; is the server or tunnel up?")
+        })
+    }
+
+    /// The current revision.
+    async fn fetch(&self) -> anyhow::Result<Specification> {
+        let name = ExperimentName { experiment_id: self.experiment.to_string() };
+        let status = self.connect().await?.get_experiment_status(name).await;
+        let status = status.map_err(|status| declined(&status))?.into_inner();
+        let specification = current_revision(&status)
+            .context("what the server sent is not an experiment that this program understands")?;
+        ensure!(
+            *specification.experiment_id() == self.experiment,
+            "the server sent the experiment {} instead of {}",
+            specification.experiment_id(),
+            self.experiment
+        );
+        Ok(specification)
+    }
+
+    /// Hands in a signature, and says what came of it.
+    async fn add(
+        &self,
+        specification: &Specification,
+        signature: &Signature,
+    ) -> anyhow::Result<()> {
+        let digest = specification.digest();
+        let request = AddSignatureRequest {
+            experiment_id: specification.experiment_id().to_string(),
+            digest: digest.as_bytes().to_vec().into(),
+            signature: Some(signature.into()),
+        };
+        let status = self.connect().await?.add_signature(request).await;
+        let status = status.map_err(|status| declined(&status))?.into_inner();
+        let (key, expires) = (signature.key(), signature.expires());
+        say(&format!("signed {} by {key} until {expires}\n", title(specification)))?;
+        ensure!(
+            status.digest[..] == digest.as_bytes()[..],
+            "the experiment got a new revision in the meantime, which devices get instead; sign \
+             that too"
+        );
+        Ok(())
+    }
+}
+
+/// The current revision, if its digest shows that nothing of it is unknown here.
+fn current_revision(status: &ExperimentStatus) -> Result<Specification, WireError> {
+    let message = status.specification.as_ref().ok_or(WireError::Missing("specification"))?;
+    let specification = Specification::try_from(message)?;
+    if specification.digest().as_bytes()[..] == status.digest[..] {
+        Ok(specification)
+    } else {
+        Err(WireError::DigestMismatch)
+    }
+}
+
+fn sign_file(terms: &Terms, input: &Path, out: &Path) -> anyhow::Result<()> {
+    terms.consent()?;
+    let bytes = std::fs::read(input).with_context(|| format!("can't read {}", input.display()))?;
+    let specification = decode_specification(&bytes).with_context(|| {
+        format!("{} does not hold what `bandana sign export` wrote", input.display())
+    })?;
+    let signature = terms.sign(&specification)?;
+    let message = v1::SpecificationSignature::from(&signature).encode_to_vec();
+    write_new(out, &message, Readers::Default)?;
+    say(&format!("the signature is in {}\n", out.display()))
+}
+
+fn read_signature(input: &Path) -> anyhow::Result<Signature> {
+    let bytes = std::fs::read(input).with_context(|| format!("can't read {}", input.display()))?;
+    v1::SpecificationSignature::decode(&bytes[..])
+        .map_err(WireError::from)
+        .and_then(|message| Signature::try_from(&message))
+        .with_context(|| {
+            format!("{} does not hold what `bandana sign file` wrote", input.display())
+        })
+}
+
+fn title(specification: &Specification) -> String {
+    format!("{}, revision {}", specification.experiment_id(), specification.revision().get())
+}
+
+fn declined(status: &Status) -> anyhow::Error {
+    anyhow!("the server declined ({:?}): {}", status.code(), status.message())
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}

@@ -1,0 +1,230 @@
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::signing::{PublicKey, Signature};
+use bandana_shared::specification::Specification;
+use thiserror::Error;
+
+use crate::time::Timestamp;
+
+/// The keys that an app pins: a specification is good only if every one of them
+/// has signed it.
+///
+/// With [`Self::operator_and_witness`] neither of the two can give a device a
+/// specification of its own, say one that no other device gets and that tags it.
+///
+/// ```
+/// use bandana_client::Signers;
+/// use bandana_shared::signing::PublicKey;
+///
+/// // As `bandana keys show` prints them.
+/// let operator: PublicKey =
+///     "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
+/// let witness: PublicKey =
+///     "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c".parse()?;
+/// let signers = Signers::operator_and_witness(operator, witness)?;
+/// assert_eq!(signers.keys(), [operator, witness]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signers {
+    first: PublicKey,
+    others: Vec<PublicKey>,
+}
+
+impl Signers {
+    /// One key must have signed.
+    pub fn key(key: PublicKey) -> Self {
+        Self { first: key, others: Vec::new() }
+    }
+
+    /// Both keys must have signed.
+    ///
+    /// # Errors
+    /// [`SameKey`] when they are one: its holder would be both parties.
+    pub fn operator_and_witness(operator: PublicKey, witness: PublicKey) -> Result<Self, SameKey> {
+        if operator == witness {
+            Err(SameKey(operator))
+        } else {
+            Ok(Self { first: operator, others: vec![witness] })
+        }
+    }
+
+    /// The keys, in the order in which they were given.
+    pub fn keys(&self) -> Vec<PublicKey> {
+        std::iter::once(&self.first).chain(&self.others).copied().collect()
+    }
+
+    /// Whether every key has signed `specification`, and the first moment at which
+    /// that no longer holds: from then on it must be judged anew. Signatures by
+    /// other keys are ignored.
+    ///
+    /// # Errors
+    /// [`SignatureRefusal`] for the first key without a good signature.
+    ///
+    /// # Privacy
+    /// `now` is the device's own clock: a server can't make a signature last
+    /// longer.
+    pub fn judge(
+        &self,
+        specification: &Specification,
+        signatures: &[Signature],
+        now: Timestamp,
+    ) -> Result<Timestamp, SignatureRefusal> {
+        let until = |key: &PublicKey| judge_key(*key, specification, signatures, now);
+        self.others
+            .iter()
+            .try_fold(until(&self.first)?, |soonest, key| Ok(soonest.min(until(key)?)))
+    }
+}
+
+/// Until when `key` vouches for `specification`.
+fn judge_key(
+    key: PublicKey,
+    specification: &Specification,
+    signatures: &[Signature],
+    now: Timestamp,
+) -> Result<Timestamp, SignatureRefusal> {
+    let by_key = || signatures.iter().filter(|signature| signature.key() == key);
+    let good = by_key().filter(|signature| signature.fits(specification));
+    let Some(expires) = good.map(Signature::expires).max() else {
+        let none = by_key().next().is_none();
+        return Err(if none {
+            SignatureRefusal::Missing { key }
+        } else {
+            SignatureRefusal::Invalid { key }
+        });
+    };
+    let until = Timestamp::from_unix_ms(expires.get().saturating_mul(1000));
+    if now < until { Ok(until) } else { Err(SignatureRefusal::Expired { key, expired: expires }) }
+}
+
+/// Operator and witness have one key.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("operator and witness must have two keys, held by two parties; both are {0}")]
+pub struct SameKey(pub PublicKey);
+
+/// Why a specification does not count as signed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignatureRefusal {
+    /// There is no signature by a key that the app pins.
+    #[error("the specification is not signed by the key {key}, which the app pins")]
+    Missing {
+        /// The key.
+        key: PublicKey,
+    },
+    /// What is said to be the key's signature is not, or is one of something else.
+    #[error("the signature by the key {key}, which the app pins, does not fit the specification")]
+    Invalid {
+        /// The key.
+        key: PublicKey,
+    },
+    /// The key's signature is no longer good.
+    #[error("the signature by the key {key}, which the app pins, expired at {expired}")]
+    Expired {
+        /// The key.
+        key: PublicKey,
+        /// The first moment at which it was no longer good.
+        expired: UnixSeconds,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::identity::ExperimentId;
+    use bandana_shared::rewards::Rewards;
+    use bandana_shared::signing::SigningKey;
+    use bandana_shared::specification::{Arm, ReleaseTiming};
+
+    fn specification() -> Specification {
+        Specification::first(
+            ExperimentId::new("colours").unwrap(),
+            Epsilon::new(1.0).unwrap(),
+            Rewards::binary(),
+            Mechanism::Linear,
+            vec![Arm::new("red").unwrap(), Arm::new("green").unwrap()],
+            ReleaseTiming::IMMEDIATE,
+        )
+        .unwrap()
+    }
+
+    fn holder(number: u8) -> SigningKey {
+        SigningKey::from_secret(&[number; 32])
+    }
+
+    /// A signature of the specification above that ends with the given second.
+    fn good(number: u8, expires: u64) -> Signature {
+        holder(number).sign(&specification(), UnixSeconds::new(expires))
+    }
+
+    /// A signature of its next revision.
+    fn of_another(number: u8) -> Signature {
+        let next = specification().with_arm(Arm::new("blue").unwrap()).unwrap();
+        holder(number).sign(&next, UnixSeconds::new(1000))
+    }
+
+    fn ms(milliseconds: u64) -> Timestamp {
+        Timestamp::from_unix_ms(milliseconds)
+    }
+
+    #[test]
+    fn one_key_is_enough_where_one_is_pinned() {
+        let key = holder(1).public_key();
+        let judge = |signatures: &[Signature], now| {
+            Signers::key(key).judge(&specification(), signatures, ms(now))
+        };
+        let expired =
+            |expired| SignatureRefusal::Expired { key, expired: UnixSeconds::new(expired) };
+        assert_eq!(judge(&[], 0), Err(SignatureRefusal::Missing { key }));
+        assert_eq!(judge(&[good(2, 1000)], 0), Err(SignatureRefusal::Missing { key }));
+        assert_eq!(judge(&[of_another(1)], 0), Err(SignatureRefusal::Invalid { key }));
+        // Another's signature under the pinned key's name.
+        let forged = Signature::new(key, UnixSeconds::new(1000), *good(2, 1000).as_bytes());
+        assert_eq!(judge(&[forged], 0), Err(SignatureRefusal::Invalid { key }));
+
+        assert_eq!(judge(&[good(1, 1000)], 999_999), Ok(ms(1_000_000)));
+        assert_eq!(judge(&[good(1, 1000)], 1_000_000), Err(expired(1000)));
+        assert_eq!(judge(&[good(1, u64::MAX)], 0), Ok(ms(u64::MAX)));
+    }
+
+    #[test]
+    fn the_best_of_several_signatures_counts_in_any_order() {
+        let signers = Signers::key(holder(1).public_key());
+        let mut signatures =
+            [good(1, 500), of_another(1), good(2, 900), good(1, 700), good(1, 600)];
+        let expired = SignatureRefusal::Expired {
+            key: holder(1).public_key(),
+            expired: UnixSeconds::new(700),
+        };
+        for _ in 0..signatures.len() {
+            signatures.rotate_left(1);
+            let judge = |now| signers.judge(&specification(), &signatures, ms(now));
+            assert_eq!(judge(550_000), Ok(ms(700_000)));
+            assert_eq!(judge(700_000), Err(expired));
+        }
+    }
+
+    #[test]
+    fn neither_of_two_can_sign_alone() {
+        let (operator, witness) = (holder(1).public_key(), holder(2).public_key());
+        let signers = Signers::operator_and_witness(operator, witness).unwrap();
+        let judge =
+            |signatures: &[Signature], now| signers.judge(&specification(), signatures, ms(now));
+        let missing = |key| Err(SignatureRefusal::Missing { key });
+        let both = [good(3, 50), good(1, 100), good(2, 80)];
+        assert_eq!(judge(&both, 0), Ok(ms(80_000)), "until the first of the two expires");
+        assert_eq!(judge(&[good(1, 80), good(2, 100)], 0), Ok(ms(80_000)));
+        assert_eq!(judge(&both[..2], 0), missing(witness));
+        assert_eq!(judge(&both[2..], 0), missing(operator));
+        assert_eq!(judge(&[good(1, 100), good(1, 200)], 0), missing(witness));
+        let invalid = Err(SignatureRefusal::Invalid { key: witness });
+        assert_eq!(judge(&[good(1, 100), of_another(2)], 0), invalid);
+        let expired =
+            Err(SignatureRefusal::Expired { key: witness, expired: UnixSeconds::new(80) });
+        assert_eq!(judge(&both, 80_000), expired);
+
+        assert_eq!(Signers::operator_and_witness(operator, operator), Err(SameKey(operator)));
+    }
+}

@@ -1,0 +1,8 @@
+//! The number in a reward is for the privatizer alone.
+
+fn main() {
+    let reward = bandana_client::Reward::new(0.25).unwrap();
+    let _field = reward.0;
+    let _method = reward.expose();
+    let bandana_client::Reward(_number) = reward;
+}

@@ -1,0 +1,10 @@
+//! The handle of an app is built from answers that say nothing of noise, and takes no
+//! client that was made elsewhere.
+
+use bandana_client::{Bandana, SimulatedClient};
+
+fn main() {
+    let _handle: Bandana = SimulatedClient::seeded(1, 2).into();
+    let _builder = Bandana::builder().noise(bandana_client::SeededNoise::new(1, 2));
+    let _unanswered = Bandana::builder().start();
+}

@@ -1,0 +1,11 @@
+//! Noise that can be repeated is for simulations: a client with such noise is
+//! no client for users, and there is no other way to give it to one.
+
+use bandana_client::{Client, OsNoise, SeededNoise, SimulatedClient};
+
+fn product(_: Client) {}
+
+fn main() {
+    product(SimulatedClient::seeded(1, 2));
+    let _noise: OsNoise = SeededNoise::new(1, 2);
+}

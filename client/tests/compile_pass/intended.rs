@@ -1,0 +1,24 @@
+//! What the programs of `compile_fail` get wrong is possible when done right, so
+//! they fail for their reasons and not for want of a crate.
+
+use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};
+use bandana_shared::identity::ArmIndex;
+use bandana_shared::upload::PackedReports;
+
+fn store<T: serde::Serialize>(_: T) {}
+
+fn report(arm: ArmIndex, reward: Reward, privatizer: &Privatizer) -> PackedReports {
+    let bit = privatizer.privatize(&reward, &mut OsNoise).unwrap();
+    PackedReports::single(arm, bit.get())
+}
+
+fn product(_: Client) {}
+
+fn main() {
+    store(0.25);
+    println!("{:?}", Reward::new(0.25));
+    product(Client::new(Budget::UNLIMITED));
+    let _simulated: (SimulatedClient, SeededNoise) =
+        (SimulatedClient::seeded(1, 2), SeededNoise::new(1, 2));
+    let _ = report;
+}

@@ -1,0 +1,120 @@
+//! Apps that pin keys.
+
+use bandana_client::{
+    Acceptance, Budget, Client, ClientError, Fetched, Refusal, SignatureRefusal, Signers, Task,
+};
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::signing::{Signature, SigningKey};
+use bandana_shared::specification::{Arm, Specification};
+
+use super::{Failure, acceptance, answer, at, id, parts};
+
+const DAY: u64 = 86_400;
+
+fn key(number: u8) -> SigningKey {
+    SigningKey::from_secret(&[number; 32])
+}
+
+/// Second `seconds` of the tests' clock.
+fn expiry(seconds: u64) -> UnixSeconds {
+    UnixSeconds::new(at(seconds).unix_ms() / 1000)
+}
+
+fn signed(specification: &Specification, signatures: Vec<Signature>) -> Result<Fetched, Failure> {
+    Ok(Fetched { signatures, ..answer(specification.clone(), 10)? })
+}
+
+fn pinned(specification: &Specification) -> Result<(Client, Acceptance), Failure> {
+    let signers = Signers::operator_and_witness(key(1).public_key(), key(2).public_key())?;
+    let acceptance = acceptance(specification).signed_by(signers);
+    let mut client = Client::new(Budget::UNLIMITED);
+    client.enroll(id()?, acceptance.clone());
+    Ok((client, acceptance))
+}
+
+#[test]
+fn both_parties_must_have_signed() -> Result<(), Failure> {
+    let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let next = specification.with_arm(Arm::new("black")?)?;
+    let operator = key(1).sign(&specification, expiry(DAY));
+    let witness = key(2).sign(&specification, expiry(DAY));
+    let missing = |number| SignatureRefusal::Missing { key: key(number).public_key() };
+    let cases = [
+        (vec![], Some(missing(1))),
+        (vec![operator], Some(missing(2))),
+        (vec![witness], Some(missing(1))),
+        (vec![operator, key(3).sign(&specification, expiry(DAY))], Some(missing(2))),
+        (
+            vec![operator, key(2).sign(&next, expiry(DAY))],
+            Some(SignatureRefusal::Invalid { key: key(2).public_key() }),
+        ),
+        (
+            vec![operator, key(2).sign(&specification, expiry(0))],
+            Some(SignatureRefusal::Expired { key: key(2).public_key(), expired: expiry(0) }),
+        ),
+        (vec![witness, key(3).sign(&specification, expiry(DAY)), operator], None),
+    ];
+    for (signatures, refusal) in cases {
+        let (mut client, _) = pinned(&specification)?;
+        match (client.on_fetched(&id()?, signed(&specification, signatures)?, at(0)), refusal) {
+            (Ok(()), None) => {}
+            (Err(ClientError::Refused(Refusal::Signature(got))), Some(expected)) => {
+                assert_eq!(got, expected);
+                assert!(client.choose(&id()?, at(0)).is_err());
+            }
+            (got, expected) => return Err(format!("{got:?}, not {expected:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_chosen_after_the_first_signature_has_expired() -> Result<(), Failure> {
+    let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let sign = |number, days| key(number).sign(&specification, expiry(days * DAY));
+    let (mut client, _) = pinned(&specification)?;
+    client.on_fetched(&id()?, signed(&specification, vec![sign(1, 9), sign(2, 3)])?, at(0))?;
+    client.choose(&id()?, at(3 * DAY - 1))?;
+    let expired = client.choose(&id()?, at(3 * DAY));
+    assert!(matches!(expired, Err(ClientError::SignaturesExpired { .. })), "{expired:?}");
+    // Setting the clock back does not help.
+    let (mut client, _) = pinned(&specification)?;
+    client.on_fetched(&id()?, signed(&specification, vec![sign(1, 9), sign(2, 3)])?, at(0))?;
+    client.choose(&id()?, at(2 * DAY))?;
+    let late = client.on_fetched(
+        &id()?,
+        signed(&specification, vec![sign(1, 9), sign(2, 1)])?,
+        at(DAY / 2),
+    );
+    assert!(matches!(late, Err(ClientError::Refused(Refusal::Signature(_)))), "{late:?}");
+    Ok(())
+}
+
+#[test]
+fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
+    let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let sign = |days: u64| -> Vec<Signature> {
+        [1, 2].map(|number| key(number).sign(&specification, expiry(days * DAY))).into()
+    };
+    let (mut client, acceptance) = pinned(&specification)?;
+    client.on_fetched(&id()?, signed(&specification, sign(3))?, at(0))?;
+    client.choose(&id()?, at(DAY))?;
+    let Task::Fetch(task) = client.next_task(at(DAY))? else { return Err("no question".into()) };
+    assert!(task.known.is_some(), "two days are enough");
+    client.on_fetch_failed(&id()?, at(DAY))?;
+    client.choose(&id()?, at(2 * DAY))?;
+    let Task::Fetch(task) = client.next_task(at(2 * DAY))? else {
+        return Err("no question".into());
+    };
+    assert!(task.known.is_none(), "a server leaves out what is known");
+    client.on_fetched(&id()?, signed(&specification, sign(30))?, at(2 * DAY))?;
+    client.choose(&id()?, at(29 * DAY))?;
+
+    // An app that pins another key does not go on with what it holds.
+    client.enroll(id()?, acceptance.clone());
+    client.choose(&id()?, at(29 * DAY))?;
+    client.enroll(id()?, acceptance.signed_by(Signers::key(key(3).public_key())));
+    assert!(client.choose(&id()?, at(29 * DAY)).is_err());
+    Ok(())
+}

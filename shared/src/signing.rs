@@ -1,0 +1,307 @@
+//! Signed specifications.
+//!
+//! An app pins the public key of whoever may say what its devices take part in;
+//! a server that has only a signature, not the key, can't make up an experiment.
+//! A signature covers a domain, its own expiry and the canonical bytes of one
+//! specification, which hold the experiment's id and revision:
+//!
+//! ```text
+//! Ed25519( "bandana.v1.signed-specification" || 0x00
+//!          || expiry, seconds since 1970-01-01 (UTC), 8 bytes big endian
+//!          || canonical bytes of the specification )
+//! ```
+//!
+//! Devices need the feature `signatures`, which verifies. The feature `signing`
+//! adds secret keys, for whoever signs.
+//!
+//! ```
+//! # #[cfg(feature = "signing")] {
+//! use bandana_shared::identity::UnixSeconds;
+//! use bandana_shared::signing::{SignatureError, SigningKey};
+//! # use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::ExperimentId};
+//! # use bandana_shared::{rewards::Rewards, specification::{Arm, ReleaseTiming, Specification}};
+//! # let specification = Specification::first(ExperimentId::new("button-colour")?,
+//! #     Epsilon::new(1.0)?, Rewards::binary(), Mechanism::Linear, vec![Arm::new("red")?],
+//! #     ReleaseTiming::IMMEDIATE)?;
+//! let now = UnixSeconds::new(1_800_000_000);
+//! let key = SigningKey::generate()?;
+//! let signature = key.sign(&specification, now.after_days(90));
+//! assert_eq!(signature.key(), key.public_key());
+//! signature.verify(&specification, now)?;
+//!
+//! let later = signature.verify(&specification, now.after_days(90));
+//! assert!(matches!(later, Err(SignatureError::Expired { .. })));
+//! let other = signature.verify(&specification.with_arm(Arm::new("green")?)?, now);
+//! assert!(matches!(other, Err(SignatureError::Invalid { .. })));
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use ed25519_dalek::VerifyingKey;
+use thiserror::Error;
+
+use crate::identity::UnixSeconds;
+use crate::specification::Specification;
+
+/// What a signature covers in front of expiry and specification, so that no
+/// signature made for another purpose can be taken for one of a specification.
+const SIGNATURE_DOMAIN: &[u8] = b"bandana.v1.signed-specification\0";
+
+/// The bytes that a signature covers.
+fn signed_bytes(specification: &Specification, expires: UnixSeconds) -> Vec<u8> {
+    let canonical = specification.canonical_bytes();
+    [SIGNATURE_DOMAIN, &expires.get().to_be_bytes(), &canonical].concat()
+}
+
+/// The public half of an Ed25519 key: what an app pins.
+///
+/// It is written as 64 hexadecimal digits.
+///
+/// ```
+/// use bandana_shared::signing::{KeyError, PublicKey};
+///
+/// let text = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+/// let key: PublicKey = text.parse()?;
+/// assert_eq!(key.to_string(), text);
+/// assert_eq!("d75a98".parse::<PublicKey>(), Err(KeyError::Text));
+/// # Ok::<(), KeyError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// Checks that the bytes are a key that a signature can be held against.
+    ///
+    /// # Errors
+    /// [`KeyError::Point`] when they are no point of the curve in its canonical
+    /// encoding; [`KeyError::Weak`] for a point of small order, under which a
+    /// signature would fit almost any specification.
+    pub fn new(bytes: [u8; 32]) -> Result<Self, KeyError> {
+        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Point)?;
+        if key.is_weak() {
+            return Err(KeyError::Weak);
+        }
+        if key.to_edwards().compress().to_bytes() != bytes {
+            return Err(KeyError::Point);
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Its bytes, as in RFC 8032.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl TryFrom<&[u8]> for PublicKey {
+    type Error = KeyError;
+
+    fn try_from(bytes: &[u8]) -> Result<Self, KeyError> {
+        Self::new(bytes.try_into().map_err(|_| KeyError::Length(bytes.len()))?)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        Self::new(bytes_from_hex(text).ok_or(KeyError::Text)?)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+/// The bytes that 64 hexadecimal digits stand for.
+fn bytes_from_hex(text: &str) -> Option<[u8; 32]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != 32 || !rest.is_empty() {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(pairs) {
+        let digit = |ascii: u8| char::from(ascii).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// A claim that the holder of a key signed some specification. Nothing is known
+/// until [`Self::verify`] says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature {
+    key: PublicKey,
+    expires: UnixSeconds,
+    bytes: [u8; 64],
+}
+
+impl Signature {
+    /// The claim made of these parts.
+    pub fn new(key: PublicKey, expires: UnixSeconds, bytes: [u8; 64]) -> Self {
+        Self { key, expires, bytes }
+    }
+
+    /// Whose it is said to be.
+    pub fn key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// The first moment at which it is no longer good.
+    pub fn expires(&self) -> UnixSeconds {
+        self.expires
+    }
+
+    /// Its 64 bytes, as in RFC 8032.
+    pub fn as_bytes(&self) -> &[u8; 64] {
+        &self.bytes
+    }
+
+    /// Whether it is good for `specification` at `now`.
+    ///
+    /// # Errors
+    /// [`SignatureError::Invalid`] when the key's holder did not sign this
+    /// specification with this expiry; [`SignatureError::Expired`] when it did,
+    /// but `now` is not before the expiry.
+    pub fn verify(
+        &self,
+        specification: &Specification,
+        now: UnixSeconds,
+    ) -> Result<(), SignatureError> {
+        if !self.fits(specification) {
+            return Err(SignatureError::Invalid { key: self.key });
+        }
+        if now < self.expires {
+            Ok(())
+        } else {
+            Err(SignatureError::Expired { key: self.key, expired: self.expires })
+        }
+    }
+
+    /// Whether the key's holder signed `specification` with this expiry, be it
+    /// past or not.
+    pub fn fits(&self, specification: &Specification) -> bool {
+        let message = signed_bytes(specification, self.expires);
+        let signature = ed25519_dalek::Signature::from_bytes(&self.bytes);
+        VerifyingKey::from_bytes(&self.key.0)
+            .is_ok_and(|key| key.verify_strict(&message, &signature).is_ok())
+    }
+}
+
+/// A secret key. It is erased when it is dropped, and never printed.
+#[cfg(feature = "signing")]
+pub struct SigningKey(ed25519_dalek::SigningKey);
+
+#[cfg(feature = "signing")]
+impl SigningKey {
+    /// A new key from the operating system's randomness.
+    ///
+    /// # Errors
+    /// [`KeyError::Entropy`] when the operating system has none.
+    pub fn generate() -> Result<Self, KeyError> {
+        let mut secret = zeroize::Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *secret).map_err(KeyError::Entropy)?;
+        Ok(Self::from_secret(&secret))
+    }
+
+    /// The key of this secret, which must have come from a good random source.
+    pub fn from_secret(secret: &[u8; 32]) -> Self {
+        Self(ed25519_dalek::SigningKey::from_bytes(secret))
+    }
+
+    /// The key that [`Self::to_secret_text`] wrote.
+    ///
+    /// # Errors
+    /// [`KeyError::Text`] when `text` is not 64 hexadecimal digits.
+    pub fn from_secret_text(text: &str) -> Result<Self, KeyError> {
+        let secret = zeroize::Zeroizing::new(bytes_from_hex(text).ok_or(KeyError::Text)?);
+        Ok(Self::from_secret(&secret))
+    }
+
+    /// The secret as 64 hexadecimal digits, erased when dropped.
+    pub fn to_secret_text(&self) -> zeroize::Zeroizing<String> {
+        // Long enough from the start: a string that grows leaves copies behind.
+        let mut text = zeroize::Zeroizing::new(String::with_capacity(64));
+        for byte in self.0.as_bytes() {
+            for digit in [byte >> 4, byte & 15] {
+                text.extend(char::from_digit(u32::from(digit), 16));
+            }
+        }
+        text
+    }
+
+    /// The public half.
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key().to_bytes())
+    }
+
+    /// Signs `specification`, up to but not including the moment `expires`. The
+    /// same inputs give the same signature.
+    pub fn sign(&self, specification: &Specification, expires: UnixSeconds) -> Signature {
+        use ed25519_dalek::Signer as _;
+        let bytes = self.0.sign(&signed_bytes(specification, expires)).to_bytes();
+        Signature { key: self.public_key(), expires, bytes }
+    }
+}
+
+#[cfg(feature = "signing")]
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey(<secret> of {})", self.public_key())
+    }
+}
+
+/// Bytes or text that are no key.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Not 64 hexadecimal digits.
+    #[error("a key is written as 64 hexadecimal digits; this is something else")]
+    Text,
+    /// Not 32 bytes.
+    #[error("a public key has 32 bytes; this one has {0}")]
+    Length(usize),
+    /// Not a point of the curve, or not in its one encoding.
+    #[error("these bytes are not an Ed25519 public key; copy the key again")]
+    Point,
+    /// A point of small order.
+    #[error("this public key is weak: signatures under it prove nothing; generate another key")]
+    Weak,
+    /// No randomness for a new key.
+    #[cfg(feature = "signing")]
+    #[error("the operating system's random source failed; no key was made")]
+    Entropy(#[source] getrandom::Error),
+}
+
+/// Why a signature is not good.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// Not made by the key, or for something else.
+    #[error(
+        "the signature does not fit: the key {key} did not sign this specification with this expiry"
+    )]
+    Invalid {
+        /// Whose it was said to be.
+        key: PublicKey,
+    },
+    /// Made by the key, but no longer good.
+    #[error("the signature by the key {key} expired at {expired}; sign anew")]
+    Expired {
+        /// Whose it is.
+        key: PublicKey,
+        /// The first moment at which it was no longer good.
+        expired: UnixSeconds,
+    },
+}

@@ -1,0 +1,404 @@
+//! A server for tests of the client: it says what a test tells it to say, and
+//! keeps what it hears, byte for byte.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bandana_shared::identity::Day;
+use bandana_shared::policy::Policy;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::device_server::{Device, DeviceServer};
+use bandana_shared::wire::v1::{
+    self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
+    UploadRequest, UploadResponse, UploadStatus,
+};
+use prost::Message as _;
+use prost::bytes::{Buf as _, BufMut as _, Bytes};
+use tokio::net::TcpListener as AsyncTcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::{BoxFuture, Context, Poll, Service, http};
+use tonic::metadata::MetadataMap;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity, Server, ServerTlsConfig};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+/// Path of the call whose messages are kept.
+pub const SUBMIT_UPLOAD: &str = "/bandana.v1.Device/SubmitUpload";
+
+/// Metadata that tells a client how long to wait, in milliseconds.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// A server of the `Device` service on a loopback port. It runs on a thread of
+/// its own, so it also serves clients that block theirs, and is gone, with all
+/// its connections, when this is dropped.
+#[derive(Debug)]
+pub struct Recorder {
+    address: SocketAddr,
+    certificate: Option<String>,
+    memory: Arc<Memory>,
+    runtime: Option<Runtime>,
+}
+
+/// What is said to one upload.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Counted now.
+    Accept,
+    /// Counted before.
+    Duplicate,
+    /// A status, with a message for people.
+    Status(UploadStatus, &'static str),
+    /// A gRPC error, with the wait that the server asks for, if any.
+    Error(Code, Option<Duration>),
+    /// Nothing, for as long as the connection lasts.
+    Hang,
+}
+
+/// One call of `SubmitUpload`.
+#[derive(Clone, Debug)]
+pub struct RecordedUpload {
+    /// The message as it came, whatever it holds.
+    pub bytes: Bytes,
+    /// The metadata that came with it.
+    pub metadata: MetadataMap,
+}
+
+impl Recorder {
+    /// A server without experiments whose day is `day`.
+    ///
+    /// # Errors
+    /// When there is no port or no thread to be had.
+    pub fn start(day: Day) -> anyhow::Result<Self> {
+        Self::serve_with(Server::builder(), None, day)
+    }
+
+    /// The same behind TLS, with a certificate made for it.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and when the certificate can't be made.
+    pub fn start_with_tls(day: Day) -> anyhow::Result<Self> {
+        let names = [Ipv4Addr::LOCALHOST.to_string(), "localhost".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names)?;
+        let certificate = made.cert.pem();
+        let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());
+        // tonic takes ring without being told: it is the only provider compiled in.
+        let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity))?;
+        Self::serve_with(server, Some(certificate), day)
+    }
+
+    fn serve_with(
+        mut server: Server,
+        certificate: Option<String>,
+        day: Day,
+    ) -> anyhow::Result<Self> {
+        let memory = Arc::new(Memory {
+            contents: Mutex::new(Contents::new(day)),
+            arrived: watch::Sender::new(0),
+        });
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let rest = DeviceServer::new(Questions(Arc::clone(&memory)));
+        let router = server.add_service(Recording { memory: Arc::clone(&memory), rest });
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let incoming = {
+            let _entered = runtime.enter();
+            TcpListenerStream::new(AsyncTcpListener::from_std(listener)?)
+        };
+        runtime.spawn(router.serve_with_incoming(incoming));
+        Ok(Self { address, certificate, memory, runtime: Some(runtime) })
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Its certificate as PEM, if it has one: nobody trusts it without being
+    /// told to.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
+    }
+
+    /// A channel to it that connects when it is first used, and that trusts the
+    /// certificate.
+    ///
+    /// # Errors
+    /// When the certificate is not understood.
+    pub fn channel(&self) -> anyhow::Result<Channel> {
+        let mut endpoint = Channel::from_shared(self.url())?;
+        if let Some(certificate) = &self.certificate {
+            let trusted = Certificate::from_pem(certificate);
+            endpoint = endpoint.tls_config(ClientTlsConfig::new().ca_certificate(trusted))?;
+        }
+        Ok(endpoint.connect_lazy())
+    }
+
+    /// From now on serves this experiment under its id, instead of what it
+    /// served under it before.
+    pub fn serve(&self, specification: &Specification, policy: &Policy) {
+        let id = specification.experiment_id().to_string();
+        let serving = Serving { specification: specification.clone(), policy: policy.clone() };
+        self.memory.lock().experiments.insert(id, serving);
+    }
+
+    /// Changes the server's day.
+    pub fn set_day(&self, day: Day) {
+        self.memory.lock().day = day;
+    }
+
+    /// What the next uploads are told, after what was planned before. Without a
+    /// plan an upload is accepted, and a duplicate if its id was accepted before.
+    pub fn plan(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.memory.lock().planned.extend(answers);
+    }
+
+    /// The uploads that came, in the order of their arrival.
+    pub fn uploads(&self) -> Vec<RecordedUpload> {
+        self.memory.lock().uploads.clone()
+    }
+
+    /// The questions for experiments that came, in the order of their arrival.
+    pub fn questions(&self) -> Vec<GetExperimentRequest> {
+        self.memory.lock().questions.clone()
+    }
+
+    /// Waits until this many uploads have come since the start, answered or not.
+    pub async fn arrived(&self, uploads: usize) {
+        let mut arrived = self.memory.arrived.subscribe();
+        // The sender lives as long as `self`.
+        drop(arrived.wait_for(|count| *count >= uploads).await);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A hung call has no end to wait for.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Memory {
+    contents: Mutex<Contents>,
+    arrived: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Contents {
+    day: Day,
+    experiments: HashMap<String, Serving>,
+    planned: VecDeque<Answer>,
+    questions: Vec<GetExperimentRequest>,
+    uploads: Vec<RecordedUpload>,
+    accepted: HashSet<Bytes>,
+}
+
+impl Contents {
+    fn new(day: Day) -> Self {
+        Self {
+            day,
+            experiments: HashMap::new(),
+            planned: VecDeque::new(),
+            questions: Vec::new(),
+            uploads: Vec::new(),
+            accepted: HashSet::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Serving {
+    specification: Specification,
+    policy: Policy,
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an upload and says what it is told; `None`: nothing.
+    fn hear(&self, upload: RecordedUpload) -> Option<Result<Bytes, Status>> {
+        let mut contents = self.lock();
+        let id = UploadRequest::decode(upload.bytes.clone()).map(|request| request.upload_id);
+        contents.uploads.push(upload);
+        self.arrived.send_replace(contents.uploads.len());
+        let answer = contents.planned.pop_front();
+        let (status, message) = match (answer, &id) {
+            (Some(Answer::Hang), _) => return None,
+            (Some(Answer::Error(code, pushback)), _) => return Some(Err(error(code, pushback))),
+            (Some(Answer::Status(status, message)), _) => (status, message),
+            (Some(Answer::Duplicate), _) => (UploadStatus::Duplicate, ""),
+            (None, Err(_)) => (UploadStatus::Malformed, "not an upload"),
+            (None, Ok(id)) if contents.accepted.contains(id) => (UploadStatus::Duplicate, ""),
+            (Some(Answer::Accept) | None, _) => (UploadStatus::Accepted, ""),
+        };
+        let upload_id = id.unwrap_or_default();
+        if status == UploadStatus::Accepted {
+            contents.accepted.insert(upload_id.clone());
+        }
+        let response = UploadResponse {
+            upload_id,
+            status: status.into(),
+            message: message.to_owned(),
+            server_day: contents.day.get(),
+        };
+        Some(Ok(response.encode_to_vec().into()))
+    }
+}
+
+fn error(code: Code, pushback: Option<Duration>) -> Status {
+    let mut status = Status::new(code, "as the test planned");
+    if let Some(pushback) = pushback {
+        let milliseconds = u64::try_from(pushback.as_millis()).unwrap_or(u64::MAX);
+        status.metadata_mut().insert(PUSHBACK, milliseconds.into());
+    }
+    status
+}
+
+/// The calls other than `SubmitUpload`.
+#[derive(Clone, Debug)]
+struct Questions(Arc<Memory>);
+
+#[tonic::async_trait]
+impl Device for Questions {
+    async fn get_experiment(
+        &self,
+        request: Request<GetExperimentRequest>,
+    ) -> Result<Response<GetExperimentResponse>, Status> {
+        let request = request.into_inner();
+        let mut contents = self.0.lock();
+        contents.questions.push(request.clone());
+        let serving = contents.experiments.get(&request.experiment_id);
+        let serving = serving.ok_or_else(|| Status::not_found("no such experiment"))?;
+        let digest = serving.specification.digest();
+        let same_specification = digest.as_bytes()[..] == request.known_digest[..];
+        let same_policy =
+            same_specification && serving.policy.version == request.known_policy_version;
+        Ok(Response::new(GetExperimentResponse {
+            experiment: (!same_specification).then(|| v1::Experiment::from(&serving.specification)),
+            policy: (!same_policy).then(|| v1::Policy::from(&serving.policy)),
+            server_day: contents.day.get(),
+        }))
+    }
+
+    async fn select_arm(
+        &self,
+        _request: Request<SelectArmRequest>,
+    ) -> Result<Response<SelectArmResponse>, Status> {
+        Err(Status::unimplemented("the client draws its arms itself"))
+    }
+
+    async fn submit_upload(
+        &self,
+        _request: Request<UploadRequest>,
+    ) -> Result<Response<UploadResponse>, Status> {
+        Err(Status::internal("uploads are taken before they are decoded"))
+    }
+
+    type SubmitUploadsStream = tokio_stream::Empty<Result<UploadResponse, Status>>;
+
+    async fn submit_uploads(
+        &self,
+        _request: Request<Streaming<UploadRequest>>,
+    ) -> Result<Response<Self::SubmitUploadsStream>, Status> {
+        Err(Status::unimplemented("the client sends one upload a call"))
+    }
+}
+
+/// The whole service: uploads are kept before anything decodes them.
+#[derive(Clone, Debug)]
+struct Recording {
+    memory: Arc<Memory>,
+    rest: DeviceServer<Questions>,
+}
+
+impl NamedService for Recording {
+    const NAME: &'static str = <DeviceServer<Questions> as NamedService>::NAME;
+}
+
+impl Service<http::Request<Body>> for Recording {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != SUBMIT_UPLOAD {
+            return self.rest.call(request);
+        }
+        let uploads = Uploads(Arc::clone(&self.memory));
+        Box::pin(async move { Ok(Grpc::new(MessageBytes).unary(uploads, request).await) })
+    }
+}
+
+struct Uploads(Arc<Memory>);
+
+impl UnaryService<Bytes> for Uploads {
+    type Response = Bytes;
+    type Future = BoxFuture<Response<Bytes>, Status>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let (metadata, _, bytes) = request.into_parts();
+        let answer = self.0.hear(RecordedUpload { bytes, metadata });
+        Box::pin(async move {
+            match answer {
+                Some(answer) => Ok(Response::new(answer?)),
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Messages as the bytes that they are, so that nothing is lost in decoding.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageBytes;
+
+impl Codec for MessageBytes {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for MessageBytes {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(message);
+        Ok(())
+    }
+}
+
+impl Decoder for MessageBytes {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}

@@ -1,0 +1,262 @@
+//! The client's driver against servers that answer, hang and lie, and in a process that
+//! is killed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bandana_client::grpc::Transport;
+use bandana_client::{Acceptance, Bandana, Budget, Builder, Clock, Consent, Ready, Timestamp};
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::upload::Upload;
+use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
+use bandana_tests::recorder::{Answer, Recorder};
+use prost::Message as _;
+use tonic::Code;
+
+/// Longer than anything here takes, so that a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const START: u64 = 1_700_000_000;
+
+#[derive(Debug)]
+struct Hands(AtomicU64);
+
+impl Hands {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(START)))
+    }
+
+    fn forward(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst) * 1000)
+    }
+}
+
+fn specification(name: &str) -> anyhow::Result<Specification> {
+    Ok(Specification::first(
+        ExperimentId::new(name)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("red")?, Arm::new("green")?],
+        ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 20 },
+    )?)
+}
+
+fn serve(recorder: &Recorder, name: &str) -> anyhow::Result<()> {
+    let weights = Weights::uniform(&[true, true])?;
+    let policy = Policy { version: 1, weights, time_to_live_seconds: 86_400 };
+    recorder.serve(&specification(name)?, &policy);
+    Ok(())
+}
+
+fn recorder() -> anyhow::Result<Recorder> {
+    let recorder = Recorder::start(Timestamp::from_unix_ms(START * 1000).day())?;
+    serve(&recorder, "driven")?;
+    Ok(recorder)
+}
+
+fn app(
+    transport: Transport,
+    directory: &Path,
+    clock: &Arc<Hands>,
+) -> anyhow::Result<Builder<Ready<Transport>>> {
+    let nats = PrivacyLoss::new;
+    Ok(Bandana::builder()
+        .transport(transport)
+        .directory(directory)
+        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
+        .consent(Consent::Given)
+        .clock(Arc::<Hands>::clone(clock)))
+}
+
+/// Has a server asked for the policy, by a start and a shutdown.
+fn introduce(url: &str, directory: &Path, clock: &Arc<Hands>) -> anyhow::Result<()> {
+    let bandana = app(Transport::to(url)?, directory, clock)?.start()?;
+    bandana.experiment("driven")?;
+    anyhow::ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
+    Ok(())
+}
+
+/// Names and bytes of what a recorder has heard.
+fn distinct(recorder: &Recorder) -> anyhow::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut distinct = BTreeMap::new();
+    for upload in recorder.uploads() {
+        let message = UploadRequest::decode(upload.bytes.clone())?;
+        Upload::try_from(&message)?;
+        let before = distinct.insert(message.upload_id.to_vec(), upload.bytes.to_vec());
+        anyhow::ensure!(before.is_none_or(|b| b == upload.bytes), "a retry has other bytes");
+    }
+    Ok(distinct)
+}
+
+#[test]
+fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    for _ in 0..20 {
+        bandana.experiment("driven")?.choose().reward(1.0);
+    }
+    recorder.plan([
+        Answer::Error(Code::Unavailable, None),
+        Answer::Error(Code::ResourceExhausted, Some(Duration::from_secs(5))),
+        Answer::Error(Code::Internal, None),
+        Answer::Status(UploadStatus::Paused, "paused"),
+        Answer::Status(UploadStatus::UnknownArm, "this one is dropped"),
+    ]);
+    clock.forward(100);
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!(bandana.status().waiting_reports, 4, "those that were put off");
+    drop(bandana);
+    clock.forward(10_000);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!((bandana.status().waiting_reports, bandana.status().open_assignments), (0, 0));
+    assert_eq!(distinct(&recorder)?.len(), 20);
+    assert_eq!(recorder.uploads().len(), 24, "four were sent twice");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_async_host_runs_the_driver_until_it_shuts_down() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    let url = recorder.url();
+    let builder = app(Transport::to(&url)?, directory.path(), &clock)?;
+    let (bandana, driver) = builder.driver();
+    bandana.experiment("driven")?;
+    let work = tokio::spawn(driver.run());
+    bandana.begin_shutdown(PATIENCE);
+    tokio::time::timeout(PATIENCE, work).await??;
+
+    let (bandana, driver) = {
+        drop(bandana);
+        app(Transport::to(&url)?, directory.path(), &clock)?.driver()
+    };
+    let work = tokio::spawn(driver.run());
+    bandana.experiment("driven")?.choose().reward(1.0);
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    // The last handle ends the work.
+    drop(bandana);
+    tokio::time::timeout(PATIENCE, work).await??;
+    assert_eq!(distinct(&recorder)?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_does_not_hold_up_the_end() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    recorder.plan([Answer::Hang]);
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    bandana.experiment("driven")?.choose().reward(1.0);
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    bandana.begin_shutdown(Duration::ZERO);
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!(bandana.status().waiting_reports, 1);
+    drop(bandana);
+    // The report is sent again, the same, by the next start.
+    clock.forward(100_000);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (2, 1));
+    Ok(())
+}
+
+#[test]
+fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
+    let recorder = Recorder::start_with_tls(Timestamp::from_unix_ms(START * 1000).day())?;
+    serve(&recorder, "driven")?;
+    let (clock, directory) = (Hands::new(), tempfile::tempdir()?);
+    let roots = recorder.certificate().context("a server without certificate")?;
+    let asked = |transport: Transport| -> anyhow::Result<bool> {
+        let bandana = app(transport, directory.path(), &clock)?.start()?;
+        bandana.experiment("driven")?;
+        anyhow::ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
+        Ok(bandana.experiment("driven")?.choose().assignment().is_some())
+    };
+    assert!(!asked(Transport::to(&recorder.url())?)?, "the system does not know this root");
+    assert!(asked(Transport::with_roots(&recorder.url(), roots.as_bytes())?)?);
+    assert!(Transport::with_roots("http://127.0.0.1:1", roots.as_bytes()).is_err());
+    assert!(Transport::to("ftp://127.0.0.1:1").is_err());
+    Ok(())
+}
+
+/// A process that is killed when this is dropped.
+struct App(Child);
+
+impl App {
+    fn start(directory: &Path, url: &str, second: u64, end: bool) -> anyhow::Result<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_killed-app"));
+        command.arg(directory).arg(url).arg(second.to_string()).stdout(Stdio::piped());
+        if end {
+            command.arg("end");
+        }
+        Ok(Self(command.spawn()?))
+    }
+
+    /// Two numbers of each line that it prints.
+    fn lines(&mut self) -> anyhow::Result<impl Iterator<Item = anyhow::Result<(u64, u64)>>> {
+        let output = self.0.stdout.take().context("no output")?;
+        Ok(BufReader::new(output).lines().map(|line| {
+            let line = line?;
+            let (one, other) = line.split_once(' ').context("not two numbers")?;
+            Ok((one.parse()?, other.parse()?))
+        }))
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow::Result<()> {
+    let recorder = Recorder::start(Timestamp::from_unix_ms(START * 1000).day())?;
+    serve(&recorder, "killed")?;
+    let directory = tempfile::tempdir()?;
+    let (mut second, mut given) = (START, 0);
+    for round in 0..25 {
+        let mut app = App::start(directory.path(), &recorder.url(), second, false)?;
+        let lines = app.lines()?;
+        // Killed after a different number of assignments each time.
+        for line in lines.take(1 + round * 7 % 40) {
+            second = line?.0 + 1;
+            given += 1;
+        }
+    }
+    let mut last = App::start(directory.path(), &recorder.url(), second + 100, true)?;
+    let (spent, left) = last.lines()?.next().context("the app says nothing")??;
+    assert_eq!(left, 0, "all is sent");
+    let reported = distinct(&recorder)?.len() as u64;
+    assert!(reported * 1_000_000_000 <= spent, "{reported} reports, {spent} nano-nats");
+    // A kill loses at most what was not written yet, and the test may have missed the
+    // last lines of each round.
+    assert!(reported > 0 && given > 100, "{reported} reports of {given} assignments and more");
+    Ok(())
+}
