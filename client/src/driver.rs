@@ -76,7 +76,7 @@ struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.note_end();
+        self.0.close();
     }
 }
 

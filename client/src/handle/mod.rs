@@ -30,7 +30,8 @@ pub use tasks::Tasks;
 /// returns an error of the privacy machinery: such things are counted, see
 /// [`Self::status`].
 ///
-/// When the last clone is dropped, the driver writes what is to be written and ends.
+/// When the last clone is dropped, the driver writes what is to be written and ends;
+/// [`Self::shutdown`] waits for it.
 #[derive(Clone, Debug)]
 pub struct Bandana {
     pub(crate) shared: Arc<Shared>,
@@ -117,7 +118,7 @@ impl Bandana {
     #[cfg(feature = "storage")]
     pub fn opt_out(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_out();
-        self.write_consent()
+        self.shared.write_now()
     }
 
     /// Takes part again. What was spent before still counts. Blocks on the disk.
@@ -128,14 +129,7 @@ impl Bandana {
     pub fn opt_in(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_in();
         self.shared.network.wake();
-        self.write_consent()
-    }
-
-    #[cfg(feature = "storage")]
-    fn write_consent(&self) -> Result<(), Arc<StorageError>> {
-        self.shared.core().write_now();
-        self.shared.write_pending();
-        self.shared.trouble().1.map_or(Ok(()), Err)
+        self.shared.write_now()
     }
 
     /// Stops everything for the life of this process; see the form with the feature

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     trouble: Mutex<Option<Arc<StorageError>>>,
     #[cfg(feature = "storage")]
     unusable: bool,
+    #[cfg(feature = "storage")]
+    in_memory: bool,
     acceptances: Acceptances,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
@@ -93,6 +95,7 @@ impl Shared {
             core: Mutex::new(core),
             storage: Mutex::new(storage),
             unusable: trouble.is_some(),
+            in_memory: matches!(settings.place, Place::Memory),
             trouble: Mutex::new(trouble),
             acceptances: settings.acceptances,
             budget: settings.budget,
@@ -211,6 +214,23 @@ impl Shared {
         true
     }
 
+    /// Writes everything that is to be written, after a failure too.
+    ///
+    /// # Errors
+    /// When not all of it could be written.
+    #[cfg(feature = "storage")]
+    pub(super) fn write_now(&self) -> Result<(), Arc<StorageError>> {
+        if self.in_memory {
+            return Ok(());
+        }
+        self.core().write_now();
+        self.write_pending();
+        if lock(&self.storage).is_none() && !self.unusable {
+            return Err(Arc::new(StorageError::Closed));
+        }
+        self.trouble().1.map_or(Ok(()), Err)
+    }
+
     /// Whether the storage can't be used at all, and what went wrong with it last.
     #[cfg(feature = "storage")]
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
@@ -232,8 +252,11 @@ impl Shared {
         lock(&self.end).patience
     }
 
-    /// Notes that the driver has ended.
-    pub(crate) fn note_end(&self) {
+    /// Closes the storage, so that it can be opened again, and notes that whoever did the
+    /// work has ended.
+    pub(crate) fn close(&self) {
+        #[cfg(feature = "storage")]
+        drop(lock(&self.storage).take());
         lock(&self.end).reached = true;
         self.ended.notify_all();
     }

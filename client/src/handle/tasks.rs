@@ -72,6 +72,6 @@ impl Tasks {
 impl Drop for Tasks {
     fn drop(&mut self) {
         self.shared.write_pending();
-        self.shared.note_end();
+        self.shared.close();
     }
 }

@@ -67,6 +67,9 @@ pub enum StorageError {
         /// Version known.
         known: u16,
     },
+    /// The client has been shut down.
+    #[error("the client has been shut down, so nothing can be stored any more")]
+    Closed,
     /// State that has no encoding.
     #[error(transparent)]
     Stored(#[from] StoredError),
