@@ -2,6 +2,8 @@
 
 mod consent;
 mod damage;
+#[cfg(feature = "grpc")]
+mod driver;
 mod handle;
 mod once;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_client::{Bandana, Choice, Experiment, Reporting, Status, StorageError};
+use bandana_client::{Bandana, Choice, Experiment, Reporting, Status};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::embedding::{
     self, EXPERIMENT, Line, ServerPlace, TurnedClock, UNTIL_RELEASED, reaction,
@@ -235,18 +235,8 @@ impl Stage {
     }
 
     fn start_app(&self) -> anyhow::Result<App> {
-        let url = self.server.url();
-        let mut bandana = None;
-        // In an app the directory is free at the start. Here the thread of the start
-        // before may need a moment to let go of it.
-        until(|| {
-            let app = embedding::app(&url, &self.directory, &self.clock);
-            let started = app.and_then(|app| Ok(app.start()?));
-            let is_free = !started.as_ref().is_ok_and(|bandana| is_in_use(&bandana.status()));
-            bandana = Some(started);
-            is_free
-        })?;
-        let bandana = bandana.context("not started")??;
+        let app = embedding::app(&self.server.url(), &self.directory, &self.clock)?;
+        let bandana = app.start()?;
         let reporting = bandana.status().reporting;
         if let Reporting::StorageUnusable(error) = reporting {
             return Err(error).context("the directory can't be used");
@@ -261,6 +251,8 @@ impl Stage {
         let status = app.bandana.status();
         self.made += status.statistics.reports_made;
         self.settled += status.statistics.uploads_accepted + status.statistics.uploads_duplicate;
+        // The directory is free only without a handle.
+        drop(app);
         Ok(status)
     }
 }
@@ -268,14 +260,6 @@ impl Stage {
 /// Whether nothing is left that will be sent.
 fn is_idle(status: &Status) -> bool {
     status.open_assignments == 0 && status.waiting_reports == 0
-}
-
-/// Whether another client has the directory.
-fn is_in_use(status: &Status) -> bool {
-    match &status.reporting {
-        Reporting::StorageUnusable(error) => matches!(**error, StorageError::InUse { .. }),
-        _ => false,
-    }
 }
 
 /// Waits for what the app's thread does by itself.

@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
             std::thread::yield_now();
         }
     }
-    bandana.shutdown(Duration::from_secs(60)).then_some(()).context("the app does not end")?;
+    bandana.shutdown(Duration::from_mins(1)).then_some(()).context("the app does not end")?;
     let status = bandana.status();
     let spent = status.spent.lifetime.get();
     writeln!(std::io::stdout(), "{spent} {}", status.waiting_reports + status.open_assignments)?;
