@@ -19,6 +19,9 @@ mod directory;
 mod double;
 mod error;
 mod format;
+#[cfg(test)]
+mod golden_tests;
+mod specification;
 
 use std::io;
 

@@ -1,0 +1,188 @@
+//! The bytes of every version of every file, and what is made of them.
+
+use std::sync::Arc;
+
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, UnixSeconds, UploadId};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::stored;
+
+use super::format::{PendingReward, PendingRewards, StoredChanges, StoredLedger, StoredState};
+use crate::assignment::AssignmentId;
+use crate::core::{Change, Draw, Epoch, Held, State};
+use crate::ledger::Ledger;
+use crate::outbox::UploadTask;
+use crate::privatizer::PrivateBit;
+use crate::time::Timestamp;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Bytes of version 1. They stay as they are for ever: what a later version can't read
+/// any more is lost on every device that has it.
+const LEDGER: &str = "\
+    42446c6701001e3169aa07fc009435770200fc00ca9a3b01fc00ca9a3bfc005c2605";
+const REWARDS: &str = "\
+    424472770100ac3b04fd01fb2c01000000000000e83f";
+const STATE: &str = "\
+    42447374010061cabbe4040100fc002f68590100fc002f6859640301f2cd47e6e48cf3435ff11d3c\
+    b79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf00\
+    0000000000084001000000000000d03f01fc0000100002036f6c6401036e6577003c09010001d75a\
+    980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511afc00f153654007070707\
+    07070707070707070707070707070707070707070707070707070707070707070707070707070707\
+    0707070707070707070707070707070707070707030200fd00000000010000003c6301020001fbc4\
+    eafb48ee010106676f6c64656ef2cd47e6e48cf3435ff11d3cb79bb5bb0101fb48eefc880d010001\
+    090909090909090909090909090909090201020106676f6c64656e011e04";
+const CHANGES: &str = "\
+    4244636801006f7da49305090006676f6c64656e01f2cd47e6e48cf3435ff11d3cb79bb5bb06676f\
+    6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf0000000000000840\
+    01000000000000d03f01fc0000100002036f6c6401036e6577003c0901d75a980182b10ab7d54bfe\
+    d3c964073a0ee172f3daa62325af021a68f707511afc00f153654007070707070707070707070707\
+    07070707070707070707070707070707070707070707070707070707070707070707070707070707\
+    0707070707070707070707030200fd00000000010000003c4d0101f2cd47e6e48cf3435ff11d3cb7\
+    9bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d000102f2cd47e6e48cf3435ff11d3cb79b\
+    b5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d011e040103f2cd47e6e48cf3435ff11d3cb7\
+    9bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d0002010103010909090909090909090909\
+    090909090902010202030004030006676f6c64656e00030200fd00000000010000003c63";
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").ok();
+        hex
+    })
+}
+
+fn at(milliseconds: u64) -> Timestamp {
+    Timestamp::from_unix_ms(milliseconds)
+}
+
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.debit(NanoNats::new(1_000_000_000), at(5));
+    ledger.debit(NanoNats::new(1_000_000_000), at(86_400_000));
+    ledger
+}
+
+fn held(signed: bool) -> Result<Held, Failure> {
+    let epsilon = Epsilon::new(0.5)?;
+    let specification = Specification::new(SpecificationParts {
+        experiment_id: ExperimentId::new("golden")?,
+        revision: Revision::new(2)?,
+        simulation: true,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get(),
+        rewards: Rewards::new(
+            RewardKind::Bounded,
+            RewardRange::new(-1.0, 3.0)?,
+            OutOfRange::Clamp,
+            0.25,
+        )?,
+        mechanism: Mechanism::Quadratic(Curvature::new(0.5)?),
+        arms: vec![Arm::new("old")?.retired(), Arm::new("new")?],
+        timing: ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
+    })?;
+    // The public key of RFC 8032's first test; the signature need not fit.
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
+    let signature = Signature::new(key, UnixSeconds::new(1_700_000_000), [7; 64]);
+    let weights = Weights::new(&[0, 1 << 32])?;
+    Ok(Held {
+        specification: Arc::new(specification),
+        signatures: if signed { vec![signature] } else { Vec::new() },
+        policy: Policy { version: 3, weights, time_to_live_seconds: 60 },
+        heard_at: at(77),
+    })
+}
+
+/// Every kind of change, from an empty state on.
+fn changes() -> Result<Vec<Change>, Failure> {
+    let held = held(true)?;
+    let digest = held.specification.digest();
+    let experiment_id = held.specification.experiment_id().clone();
+    let draw = |id: u64, once| -> Result<Change, Failure> {
+        Ok(Change::Drawn(Draw {
+            id: AssignmentId::new(id),
+            digest,
+            experiment_id: experiment_id.clone(),
+            arm: ArmIndex::new(1)?,
+            chosen_at: at(100),
+            rewards_until: at(60_100),
+            release_at: at(61_000),
+            price: NanoNats::new(500_000_000),
+            once,
+        }))
+    };
+    let id = AssignmentId::new(1);
+    let again = Held { heard_at: at(99), ..held.clone() };
+    Ok(vec![
+        Change::Heard { held, anew: true },
+        draw(1, None)?,
+        draw(2, Some(Epoch { days: 30, number: 4 }))?,
+        draw(3, None)?,
+        Change::Privatized { id, bit: PrivateBit::restored(true) },
+        Change::Sealed { id, task: UploadTask::from_parts(UploadId::new([9; 16]), vec![1, 2]) },
+        Change::Privatized { id: AssignmentId::new(3), bit: PrivateBit::restored(false) },
+        Change::Settled { id: AssignmentId::new(3) },
+        Change::Heard { held: again, anew: false },
+    ])
+}
+
+fn state() -> Result<State, Failure> {
+    let mut state = State::default();
+    for change in changes()? {
+        state.apply(&change, 0).map_err(|_| format!("{change:?}"))?;
+    }
+    Ok(state)
+}
+
+#[test]
+fn golden_bytes() -> Result<(), Failure> {
+    let ledger = stored::to_bytes(&StoredLedger::new(7, &ledger()))?;
+    let rewards = PendingRewards(vec![PendingReward { assignment: 300, sum: 0.75 }]);
+    let state = stored::to_bytes(&StoredState::new(&state()?, 4, true))?;
+    let changes = stored::to_bytes(&StoredChanges::new(5, &changes()?))?;
+    assert_eq!(hex(&ledger), LEDGER);
+    assert_eq!(hex(&stored::to_bytes(&rewards)?), REWARDS);
+    assert_eq!(hex(&state), STATE);
+    assert_eq!(hex(&changes), CHANGES);
+    Ok(())
+}
+
+#[test]
+fn what_is_read_back_is_what_was_written() -> Result<(), Failure> {
+    let written = state()?;
+    let bytes = stored::to_bytes(&StoredState::new(&written, 4, true))?;
+    let read: StoredState = stored::from_bytes(&bytes)?;
+    let (read, number) = read.into_state(true).ok_or("not a state")?;
+    assert_eq!(number, 4);
+    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes);
+    assert!(stored::from_bytes::<StoredState>(&bytes)?.into_state(false).is_none());
+
+    let mut replayed = State::default();
+    let changes = stored::to_bytes(&StoredChanges::new(5, &changes()?))?;
+    let changes: StoredChanges = stored::from_bytes(&changes)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, bytes);
+    Ok(())
+}
+
+#[test]
+fn changes_that_do_not_follow_are_refused() -> Result<(), Failure> {
+    let all = changes()?;
+    for left_out in 0..7 {
+        let mut some = all.clone();
+        some.remove(left_out);
+        let stored = StoredChanges::new(1, &some);
+        let applied = stored.apply(&mut State::default());
+        // Only sealing and a later assignment can be left out.
+        assert_eq!(applied.is_some(), [2, 5].contains(&left_out), "without {left_out}");
+    }
+    let twice = StoredChanges::new(1, &[&all[..2], &all[1..2]].concat());
+    assert!(twice.apply(&mut State::default()).is_none());
+    Ok(())
+}
