@@ -76,6 +76,8 @@ pub enum Unreported {
     OutboxFull,
     /// The experiment reports once, and this arm was reported in this epoch.
     ReportedOnce,
+    /// The client has been shut down.
+    ShutDown,
     /// What the client stored can't be used, so that nothing is known about the
     /// budget.
     StorageUnusable,

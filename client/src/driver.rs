@@ -32,13 +32,13 @@ const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 #[must_use = "nothing is stored or sent unless the driver runs"]
 pub struct Driver {
-    shared: Arc<Shared>,
+    ending: Ending,
     transport: Transport,
 }
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>, transport: Transport) -> Self {
-        Self { shared, transport }
+        Self { ending: Ending(shared), transport }
     }
 
     /// Works until [`crate::Bandana::begin_shutdown`] is called or the last handle is
@@ -47,9 +47,10 @@ impl Driver {
     ///
     /// Dropping the future stops the work at once; nothing is lost that was written.
     pub async fn run(self) {
-        let ending = Ending(Arc::clone(&self.shared));
-        let mut writing = pin!(write(&self.shared));
-        let mut talking = pin!(talk(&self.shared, self.transport));
+        let Self { ending, transport } = self;
+        let shared = &ending.0;
+        let mut writing = pin!(write(shared));
+        let mut talking = pin!(talk(shared, transport));
         poll_fn(|context| {
             let talked = talking.as_mut().poll(context);
             if talked.is_pending() && writing.as_mut().poll(context).is_ready() {
@@ -58,8 +59,9 @@ impl Driver {
             talked
         })
         .await;
-        write_pending(&self.shared).await;
-        drop(ending);
+        // What is chosen from now on could miss the last write.
+        shared.core().close();
+        write_pending(shared).await;
     }
 
     /// Runs on a thread of its own.
@@ -71,7 +73,8 @@ impl Driver {
     }
 }
 
-/// Tells who waits for the end, also when the future is dropped.
+/// Tells who waits for the end, also when the driver or its future is dropped.
+#[derive(Debug)]
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {

@@ -131,11 +131,6 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Number of reports of an experiment.
-    pub(crate) fn count(&self, experiment_id: &ExperimentId) -> usize {
-        self.parcels.values().filter(|parcel| parcel.experiment_id == *experiment_id).count()
-    }
-
     /// Reports that may be sealed now, that is given a name and the server's day.
     fn sealable(&self, now: Timestamp) -> Vec<(AssignmentId, &Parcel)> {
         let mut sealed: BTreeMap<&ExperimentId, usize> = BTreeMap::new();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::Change;
 #[cfg(feature = "storage")]
 use super::{Core, State};
+use crate::assignment::Unreported;
 #[cfg(feature = "storage")]
 use crate::ledger::{Budget, Ledger};
 #[cfg(feature = "storage")]
@@ -29,6 +30,8 @@ const CHANGES_PER_STATE: usize = 512;
 pub(super) struct Journal {
     /// Number of the last change.
     last: u64,
+    /// The client was shut down.
+    closed: bool,
     keeping: Keeping,
 }
 
@@ -93,11 +96,21 @@ pub(crate) enum Content {
 
 impl Journal {
     pub(super) fn volatile() -> Self {
-        Self { last: 0, keeping: Keeping::Volatile }
+        Self { last: 0, closed: false, keeping: Keeping::Volatile }
     }
 
-    pub(super) fn is_unusable(&self) -> bool {
-        matches!(self.keeping, Keeping::Unusable)
+    /// Why no assignment reports, if none does.
+    pub(super) fn why_unreported(&self) -> Option<Unreported> {
+        match (&self.keeping, self.closed) {
+            (Keeping::Unusable, _) => Some(Unreported::StorageUnusable),
+            (_, true) => Some(Unreported::ShutDown),
+            (_, false) => None,
+        }
+    }
+
+    /// Notes that nothing is written from now on.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
     }
 
     pub(super) fn next_number(&self) -> u64 {
@@ -174,7 +187,7 @@ impl Journal {
             keeps_rewards,
             rewards_changed: false,
         };
-        Self { last: 0, keeping: Keeping::Stored(stored) }
+        Self { last: 0, closed: false, keeping: Keeping::Stored(stored) }
     }
 }
 
@@ -193,7 +206,7 @@ impl<N: NoiseSource> Core<N> {
 
     /// A client whose storage can't be used: it gives arms and never reports.
     pub(crate) fn without_reports(noise: N, budget: Budget) -> Self {
-        let journal = Journal { last: 0, keeping: Keeping::Unusable };
+        let journal = Journal { last: 0, closed: false, keeping: Keeping::Unusable };
         Self::with(noise, budget, State::default(), journal)
     }
 

@@ -204,13 +204,11 @@ impl<N: NoiseSource> Core<N> {
 
     /// Why a draw is not to report, if it is not.
     fn why_unreported(&self, draw: &Draw, now: Timestamp) -> Option<Unreported> {
-        if self.journal.is_unusable() {
-            return Some(Unreported::StorageUnusable);
+        if let Some(why) = self.journal.why_unreported() {
+            return Some(why);
         }
-        let is_same =
-            |open: &&OpenAssignment| *open.specification.experiment_id() == draw.experiment_id;
-        let open = self.state.open.values().filter(is_same).count();
-        if open + self.state.outbox.count(&draw.experiment_id) >= REPORTS_MAX {
+        let reports = self.state.reports.get(&draw.experiment_id);
+        if reports.is_some_and(|reports| *reports >= REPORTS_MAX) {
             return Some(Unreported::OutboxFull);
         }
         let reported = draw.once.is_some_and(|epoch| {
@@ -397,6 +395,11 @@ impl<N: NoiseSource> Core<N> {
                 }
             }
         }
+    }
+
+    /// Notes that nothing is written from now on, so that nothing more is promised.
+    pub(crate) fn close(&mut self) {
+        self.journal.close();
     }
 
     /// Whether the user has withdrawn.

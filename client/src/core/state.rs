@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) held: BTreeMap<ExperimentId, Held>,
     pub(crate) open: BTreeMap<AssignmentId, OpenAssignment>,
     pub(crate) outbox: Outbox,
+    /// For each experiment, its open assignments and unsent reports together.
+    pub(crate) reports: BTreeMap<ExperimentId, usize>,
     /// What reported once and is not to report again.
     pub(crate) once: BTreeSet<Once>,
     /// The user has withdrawn: nothing is left but this and the ledger.
@@ -122,7 +124,10 @@ impl State {
                 parcel.changed = number;
             }
             Change::Settled { id } => {
-                self.outbox.parcels.remove(id).ok_or(Inconsistent)?;
+                let parcel = self.outbox.parcels.remove(id).ok_or(Inconsistent)?;
+                if let Some(reports) = self.reports.get_mut(&parcel.experiment_id) {
+                    *reports = reports.saturating_sub(1);
+                }
             }
         }
         Ok(())
@@ -152,6 +157,7 @@ impl State {
         let (until, release) = (draw.rewards_until, draw.release_at);
         let open = OpenAssignment::new(specification, draw.arm, until, release);
         self.open.insert(draw.id, open);
+        *self.reports.entry(draw.experiment_id.clone()).or_default() += 1;
         Ok(())
     }
 

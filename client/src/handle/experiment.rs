@@ -25,6 +25,12 @@ impl Experiment {
         &self.id
     }
 
+    /// Whether there is a policy, so that [`Self::choose`] gives arms.
+    pub fn is_ready(&self) -> bool {
+        let core = self.shared.core();
+        !core.is_opted_out() && core.specification(&self.id).is_some()
+    }
+
     /// Draws an arm, and decides then and there whether and when there will be a report
     /// of it. Waits for nothing.
     pub fn choose(&self) -> Choice {

@@ -167,8 +167,8 @@ impl Bandana {
     }
 
     /// Sends what is due, writes what is to be written, and ends the driver; says
-    /// whether that was done within `patience`. Blocks. Nothing is lost otherwise: the
-    /// next start goes on with it.
+    /// whether that was done within `patience`. Blocks. What could not be sent is sent by
+    /// the next start. Arms that are chosen afterwards get no report.
     pub fn shutdown(&self, patience: Duration) -> bool {
         self.begin_shutdown(patience);
         self.shared.wait_for_end(patience)

@@ -255,6 +255,7 @@ impl Shared {
     /// Closes the storage, so that it can be opened again, and notes that whoever did the
     /// work has ended.
     pub(crate) fn close(&self) {
+        self.core().close();
         #[cfg(feature = "storage")]
         drop(lock(&self.storage).take());
         lock(&self.end).reached = true;

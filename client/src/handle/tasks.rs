@@ -71,6 +71,7 @@ impl Tasks {
 
 impl Drop for Tasks {
     fn drop(&mut self) {
+        self.shared.core().close();
         self.shared.write_pending();
         self.shared.close();
     }

@@ -252,6 +252,11 @@ impl StoredState {
         }
         let parcels = self.parcels.into_iter().map(StoredParcel::into_parcel);
         state.outbox = Outbox { parcels: parcels.collect::<Option<_>>()? };
+        let open = state.open.values().map(|open| open.specification.experiment_id());
+        let waiting = state.outbox.parcels.values().map(|parcel| &parcel.experiment_id);
+        for experiment_id in open.chain(waiting) {
+            *state.reports.entry(experiment_id.clone()).or_default() += 1;
+        }
         for (experiment_id, arm, days, number) in self.once {
             let experiment_id = ExperimentId::new(experiment_id).ok()?;
             let epoch = Epoch { days, number };

@@ -187,3 +187,20 @@ fn a_stricter_app_does_not_go_on_with_what_it_no_longer_accepts() -> Result<(), 
     assert_eq!(bandana.status().open_assignments, 1, "what was agreed to before is reported");
     Ok(())
 }
+
+#[test]
+fn after_the_end_arms_come_without_a_report() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
+    choose(&bandana, &mut tasks, 1)?;
+    let experiment = bandana.experiment(NAME)?;
+    assert!(experiment.is_ready());
+    drop(tasks);
+    let choice = experiment.choose();
+    let unreported = choice.assignment().and_then(Assignment::unreported);
+    assert_eq!(unreported, Some(Unreported::ShutDown));
+    assert!(bandana.opt_out().is_err(), "it could not be written");
+    assert!(!experiment.is_ready());
+    Ok(())
+}
