@@ -3,8 +3,15 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use anyhow::ensure;
+use bandana_client::{
+    Acceptance, Bandana, Budget, Choice, Consent, DefaultReason, Refusal, SignatureRefusal, Signers,
+};
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{AddArmRequest, ExperimentName};
@@ -193,5 +200,61 @@ async fn a_witness_signs_without_network() -> anyhow::Result<()> {
     let add = AddArmRequest { experiment_id: "offline".to_owned(), label: "black".to_owned() };
     aggregator.operator.add_arm(add).await?;
     refused(submit(&signature), 1, &["is not one of offline, revision 2"])?;
+    aggregator.process.stop().await
+}
+
+/// What an app that pins these keys is given, with a client that is new.
+fn chosen_by_an_app(url: &str, signers: Signers) -> anyhow::Result<Choice> {
+    let unlimited = PrivacyLoss::new(1e6)?;
+    let bandana = Bandana::builder()
+        .endpoint(url)?
+        .in_memory()
+        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()).signed_by(signers))
+        .budget(Budget::new(unlimited, 1, unlimited)?)
+        .consent(Consent::Given)
+        .start()?;
+    let experiment = bandana.experiment("pinned")?;
+    // The first and only thing that is due is to ask.
+    ensure!(bandana.shutdown(Duration::from_mins(1)), "the client does not end");
+    Ok(experiment.choose())
+}
+
+#[tokio::test]
+async fn an_app_takes_part_once_operator_and_witness_have_signed() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    aggregator.create(three_arms("pinned")).await?;
+    let folder = tempfile::tempdir()?;
+    let [operator, witness, other] = paths(folder.path(), ["operator", "witness", "other"]);
+    let [operator_key, witness_key, other_key] =
+        [generate(operator.as_ref())?, generate(witness.as_ref())?, generate(other.as_ref())?];
+    let signers = Signers::operator_and_witness(operator_key, witness_key)?;
+    let devices = aggregator.process.device_url.clone();
+    let operators = aggregator.process.operator_url.clone();
+    let sign = |key: &str| {
+        let experiment = ["--experiment", "pinned", "--expires-days", "7", "--yes"];
+        let with = ["sign", "--key", key, "--operator-url", &operators];
+        printed(with.into_iter().chain(experiment))
+    };
+    let missing = |key| {
+        let refusal = Refusal::Signature(SignatureRefusal::Missing { key });
+        DefaultReason::Refused(refusal)
+    };
+    let default = |choice| match choice {
+        Choice::Default(reason) => Some(reason),
+        Choice::Arm(_) => None,
+    };
+    assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), Some(missing(operator_key)));
+    sign(&operator)?;
+    sign(&other)?;
+    // One party alone can't tag a device with a specification of its own.
+    assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), Some(missing(witness_key)));
+    sign(&witness)?;
+    assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), None, "there is an arm");
+    assert_eq!(default(chosen_by_an_app(&devices, Signers::key(other_key))?), None);
+
+    // A new revision is not signed; who asks now gets nothing until it is.
+    let arm = AddArmRequest { experiment_id: "pinned".to_owned(), label: "black".to_owned() };
+    aggregator.operator.add_arm(arm).await?;
+    assert_eq!(default(chosen_by_an_app(&devices, signers)?), Some(missing(operator_key)));
     aggregator.process.stop().await
 }
