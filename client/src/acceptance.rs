@@ -10,6 +10,20 @@ use crate::time::Timestamp;
 
 /// What an app agrees to for one experiment. The client is the judge: a
 /// specification beyond it is refused, whoever sent it.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{Acceptance, Budget, Client, ClientError, Refusal};
+/// use bandana_shared::{epsilon::Epsilon, rewards::Rewards};
+///
+/// // At most 0.5 nats for each report; the experiment asks for 1.
+/// let acceptance = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
+/// # let (mut client, id) = (Client::new(budget()?), specification()?.experiment_id().clone());
+/// client.enroll(id.clone(), acceptance);
+/// let refused = client.on_fetched(&id, answer(now())?, now());
+/// assert!(matches!(refused, Err(ClientError::Refused(Refusal::Epsilon { .. }))));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Acceptance {
     epsilon_max: Epsilon,
@@ -21,12 +35,40 @@ pub struct Acceptance {
 
 impl Acceptance {
     /// Accepts experiments on exactly these `rewards` (kind, range, what happens
-    /// outside it, default) whose reports lose at most `epsilon_max`.
+    /// outside it, default) whose reports lose at most `epsilon_max` each, in nats.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Acceptance, ClientError, Refusal};
+    /// use bandana_shared::{epsilon::Epsilon, rewards::RewardRange, rewards::Rewards};
+    ///
+    /// // Any reward from 0 to 1; the experiment knows only 0 and 1.
+    /// let rewards = Rewards::bounded(RewardRange::UNIT);
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.enroll(id.clone(), Acceptance::new(Epsilon::new(1.0)?, rewards));
+    /// let refused = client.on_fetched(&id, answer(now())?, now());
+    /// assert!(matches!(refused, Err(ClientError::Refused(Refusal::Kind { .. }))));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn new(epsilon_max: Epsilon, rewards: Rewards) -> Self {
         Self { epsilon_max, rewards, digests: None, once_days: None, signers: None }
     }
 
-    /// Accepts only specifications with one of these digests.
+    /// Accepts only specifications with one of these digests; with none, none.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::Refusal;
+    /// # use bandana_shared::identity::Digest;
+    ///
+    /// # let reviewed = Digest::new([7; 16]);
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// // The build of the app knows what was reviewed.
+    /// client.enroll(id.clone(), acceptance()?.pinned(vec![reviewed]));
+    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::Digest(specification()?.digest())));
+    /// # Ok::<(), Failure>(())
+    /// ```
     #[must_use]
     pub fn pinned(self, digests: Vec<Digest>) -> Self {
         Self { digests: Some(digests), ..self }
@@ -34,6 +76,23 @@ impl Acceptance {
 
     /// Accepts only specifications that these keys have signed, while their signatures
     /// last.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Fetched, Signers};
+    /// use bandana_shared::{identity::UnixSeconds, signing::SigningKey};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// # let operator = SigningKey::from_secret(&[1; 32]);
+    /// let acceptance = acceptance()?.signed_by(Signers::key(operator.public_key()));
+    /// client.enroll(id.clone(), acceptance);
+    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err(), "nobody has signed it");
+    ///
+    /// let expires = UnixSeconds::new(now().unix_ms() / 1000).after_days(30);
+    /// let signatures = vec![operator.sign(&specification()?, expires)];
+    /// client.on_fetched(&id, Fetched { signatures, ..answer(now())? }, now())?;
+    /// # Ok::<(), Failure>(())
+    /// ```
     #[must_use]
     pub fn signed_by(self, signers: Signers) -> Self {
         Self { signers: Some(signers), ..self }
@@ -46,6 +105,25 @@ impl Acceptance {
     /// # Privacy
     /// A user who sees an arm a hundred times then loses ε once, not a hundred times.
     /// The first bit is resent if need be, never drawn again.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::Unreported;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.enroll(id.clone(), acceptance()?.report_once(30));
+    /// let first = client.choose(&id, now())?;
+    /// assert_eq!(first.unreported(), None);
+    /// // The next time that the same arm is drawn:
+    /// let second = loop {
+    ///     let chosen = client.choose(&id, now())?;
+    ///     if chosen.arm() == first.arm() {
+    ///         break chosen;
+    ///     }
+    /// };
+    /// assert_eq!(second.unreported(), Some(Unreported::ReportedOnce));
+    /// # Ok::<(), Failure>(())
+    /// ```
     #[must_use]
     pub fn report_once(self, days: u32) -> Self {
         Self { once_days: Some(days), ..self }
@@ -120,8 +198,22 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
     if kept && expected == offered_parts { Ok(()) } else { Err(Refusal::Changed) }
 }
 
-/// Why a specification was refused. Nothing changed; the client goes on with
-/// what it held.
+/// Why a specification or a policy was refused. The client goes on with what it held.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{Fetched, Refusal};
+/// use bandana_shared::specification::Arm;
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// // A revision with a third arm, and a policy that does not know of it.
+/// let specification = Some(specification()?.with_arm(Arm::new("blue")?)?);
+/// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
+/// assert!(refused.is_err());
+/// assert_eq!(client.refusal(&id), Some(&Refusal::PolicyArms { weights: 2, arms: 3 }));
+/// assert_ne!(client.choose(&id, now())?.label(), "blue");
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -134,9 +226,9 @@ pub enum Refusal {
     /// More privacy loss than the app accepts.
     #[error("the experiment asks for an epsilon of {offered}; the app accepts {accepted}")]
     Epsilon {
-        /// What the experiment asks for.
+        /// What the experiment asks for, in nats.
         offered: f64,
-        /// What the app accepts.
+        /// What the app accepts, in nats.
         accepted: f64,
     },
     /// Another range of rewards.

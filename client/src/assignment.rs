@@ -11,22 +11,52 @@ use crate::reward::Reward;
 use crate::time::Timestamp;
 
 /// Names an assignment within its installation, also after a restart.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::AssignmentId;
+///
+/// # let (bandana, mut tasks, clock) = started()?;
+/// let choice = bandana.experiment("button-colour")?.choose();
+/// let kept: u64 = choice.assignment().ok_or("no arm")?.id().get();
+/// // Later, the app has only the number.
+/// let assignment = bandana.assignment(AssignmentId::new(kept)).ok_or("it is over")?;
+/// assignment.reward(1.0);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AssignmentId(u64);
 
 impl AssignmentId {
     /// The id of this number, as [`Self::get`] gave it.
+    ///
+    /// ```
+    /// # use bandana_client::AssignmentId;
+    /// assert_eq!(AssignmentId::new(7).get(), 7);
+    /// ```
     pub fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number, for an app that keeps it beyond its own end.
+    /// Its number, for an app that keeps it beyond its own end: 1 for the first
+    /// assignment of an installation, then counting up.
     pub fn get(self) -> u64 {
         self.0
     }
 }
 
 /// An arm that was given, and the name under which rewards are added.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// let chosen = client.choose(&id, now())?;
+/// assert!(["red", "green"].contains(&chosen.label()));
+/// assert_eq!(chosen.label(), specification()?.arms()[chosen.arm().get()].label());
+/// assert_eq!(chosen.unreported(), None, "there will be a report");
+/// assert_eq!(client.assigned(chosen.id(), now()), Some(chosen));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     pub(crate) id: AssignmentId,
@@ -65,14 +95,30 @@ impl Chosen {
 }
 
 /// Why an arm was given without a report to come. Rewards are then ignored.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{Budget, Client, Unreported};
+/// use bandana_shared::accounting::loss::PrivacyLoss;
+///
+/// // A report costs 1 nat, so there is one each week.
+/// let mut client = Client::new(Budget::new(PrivacyLoss::new(1.0)?, 7, PrivacyLoss::new(9.0)?)?);
+/// # let id = specification()?.experiment_id().clone();
+/// # client.enroll(id.clone(), acceptance()?);
+/// # client.on_fetched(&id, answer(now())?, now())?;
+/// assert_eq!(client.choose(&id, now())?.unreported(), None);
+/// assert_eq!(client.choose(&id, now())?.unreported(), Some(Unreported::WindowSpent));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreported {
-    /// The budget of the current window is spent.
+    /// The price does not fit what is left of the budget of the current window.
     WindowSpent,
-    /// The budget of the installation is spent.
+    /// The price does not fit what is left of the budget of the installation.
     LifetimeSpent,
-    /// The experiment has as many reports waiting as a client keeps.
+    /// The experiment has 1500 reports that are to be made or sent, as many as a client
+    /// keeps.
     OutboxFull,
     /// The experiment reports once, and this arm was reported in this epoch.
     ReportedOnce,

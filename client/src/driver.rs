@@ -22,12 +22,22 @@ const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
 
 /// The background work of a [`crate::Bandana`], for a tokio runtime of the host's.
 ///
-/// ```no_run
-/// # async fn host(driver: bandana_client::Driver) {
+/// ```
+#[doc = include_str!("example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::Bandana;
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+/// let (bandana, driver) = builder.driver();
 /// let work = tokio::spawn(driver.run());
-/// // ... at the end, after `Bandana::begin_shutdown`:
-/// work.await.ok();
-/// # }
+/// // When the app ends:
+/// bandana.begin_shutdown(Duration::from_secs(2));
+/// work.await?;
+/// # Ok::<(), Failure>(())
+/// # })?;
+/// # Ok::<(), Failure>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing is stored or sent unless the driver runs"]
@@ -46,6 +56,19 @@ impl Driver {
     /// the network are not errors; what could not be sent is kept.
     ///
     /// Dropping the future stops the work at once; nothing is lost that was written.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::Bandana;
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+    /// let (bandana, driver) = builder.driver();
+    /// // Without the last handle there is nobody left to work for.
+    /// drop(bandana);
+    /// runtime.block_on(driver.run());
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub async fn run(self) {
         let Self { ending, transport } = self;
         let shared = &ending.0;
@@ -84,6 +107,21 @@ impl Drop for Ending {
 }
 
 /// The operating system gave no thread or no event queue.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{Bandana, StartError};
+///
+/// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+/// let started: Result<Bandana, StartError> = builder.start();
+/// // The app goes on either way, if need be with what it shows without Bandana.
+/// let label = match &started {
+///     Ok(bandana) => bandana.experiment("button-colour")?.choose().label_or("blue").to_owned(),
+///     Err(_) => "blue".to_owned(),
+/// };
+/// assert_eq!(label, "blue", "no server was heard yet");
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug, Error)]
 #[error("the thread for Bandana's background work can't be started")]
 pub struct StartError(#[from] std::io::Error);

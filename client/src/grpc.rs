@@ -1,4 +1,20 @@
-//! Carries out a client's tasks over gRPC.
+//! Carries out a client's tasks over gRPC: as the background work of a
+//! [`crate::Bandana`], which takes a [`Transport`], or for a [`Core`] by [`run_until`].
+//!
+//! ```
+#![doc = include_str!("example.txt")]
+//! use bandana_client::{Bandana, grpc::Transport};
+//!
+//! // One connection for the app's own calls and those of Bandana, with settings of the app.
+//! let endpoint = tonic::transport::Endpoint::from_static("http://localhost:50051");
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # let _entered = runtime.enter();
+//! let transport = Transport::new(endpoint.connect_lazy());
+//! let builder = Bandana::builder().transport(transport);
+//! # let (bandana, _driver) = agree(builder.in_memory())?.driver();
+//! # assert_eq!(bandana.status().waiting_reports, 0);
+//! # Ok::<(), Failure>(())
+//! ```
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -37,6 +53,29 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const LATER: Duration = Duration::from_mins(1);
 
 /// A connection to an aggregator. Cheap to clone; clones share the connection.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{FetchTask, UploadOutcome};
+/// use bandana_client::grpc::{Transport, TransportError};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # // A port that nobody listens on any more.
+/// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+/// # let id = specification()?.experiment_id().clone();
+/// # runtime.block_on(async {
+/// // Nobody is at this address.
+/// let mut transport = Transport::to(&format!("http://{closed}"))?;
+/// let answer = transport.fetch(&FetchTask { experiment_id: id, known: None }).await;
+/// assert!(matches!(answer, Err(TransportError::Status(_))));
+/// # Ok::<(), Failure>(())
+/// # })?;
+/// # Ok::<(), Failure>(())
+/// ```
+///
+/// # Privacy
+/// A server, and whoever sees the network, learns the device's address and the time of
+/// each call. Over `http://` everybody on the way reads what is sent, and can answer.
 #[derive(Clone, Debug)]
 pub struct Transport {
     connection: Connection,
@@ -54,6 +93,14 @@ impl Transport {
     /// A transport to the aggregator at this address, `http://` or, with the feature
     /// `tls`, `https://` with the system's roots. It connects when it is first used, and
     /// again whenever the connection is lost.
+    ///
+    /// ```
+    /// use bandana_client::grpc::{EndpointError, Transport};
+    /// Transport::to("http://localhost:50051")?;
+    /// let refused = Transport::to("localhost:50051");
+    /// assert!(matches!(refused, Err(EndpointError::Scheme { .. })));
+    /// # Ok::<(), EndpointError>(())
+    /// ```
     ///
     /// # Errors
     /// [`EndpointError`] when it is no such address, or the system's roots can't be
@@ -73,6 +120,18 @@ impl Transport {
 
     /// A transport to the aggregator at this `https://` address that trusts only these
     /// roots, in PEM.
+    ///
+    /// ```
+    /// use bandana_client::grpc::{EndpointError, Transport};
+    /// // As it comes with the app.
+    /// let roots = b"-----BEGIN CERTIFICATE-----\n...";
+    /// // Roots are of no use without TLS.
+    /// let refused = Transport::with_roots("http://bandana.example.org", roots);
+    /// assert!(matches!(refused, Err(EndpointError::Scheme { .. })));
+    /// // These are cut off.
+    /// let refused = Transport::with_roots("https://bandana.example.org", roots);
+    /// assert!(matches!(refused, Err(EndpointError::Tls(_))));
+    /// ```
     ///
     /// # Errors
     /// [`EndpointError`] when the address or the roots can't be used.
@@ -97,7 +156,17 @@ impl Transport {
         Self { connection: Connection::To(Arc::new((endpoint, OnceLock::new()))) }
     }
 
-    /// A transport over an existing channel.
+    /// A transport over an existing channel, such as one in memory or one through a proxy.
+    ///
+    /// ```
+    /// use bandana_client::grpc::Transport;
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # let _entered = runtime.enter();
+    /// let endpoint = tonic::transport::Endpoint::from_static("http://localhost:50051");
+    /// let transport = Transport::new(endpoint.connect_lazy());
+    /// # let _ = transport.clone();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(channel: Channel) -> Self {
         Self { connection: Connection::Over(channel) }
     }
@@ -111,7 +180,22 @@ impl Transport {
         DeviceClient::new(channel.clone())
     }
 
-    /// Asks for an experiment.
+    /// Asks for an experiment. Waits as long as the call takes, so give it a limit;
+    /// [`run_until`] gives 30 seconds. Needs a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn host(mut client: bandana_client::Client, now: bandana_client::Timestamp)
+    /// #     -> Result<(), Box<dyn std::error::Error>> {
+    /// use bandana_client::{Task, grpc::Transport};
+    ///
+    /// let mut transport = Transport::to("http://localhost:50051")?;
+    /// if let Task::Fetch(task) = client.next_task(now)? {
+    ///     let fetched = transport.fetch(&task).await?;
+    ///     client.on_fetched(&task.experiment_id, fetched, now)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`TransportError`] when there was no answer or not a valid one.
@@ -129,7 +213,34 @@ impl Transport {
     }
 
     /// Sends an upload. Whatever goes wrong, the outcome says whether to send
-    /// the same bytes again.
+    /// the same bytes again. Waits as long as the call takes, so give it a limit;
+    /// [`run_until`] gives 30 seconds. Needs a tokio runtime.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Task, UploadOutcome, grpc::Transport};
+    /// # use std::time::Duration;
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # // A port that nobody listens on any more.
+    /// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// # client.choose(&id, now())?;
+    /// # let later = now().after(Duration::from_secs(600 + 3600));
+    /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
+    /// # client.on_fetched(&id, answer(later)?, later)?;
+    /// # runtime.block_on(async {
+    /// // Nobody is at this address.
+    /// let mut transport = Transport::to(&format!("http://{closed}"))?;
+    /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
+    /// let outcome = transport.upload(&task).await;
+    /// assert_eq!(outcome, UploadOutcome::Retry { retry_after: None });
+    /// client.on_upload_result(task.id(), &outcome, later)?;
+    /// assert_eq!(client.waiting_reports(), 1, "it is kept");
+    /// # Ok::<(), Failure>(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub async fn upload(&mut self, task: &UploadTask) -> UploadOutcome {
         // The message re-encodes to the bytes of the task: both are canonical.
         let request = match UploadRequest::decode(task.bytes()) {
@@ -184,8 +295,34 @@ fn outcome_of_error(status: &Status) -> UploadOutcome {
     UploadOutcome::Retry { retry_after: milliseconds.map(Duration::from_millis) }
 }
 
-/// Carries out the tasks of a client that keeps everything in memory until there is nothing left to do before `deadline`, or
-/// `deadline` has passed. `clock` tells the time.
+/// Carries out the tasks of a client that keeps everything in memory, until there is
+/// nothing left to do before `deadline`, or `deadline` has passed. `clock` tells the time.
+/// A call takes at most 30 seconds. Needs a tokio runtime with time and network enabled.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use std::{sync::Mutex, time::Duration};
+/// use bandana_client::{Client, Clock as _, SystemClock};
+/// use bandana_client::grpc::{Transport, run_until};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # // A port that nobody listens on any more.
+/// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+/// # runtime.block_on(async {
+/// let mut client = Client::new(budget()?);
+/// # let id = specification()?.experiment_id().clone();
+/// client.enroll(id, acceptance()?);
+/// let client = Mutex::new(client);
+///
+/// // Nobody is at this address, which is no error.
+/// let mut transport = Transport::to(&format!("http://{closed}"))?;
+/// let clock = || SystemClock.now();
+/// run_until(&client, &mut transport, &clock, clock().after(Duration::from_millis(20))).await?;
+/// assert!(client.lock().unwrap().statistics().fetches_failed > 0);
+/// # Ok::<(), Failure>(())
+/// # })?;
+/// # Ok::<(), Failure>(())
+/// ```
 ///
 /// The client is locked between calls, never during one, so other threads can
 /// choose and add rewards all the while. Whatever call is given up, by the
@@ -265,6 +402,15 @@ fn is_about_the_question(code: Code) -> bool {
 }
 
 /// An address that can't be used.
+///
+/// ```
+/// use bandana_client::grpc::Transport;
+/// let error = Transport::to("ftp://example.org").unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     r#"the address "ftp://example.org" must begin with http:// or https://"#
+/// );
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -301,6 +447,21 @@ impl EndpointError {
 }
 
 /// A task that could not be carried out.
+///
+/// ```
+/// use bandana_client::grpc::TransportError;
+///
+/// /// What a gateway logs.
+/// fn severity(error: &TransportError) -> &'static str {
+///     match error {
+///         TransportError::Status(_) => "info",
+///         // The server does what it must not.
+///         _ => "warning",
+///     }
+/// }
+/// let unavailable = TransportError::from(tonic::Status::unavailable("try later"));
+/// assert_eq!(severity(&unavailable), "info");
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TransportError {

@@ -35,7 +35,17 @@ impl Budget {
 
     /// At most `window` in any `window_days` consecutive days (UTC), and at most
     /// `lifetime` as long as the app is installed. Caps are rounded down to whole
-    /// nano-nats.
+    /// nano-nats; one of 2^64 - 1 nano-nats or more is no cap.
+    ///
+    /// ```
+    /// use bandana_client::Budget;
+    /// use bandana_shared::accounting::{loss::PrivacyLoss, nano_nats::NanoNats};
+    ///
+    /// let budget = Budget::new(PrivacyLoss::new(1.5)?, 31, PrivacyLoss::UNBOUNDED)?;
+    /// assert_eq!(budget.window(), NanoNats::new(1_500_000_000));
+    /// assert_eq!(budget.lifetime(), NanoNats::MAX);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`BudgetError`] unless `window_days` is 1 to [`Self::WINDOW_DAYS_MAX`].
@@ -53,34 +63,63 @@ impl Budget {
     }
 
     /// No cap: for gateways and simulations, whose rewards are not one person's.
+    ///
+    /// # Privacy
+    /// Each report still has its own ε, but nothing bounds their sum.
     pub const UNLIMITED: Self =
         Self { window: NanoNats::MAX, window_days: 1, lifetime: NanoNats::MAX };
 
-    /// The cap of a window.
+    /// The cap of a window, in nano-nats.
     pub fn window(self) -> NanoNats {
         self.window
     }
 
-    /// Length of a window in days.
+    /// Length of a window in days, 1 to [`Self::WINDOW_DAYS_MAX`].
     pub fn window_days(self) -> u32 {
         self.window_days
     }
 
-    /// The cap for the life of the installation.
+    /// The cap for the life of the installation, in nano-nats.
     pub fn lifetime(self) -> NanoNats {
         self.lifetime
     }
 }
 
 /// A window that is too short or too long.
+///
+/// ```
+/// use bandana_client::Budget;
+/// use bandana_shared::accounting::loss::PrivacyLoss;
+///
+/// let error = Budget::new(PrivacyLoss::ZERO, 365, PrivacyLoss::ZERO).unwrap_err();
+/// assert_eq!(error.to_string(), "a budget's window has 1 to 31 days; got 365");
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct BudgetError(u32);
 
-/// What an installation has lost so far.
+/// What an installation has lost so far, in nano-nats: the sum of the ε of its reports,
+/// those that are still to be made among them.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::Spent;
+/// use bandana_shared::accounting::nano_nats::NanoNats;
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// client.choose(&id, now())?;
+/// let report = NanoNats::new(1_000_000_000);
+/// assert_eq!(client.spent(now()), Spent { window: report, lifetime: report });
+/// // The window has seven days. What was spent in them comes back, the rest does not.
+/// let next_week = now().after(Duration::from_hours(7 * 24));
+/// assert_eq!(client.spent(next_week), Spent { window: NanoNats::ZERO, lifetime: report });
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// In the window that ends today.
+    /// In the window that ends today, or on the latest day that was ever seen when the
+    /// clock has been set back.
     pub window: NanoNats,
     /// Since the installation.
     pub lifetime: NanoNats,

@@ -9,12 +9,24 @@ mod sealed {
 
 /// Where a client's randomness comes from. Sealed: the privacy of every report
 /// rests on it.
+///
+/// ```
+/// use bandana_client::{BulkNoise, EntropyError, NoiseSource, OsNoise};
+///
+/// /// A fair coin of any source.
+/// fn coin<N: NoiseSource>(noise: &mut N) -> Result<bool, EntropyError> {
+///     Ok(noise.word()? >> 63 == 1)
+/// }
+/// let (_on_a_device, _in_a_gateway) = (coin(&mut OsNoise)?, coin(&mut BulkNoise::new()?)?);
+/// assert!(!OsNoise::SIMULATED && !BulkNoise::SIMULATED);
+/// # Ok::<(), EntropyError>(())
+/// ```
 pub trait NoiseSource: sealed::Sealed {
     /// Whether the noise can be repeated. Such a source takes part in simulated
     /// experiments only, and no other source does.
     const SIMULATED: bool;
 
-    /// A uniformly random word.
+    /// A uniformly random word, 0 to 2^64 - 1.
     ///
     /// # Errors
     /// [`EntropyError`] when there is none to be had. There is no fallback.
@@ -22,6 +34,12 @@ pub trait NoiseSource: sealed::Sealed {
 
     /// A name that nobody else has: from the operating system for every kind
     /// of source, since a repeated name would make two uploads count as one.
+    ///
+    /// ```
+    /// use bandana_client::{NoiseSource as _, OsNoise};
+    /// assert_ne!(OsNoise.unique_name()?, OsNoise.unique_name()?);
+    /// # Ok::<(), bandana_client::EntropyError>(())
+    /// ```
     ///
     /// # Errors
     /// [`EntropyError`] when the operating system has no randomness.
@@ -36,6 +54,14 @@ pub trait NoiseSource: sealed::Sealed {
     /// source, so that a failure changes nothing in a simulation that can be
     /// repeated.
     ///
+    /// ```
+    /// use bandana_client::{NoiseSource as _, SeededNoise};
+    /// let (mut one, mut other) = (SeededNoise::new(1, 2), SeededNoise::new(1, 2));
+    /// one.jitter()?;
+    /// assert_eq!(one.word()?, other.word()?);
+    /// # Ok::<(), bandana_client::EntropyError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`EntropyError`] when the operating system has no randomness.
     fn jitter(&mut self) -> Result<u64, EntropyError> {
@@ -45,6 +71,15 @@ pub trait NoiseSource: sealed::Sealed {
 
 /// Randomness of the operating system, asked anew for every word: neither a
 /// fork nor a snapshot of a virtual machine can make it repeat. For devices.
+///
+/// ```
+/// use bandana_client::{Budget, Client, Core, NoiseSource as _, OsNoise};
+/// // The client of a device has no other, and there is no state in it to be copied.
+/// let _client: Core<OsNoise> = Client::new(Budget::UNLIMITED);
+/// let (mut one, mut copy) = (OsNoise, OsNoise);
+/// assert_ne!([one.word()?, one.word()?], [copy.word()?, copy.word()?]);
+/// # Ok::<(), bandana_client::EntropyError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsNoise;
 
@@ -61,6 +96,15 @@ impl NoiseSource for OsNoise {
 /// ChaCha20 with a key from the operating system, and a new one every
 /// [`Self::WORDS_PER_KEY`] words. For gateways that privatize in bulk.
 ///
+/// ```
+/// use bandana_client::{BulkNoise, NoiseSource as _};
+/// let mut noise = BulkNoise::new()?;
+/// let ones: u32 = (0..1000).filter_map(|_| noise.word().ok()).map(u64::count_ones).sum();
+/// // 64 000 fair coins are further from half less than once in 10^14.
+/// assert!(ones.abs_diff(32_000) < 1000);
+/// # Ok::<(), bandana_client::EntropyError>(())
+/// ```
+///
 /// # Privacy
 /// A process that forks, or a machine that is restored from a snapshot, repeats
 /// the noise until the next key. Use [`OsNoise`] where that can happen. To ask
@@ -73,10 +117,18 @@ pub struct BulkNoise {
 }
 
 impl BulkNoise {
-    /// Words drawn under one key.
+    /// Words drawn under one key: 65 536.
     pub const WORDS_PER_KEY: u32 = 1 << 16;
 
     /// A generator with a fresh key.
+    ///
+    /// ```
+    /// use bandana_client::{BulkNoise, NoiseSource as _};
+    /// // Each thread of a gateway has its own.
+    /// let (mut one, mut other) = (BulkNoise::new()?, BulkNoise::new()?);
+    /// assert_ne!([one.word()?, one.word()?], [other.word()?, other.word()?]);
+    /// # Ok::<(), bandana_client::EntropyError>(())
+    /// ```
     ///
     /// # Errors
     /// [`EntropyError`] when the operating system has no randomness.
@@ -107,13 +159,27 @@ impl NoiseSource for BulkNoise {
 /// # Privacy
 /// None. Clients with this noise refuse every experiment that is not marked as
 /// a simulation.
+///
+/// ```
+/// use bandana_client::{NoiseSource as _, SeededNoise};
+/// assert!(SeededNoise::SIMULATED);
+/// assert_eq!(SeededNoise::new(1, 2).word()?, SeededNoise::new(1, 2).word()?);
+/// # Ok::<(), bandana_client::EntropyError>(())
+/// ```
 #[cfg(feature = "simulation")]
 #[derive(Debug)]
 pub struct SeededNoise(ChaCha20Rng);
 
 #[cfg(feature = "simulation")]
 impl SeededNoise {
-    /// The stream of this number under this seed.
+    /// The stream of this number under this seed. Each user of a simulation has a stream
+    /// of its own, so that users can be added without a change to the others.
+    ///
+    /// ```
+    /// use bandana_client::{NoiseSource as _, SeededNoise};
+    /// assert_ne!(SeededNoise::new(1, 2).word()?, SeededNoise::new(1, 3).word()?);
+    /// # Ok::<(), bandana_client::EntropyError>(())
+    /// ```
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut generator = ChaCha20Rng::seed_from_u64(seed);
         generator.set_stream(stream);
@@ -152,6 +218,17 @@ pub(crate) fn uniform_up_to(
 }
 
 /// The operating system gave no randomness. Nothing was drawn.
+///
+/// ```
+/// use bandana_client::{EntropyError, NoiseSource as _, OsNoise};
+///
+/// // It is passed on, and never replaced by weaker noise.
+/// fn thousandth() -> Result<u64, EntropyError> {
+///     Ok(OsNoise.word()? % 1000)
+/// }
+/// assert!(thousandth()? < 1000);
+/// # Ok::<(), EntropyError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the operating system's random source failed; no report can be made")]
 pub struct EntropyError(#[from] getrandom::Error);

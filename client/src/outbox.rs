@@ -37,6 +37,31 @@ const PUSHBACK_MAX: Duration = Duration::from_hours(1);
 pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 
 /// An upload to be carried out. Retries get the same bytes.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::{Task, UploadTask};
+/// use bandana_shared::{upload::Upload, wire::v1::UploadRequest};
+/// use prost::Message as _;
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// # client.choose(&id, now())?;
+/// # let later = now().after(Duration::from_secs(600 + 3600));
+/// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
+/// # client.on_fetched(&id, answer(later)?, later)?;
+/// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
+/// // All that a server hears: a random name, the specification, the day, an arm and a bit.
+/// let upload = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
+/// assert_eq!(upload.id, task.id());
+/// assert_eq!(upload.day, later.day());
+/// assert_eq!(upload.reports.tallies().count(), 1);
+/// # Ok::<(), Failure>(())
+/// ```
+///
+/// # Privacy
+/// The bytes hold nothing of the reward but the private bit. That they leave, when, and
+/// for which arm was settled when the arm was drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadTask {
     id: UploadId,
@@ -62,6 +87,30 @@ impl UploadTask {
 }
 
 /// What became of an upload.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::{Task, UploadOutcome};
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// # client.choose(&id, now())?;
+/// # let later = now().after(Duration::from_secs(600 + 3600));
+/// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
+/// # client.on_fetched(&id, answer(later)?, later)?;
+/// let Task::Upload(first) = client.next_task(later)? else { return Err("not yet".into()) };
+/// // The server is busy, and asks for a minute.
+/// let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(60)) };
+/// client.on_upload_result(first.id(), &retry, later)?;
+/// let Task::Wait(time) = client.next_task(later)? else { return Err("at once".into()) };
+/// assert!(time >= later.after(Duration::from_secs(60)));
+///
+/// let Task::Upload(again) = client.next_task(time)? else { return Err("not yet".into()) };
+/// assert_eq!(again, first);
+/// client.on_upload_result(again.id(), &UploadOutcome::Accepted, time)?;
+/// assert_eq!(client.waiting_reports(), 0);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadOutcome {
     /// Committed now.
@@ -74,9 +123,9 @@ pub enum UploadOutcome {
         message: String,
     },
     /// Not committed as far as is known. The same bytes are sent again, after
-    /// `retry_after` at the earliest.
+    /// `retry_after` and a random wait whose bound grows from one second to one hour.
     Retry {
-        /// The server's wish, if it had one.
+        /// The server's wish, if it had one. More than one hour counts as one hour.
         retry_after: Option<Duration>,
     },
 }

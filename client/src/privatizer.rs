@@ -8,6 +8,22 @@ use crate::noise::{EntropyError, NoiseSource};
 use crate::reward::Reward;
 
 /// What is left of a reward: one random bit. Safe to store and to send.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{BulkNoise, Privatizer, Reward};
+///
+/// // Epsilon is 1: a reward of 1 gives a 1 in e / (e + 1) = 73 of 100 cases, 0 in 27.
+/// let privatizer = Privatizer::new(&specification()?);
+/// let (reward, mut noise) = (Reward::new(1.0)?, BulkNoise::new()?);
+/// let mut ones = 0;
+/// for _ in 0..10_000 {
+///     ones += u32::from(privatizer.privatize(&reward, &mut noise)?.get());
+/// }
+/// // Eleven standard deviations to each side.
+/// assert!((6_800..7_800).contains(&ones), "{ones}");
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateBit(bool);
 
@@ -34,16 +50,14 @@ impl PrivateBit {
 ///
 /// ```
 /// use bandana_client::{BulkNoise, Privatizer, Reward};
-/// # use bandana_shared::{curve::Mechanism, epsilon::Epsilon, identity::ExperimentId};
-/// # use bandana_shared::{rewards::Rewards, specification::{Arm, ReleaseTiming, Specification}};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let specification = Specification::first(ExperimentId::new("x")?, Epsilon::new(1.0)?,
-/// #     Rewards::binary(), Mechanism::Linear, vec![Arm::new("only")?], ReleaseTiming::IMMEDIATE)?;
-/// let privatizer = Privatizer::new(&specification);
+#[doc = include_str!("example.txt")]
+///
+/// let privatizer = Privatizer::new(&specification()?);
 /// let bit = privatizer.privatize(&Reward::new(1.0)?, &mut BulkNoise::new()?)?;
-/// # let _ = bit.get();
-/// # Ok(())
-/// # }
+/// println!("a {} says little of the 1", u8::from(bit.get()));
+/// // A reward that the experiment does not know makes no bit.
+/// assert!(privatizer.privatize(&Reward::new(0.5)?, &mut BulkNoise::new()?).is_err());
+/// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Privatizer {
@@ -55,6 +69,16 @@ pub struct Privatizer {
 
 impl Privatizer {
     /// The privatizer of an experiment.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::Privatizer;
+    /// // One for each experiment, for as many rewards as there are.
+    /// let privatizer = Privatizer::new(&specification()?);
+    /// # let _ = privatizer.clone();
+    /// assert!(specification()?.certified_epsilon() <= 1.0);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn new(specification: &Specification) -> Self {
         Self {
             rewards: specification.rewards(),
@@ -65,6 +89,22 @@ impl Privatizer {
     }
 
     /// Draws the private bit of `reward`.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{OsNoise, Privatizer, PrivatizeError, Reward, SeededNoise};
+    ///
+    /// let privatizer = Privatizer::new(&specification()?);
+    /// privatizer.privatize(&Reward::new(0.0)?, &mut OsNoise)?;
+    /// // The experiment is a real one, and noise from a seed could be repeated.
+    /// let refused = privatizer.privatize(&Reward::new(0.0)?, &mut SeededNoise::new(1, 2));
+    /// assert!(matches!(refused, Err(PrivatizeError::SimulationMark { experiment: false })));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Every call is another report to pay for, of the same reward too, and nothing here
+    /// counts them: a [`crate::Core`] does.
     ///
     /// # Errors
     /// [`PrivatizeError::OutOfRange`] and [`PrivatizeError::NotBinary`] for
@@ -119,6 +159,16 @@ impl Privatizer {
 }
 
 /// No bit was made. The reward is never part of the message.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{OsNoise, Privatizer, Reward};
+///
+/// let privatizer = Privatizer::new(&specification()?);
+/// let error = privatizer.privatize(&Reward::new(0.123)?, &mut OsNoise).unwrap_err();
+/// assert!(!error.to_string().contains("123"));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum PrivatizeError {

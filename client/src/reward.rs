@@ -34,6 +34,12 @@ impl Reward {
     /// Wraps a finite number. Whether an experiment admits it is seen when it
     /// is added to an assignment.
     ///
+    /// ```
+    /// use bandana_client::{Reward, RewardError};
+    /// assert!(Reward::new(-12.5).is_ok());
+    /// assert_eq!(Reward::new(f64::NAN).unwrap_err(), RewardError);
+    /// ```
+    ///
     /// # Errors
     /// [`RewardError`] for infinities and for what is not a number.
     pub fn new(reward: f64) -> Result<Self, RewardError> {
@@ -52,6 +58,15 @@ impl fmt::Debug for Reward {
 }
 
 /// A reward that is not a finite number.
+///
+/// ```
+/// use bandana_client::{Reward, RewardError};
+///
+/// // What an app computes may be no number: here the share of no clicks in no views.
+/// let share = |clicks: f64, views: f64| Reward::new(clicks / views);
+/// assert!(matches!(share(0.0, 0.0), Err(RewardError)));
+/// assert!(share(1.0, 4.0).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a reward must be a finite number")]
 pub struct RewardError;

@@ -32,11 +32,31 @@ pub struct Signers {
 
 impl Signers {
     /// One key must have signed.
+    ///
+    /// ```
+    /// use bandana_client::Signers;
+    /// use bandana_shared::signing::SigningKey;
+    ///
+    /// let operator = SigningKey::generate()?.public_key();
+    /// assert_eq!(Signers::key(operator).keys(), [operator]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn key(key: PublicKey) -> Self {
         Self { first: key, others: Vec::new() }
     }
 
     /// Both keys must have signed.
+    ///
+    /// ```
+    /// use bandana_client::{SameKey, Signers};
+    /// use bandana_shared::signing::SigningKey;
+    ///
+    /// let [operator, witness] = [SigningKey::generate()?, SigningKey::generate()?];
+    /// let [operator, witness] = [operator.public_key(), witness.public_key()];
+    /// assert!(Signers::operator_and_witness(operator, witness).is_ok());
+    /// assert_eq!(Signers::operator_and_witness(operator, operator), Err(SameKey(operator)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`SameKey`] when they are one: its holder would be both parties.
@@ -56,6 +76,23 @@ impl Signers {
     /// Whether every key has signed `specification`, and the first moment at which
     /// that no longer holds: from then on it must be judged anew. Signatures by
     /// other keys are ignored.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Signers, Timestamp};
+    /// use bandana_shared::{identity::UnixSeconds, signing::SigningKey};
+    ///
+    /// # let [operator, witness] = [1, 2].map(|number| SigningKey::from_secret(&[number; 32]));
+    /// let signers = Signers::operator_and_witness(operator.public_key(), witness.public_key())?;
+    /// let specification = specification()?;
+    /// let (sooner, later) = (UnixSeconds::new(2_000_000_000), UnixSeconds::new(2_100_000_000));
+    /// let signatures =
+    ///     [operator.sign(&specification, later), witness.sign(&specification, sooner)];
+    /// let until = signers.judge(&specification, &signatures, now())?;
+    /// assert_eq!(until, Timestamp::from_unix_ms(sooner.get() * 1000));
+    /// assert!(signers.judge(&specification, &signatures[..1], now()).is_err());
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`SignatureRefusal`] for the first key without a good signature.
@@ -98,11 +135,35 @@ fn judge_key(
 }
 
 /// Operator and witness have one key.
+///
+/// ```
+/// # use bandana_client::{SameKey, Signers};
+/// # use bandana_shared::signing::SigningKey;
+/// let key = SigningKey::from_secret(&[1; 32]).public_key();
+/// let error: SameKey = Signers::operator_and_witness(key, key).unwrap_err();
+/// assert!(error.to_string().contains(&key.to_string()), "the message names the key");
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("operator and witness must have two keys, held by two parties; both are {0}")]
 pub struct SameKey(pub PublicKey);
 
 /// Why a specification does not count as signed.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::{SignatureRefusal, Signers};
+/// use bandana_shared::{identity::UnixSeconds, signing::SigningKey};
+///
+/// # let operator = SigningKey::from_secret(&[1; 32]);
+/// let (key, specification) = (operator.public_key(), specification()?);
+/// let judge = |signatures: &_| Signers::key(key).judge(&specification, signatures, now());
+/// assert_eq!(judge(&vec![]), Err(SignatureRefusal::Missing { key }));
+/// // Signed for a second of 1970.
+/// let expired = UnixSeconds::new(1);
+/// let signatures = vec![operator.sign(&specification, expired)];
+/// assert_eq!(judge(&signatures), Err(SignatureRefusal::Expired { key, expired }));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureRefusal {

@@ -2,8 +2,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandana_shared::identity::Day;
 
-/// Milliseconds since 1970-01-01 (UTC) by the device's clock. The core never
-/// reads a clock; whoever calls it says what time it is.
+/// Milliseconds since 1970-01-01 (UTC) by the device's clock, 0 to 2^64 - 1. The core
+/// never reads a clock; whoever calls it says what time it is.
+///
+/// ```
+/// use std::time::Duration;
+/// use bandana_client::Timestamp;
+///
+/// let noon = Timestamp::from_unix_ms(1_709_208_000_000); // on 2024-02-29
+/// let midnight = noon.after(Duration::from_hours(12));
+/// assert_eq!(midnight.since(noon), Duration::from_hours(12));
+/// assert_eq!(midnight.day(), noon.day().forward(1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(u64);
 
@@ -12,6 +22,11 @@ impl Timestamp {
     pub const MAX: Self = Self(u64::MAX);
 
     /// A time by its milliseconds since 1970-01-01 (UTC).
+    ///
+    /// ```
+    /// use bandana_client::Timestamp;
+    /// assert_eq!(Timestamp::from_unix_ms(86_400_000).day().get(), 1);
+    /// ```
     pub fn from_unix_ms(milliseconds: u64) -> Self {
         Self(milliseconds)
     }
@@ -21,18 +36,34 @@ impl Timestamp {
         self.0
     }
 
-    /// The time that lies `duration` later.
+    /// The time that lies `duration` later, [`Self::MAX`] at most. Parts of a millisecond
+    /// are dropped.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use bandana_client::Timestamp;
+    /// assert_eq!(Timestamp::from_unix_ms(5).after(Duration::from_secs(1)).unix_ms(), 1005);
+    /// assert_eq!(Timestamp::MAX.after(Duration::from_secs(1)), Timestamp::MAX);
+    /// ```
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Its day (UTC).
+    /// Its day (UTC), by the device's clock.
     pub fn day(self) -> Day {
         Day::of_unix_seconds(self.0 / 1000)
     }
 
     /// How long it is from `earlier` to this time; zero when it was later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use bandana_client::Timestamp;
+    /// let (earlier, later) = (Timestamp::from_unix_ms(5), Timestamp::from_unix_ms(7));
+    /// assert_eq!(later.since(earlier), Duration::from_millis(2));
+    /// assert_eq!(earlier.since(later), Duration::ZERO);
+    /// ```
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -40,12 +71,36 @@ impl Timestamp {
 
 /// Tells the time to a client. The one of the device is [`SystemClock`]; a host that knows
 /// better, and a test, have their own.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use bandana_client::{Clock, Timestamp};
+///
+/// /// Stands still until a test moves it.
+/// struct Hands(AtomicU64);
+///
+/// impl Clock for Hands {
+///     fn now(&self) -> Timestamp {
+///         Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst))
+///     }
+/// }
+/// let clock = Hands(AtomicU64::new(1000));
+/// clock.0.fetch_add(500, Ordering::SeqCst);
+/// assert_eq!(clock.now(), Timestamp::from_unix_ms(1500));
+/// ```
 pub trait Clock: Send + Sync {
-    /// The time now. It may jump: what the client does then is documented.
+    /// The time now. It may jump: set back, it ends waits that lie further ahead than
+    /// they were long, and opens no window of the budget again.
     fn now(&self) -> Timestamp;
 }
 
 /// The clock of the operating system.
+///
+/// ```
+/// use bandana_client::{Clock as _, SystemClock, Timestamp};
+/// let new_year_2020 = Timestamp::from_unix_ms(1_577_836_800_000);
+/// assert!(SystemClock.now() > new_year_2020);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -22,24 +22,61 @@ const DAY_AGE_MAX: Duration = Duration::from_hours(1);
 const RENEWAL: Duration = Duration::from_hours(24);
 
 /// A question for a server.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::{Client, FetchTask, Task};
+///
+/// # let id = specification()?.experiment_id().clone();
+/// # let mut client = Client::new(budget()?);
+/// client.enroll(id.clone(), acceptance()?);
+/// let Task::Fetch(first) = client.next_task(now())? else { return Err("no question".into()) };
+/// assert_eq!(first, FetchTask { experiment_id: id.clone(), known: None });
+/// client.on_fetched(&id, answer(now())?, now())?;
+///
+/// // The policy lives a minute. Whoever chooses after that has it asked for again.
+/// let later = now().after(Duration::from_secs(61));
+/// client.choose(&id, later)?;
+/// let Task::Fetch(second) = client.next_task(later)? else { return Err("no question".into()) };
+/// assert_eq!(second.known, Some((specification()?.digest(), 1)));
+/// # Ok::<(), Failure>(())
+/// ```
+///
+/// # Privacy
+/// Tells a server that the device takes part, and by what it knows about when it last
+/// asked; nothing of rewards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchTask {
     /// The experiment.
     pub experiment_id: ExperimentId,
-    /// Digest and policy version that the client holds.
+    /// Digest and policy version that the client holds; `None`: it needs both anew.
     pub known: Option<(Digest, u64)>,
 }
 
 /// A server's answer to a [`FetchTask`].
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::Fetched;
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// // Nothing new but the day.
+/// let day = now().day();
+/// let fetched = Fetched { specification: None, signatures: Vec::new(), policy: None, day };
+/// client.on_fetched(&id, fetched, now())?;
+/// assert_eq!(client.specification(&id), Some(&specification()?));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Fetched {
     /// `None`: the specification that the client holds is current.
     pub specification: Option<Specification>,
-    /// The signatures of the specification.
+    /// The signatures of the specification; without one, they are ignored.
     pub signatures: Vec<Signature>,
     /// `None`: the policy that the client holds is current.
     pub policy: Option<Policy>,
-    /// The server's day.
+    /// The server's day (UTC), which uploads of the next hour bear.
     pub day: Day,
 }
 
@@ -94,6 +131,19 @@ impl<N: NoiseSource> Core<N> {
     /// Takes part in an experiment, as far as `acceptance` allows. Enrolling
     /// again replaces the acceptance; what a server said is used further if the new
     /// one allows it too, and reports that wait are kept.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Acceptance, Task};
+    /// use bandana_shared::{epsilon::Epsilon, rewards::Rewards};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// // The app has become stricter than the experiment is.
+    /// client.enroll(id.clone(), Acceptance::new(Epsilon::new(0.1)?, Rewards::binary()));
+    /// assert!(client.choose(&id, now()).is_err());
+    /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn enroll(&mut self, experiment_id: ExperimentId, acceptance: Acceptance) {
         let held = self.state.held.get(&experiment_id);
         // It is this late at least; the signatures are looked at again when they are used.
@@ -111,16 +161,56 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Whether the app takes part in an experiment.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Budget, Client};
+    /// # let id = specification()?.experiment_id().clone();
+    /// let mut client = Client::new(Budget::UNLIMITED);
+    /// assert!(!client.is_enrolled(&id));
+    /// client.enroll(id.clone(), acceptance()?);
+    /// assert!(client.is_enrolled(&id));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn is_enrolled(&self, experiment_id: &ExperimentId) -> bool {
         self.enrolled.get(experiment_id).is_some_and(|enrolled| enrolled.acceptance.is_some())
     }
 
     /// Why the last answer about an experiment was refused, if it was.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Fetched, Refusal};
+    /// use bandana_shared::{identity::ExperimentId, specification::Specification};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let mut parts = specification()?.to_parts();
+    /// parts.experiment_id = ExperimentId::new("another")?;
+    /// let specification = Some(Specification::new(parts)?);
+    /// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
+    /// assert!(refused.is_err());
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::OtherExperiment));
+    /// // The next good answer ends it.
+    /// client.on_fetched(&id, answer(now())?, now())?;
+    /// assert_eq!(client.refusal(&id), None);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn refusal(&self, experiment_id: &ExperimentId) -> Option<&Refusal> {
         self.enrolled.get(experiment_id)?.refusal.as_ref()
     }
 
-    /// The specification that the client takes part under.
+    /// The specification that the client takes part under; `None` before a server has
+    /// told of one that the app accepts.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let labels = client.specification(&id).map(|specification| {
+    ///     specification.arms().iter().map(|arm| arm.label().to_owned()).collect::<Vec<_>>()
+    /// });
+    /// assert_eq!(labels, Some(vec!["red".to_owned(), "green".to_owned()]));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn specification(&self, experiment_id: &ExperimentId) -> Option<&Specification> {
         self.enrolled.get(experiment_id)?.usable_until?;
         Some(&self.state.held.get(experiment_id)?.specification)
@@ -179,9 +269,25 @@ impl<N: NoiseSource> Core<N> {
 
     /// Takes a server's answer, if it is within what the app accepts.
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Client;
+    ///
+    /// # let id = specification()?.experiment_id().clone();
+    /// let mut client = Client::new(budget()?);
+    /// client.enroll(id.clone(), acceptance()?);
+    /// assert!(client.choose(&id, now()).is_err(), "nothing was heard yet");
+    /// client.on_fetched(&id, answer(now())?, now())?;
+    /// assert!(client.choose(&id, now()).is_ok());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`ClientError::Refused`] with the reason: the client goes on with what it
-    /// held, believes the server's day, and asks again later.
+    /// [`ClientError::Refused`] with the reason, and [`ClientError::NoPolicy`] for an
+    /// answer that leaves out what the client does not hold: it goes on with what it
+    /// held, believes the server's day, and asks again later. [`ClientError::NotEnrolled`]
+    /// and [`ClientError::OptedOut`]: nothing is believed. [`ClientError::Entropy`] in
+    /// the place of a refusal, when there is no randomness for the wait.
     pub fn on_fetched(
         &mut self,
         experiment_id: &ExperimentId,
@@ -269,7 +375,22 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Notes that a server could not be asked. The client asks again after a
-    /// random wait that grows with every failure.
+    /// random wait whose bound doubles with every failure, from one second to one hour.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{Client, Task};
+    ///
+    /// # let id = specification()?.experiment_id().clone();
+    /// # let mut client = Client::new(budget()?);
+    /// # client.enroll(id.clone(), acceptance()?);
+    /// let Task::Fetch(task) = client.next_task(now())? else { return Err("no question".into()) };
+    /// client.on_fetch_failed(&task.experiment_id, now())?;
+    /// let Task::Wait(time) = client.next_task(now())? else { return Err("at once".into()) };
+    /// assert!(time > now() && time <= now().after(Duration::from_millis(1001)));
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].
@@ -284,6 +405,15 @@ impl<N: NoiseSource> Core<N> {
 
     /// Notes that a server's answer was not valid. As [`Self::on_fetch_failed`],
     /// but counted as refused.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.on_answer_invalid(&id, now())?;
+    /// let statistics = client.statistics();
+    /// assert_eq!((statistics.answers_refused, statistics.fetches_failed), (1, 0));
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].

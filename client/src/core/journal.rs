@@ -26,7 +26,6 @@ use crate::time::Timestamp;
 #[cfg(feature = "storage")]
 const CHANGES_PER_STATE: usize = 512;
 
-#[derive(Debug)]
 pub(super) struct Journal {
     /// Number of the last change.
     last: u64,
@@ -35,7 +34,6 @@ pub(super) struct Journal {
     keeping: Keeping,
 }
 
-#[derive(Debug)]
 enum Keeping {
     /// In memory only: every change is as durable as it will ever be.
     Volatile,
@@ -48,7 +46,6 @@ enum Keeping {
 
 /// What a storage knows and is to be told.
 #[cfg(feature = "storage")]
-#[derive(Debug)]
 struct Stored {
     /// Number of the last change that is durable.
     durable: u64,
@@ -65,9 +62,21 @@ struct Stored {
     failures: u32,
     /// No write before this time.
     not_before: Timestamp,
-    /// Whether sums of rewards are to be kept, and whether they have changed.
+    /// Whether sums of rewards are to be kept, and what is to be done about their file.
     keeps_rewards: bool,
-    rewards_changed: bool,
+    rewards: RewardsFile,
+}
+
+/// The file of the sums of rewards. It is written apart from the state, and whatever
+/// becomes of it holds nothing else up: or else what is sent, and when, would depend on
+/// the rewards.
+#[cfg(feature = "storage")]
+#[derive(Clone, Copy)]
+struct RewardsFile {
+    changed: bool,
+    under_way: bool,
+    /// No write before this time.
+    not_before: Timestamp,
 }
 
 /// What is to be written, as one unit.
@@ -79,8 +88,8 @@ pub(crate) struct Write {
     /// The ledger after it, written first.
     pub(crate) ledger: Ledger,
     pub(crate) content: Content,
-    /// Sums of open assignments, if the app keeps them and they have changed.
-    pub(crate) rewards: Option<PendingRewards>,
+    /// Whether the user has withdrawn.
+    pub(crate) opted_out: bool,
 }
 
 #[cfg(feature = "storage")]
@@ -90,8 +99,6 @@ pub(crate) enum Content {
     Changes(Vec<Change>),
     /// To replace what is there.
     Whole(Box<StoredState>),
-    /// Nothing has changed but the sums of rewards.
-    Nothing,
 }
 
 impl Journal {
@@ -145,7 +152,7 @@ impl Journal {
             #[cfg(feature = "storage")]
             Keeping::Stored(stored) => {
                 stored.whole = true;
-                stored.rewards_changed = stored.keeps_rewards;
+                stored.rewards.changed = true;
             }
         }
     }
@@ -164,7 +171,7 @@ impl Journal {
         match &mut self.keeping {
             Keeping::Volatile | Keeping::Unusable => {}
             #[cfg(feature = "storage")]
-            Keeping::Stored(stored) => stored.rewards_changed |= stored.keeps_rewards,
+            Keeping::Stored(stored) => stored.rewards.changed |= stored.keeps_rewards,
         }
     }
 }
@@ -185,9 +192,14 @@ impl Journal {
             failures: 0,
             not_before: Timestamp::default(),
             keeps_rewards,
-            rewards_changed: false,
+            // What a crash left of assignments that are no longer open is removed.
+            rewards: RewardsFile {
+                changed: keeps_rewards,
+                under_way: false,
+                not_before: Timestamp::default(),
+            },
         };
-        Self { last: 0, closed: false, keeping: Keeping::Stored(stored) }
+        Self { last: State::AS_READ, closed: false, keeping: Keeping::Stored(stored) }
     }
 }
 
@@ -220,10 +232,8 @@ impl<N: NoiseSource> Core<N> {
             return None;
         }
         let changes = std::mem::take(&mut stored.pending);
-        stored.rewards_changed |=
+        stored.rewards.changed |=
             stored.keeps_rewards && changes.iter().any(|c| matches!(c, Change::Privatized { .. }));
-        let rewards = stored.rewards_changed.then(|| PendingRewards::of(&self.state));
-        stored.rewards_changed = false;
         let number = stored.next_write;
         let content = if stored.whole || stored.appended + changes.len() > CHANGES_PER_STATE {
             stored.appended = 0;
@@ -231,20 +241,19 @@ impl<N: NoiseSource> Core<N> {
         } else if !changes.is_empty() {
             stored.appended += changes.len();
             Content::Changes(changes)
-        } else if rewards.is_some() {
-            Content::Nothing
         } else {
             return None;
         };
         stored.whole = false;
         stored.under_way = Some((number, last));
-        Some(Write { number, ledger: self.state.ledger.clone(), content, rewards })
+        let opted_out = self.state.opted_out;
+        Some(Write { number, ledger: self.state.ledger.clone(), content, opted_out })
     }
 
     /// Notes whether a write was carried out. One that was not is followed, after a
     /// wait, by the whole state under the same number: whatever became of it, nothing
     /// was handed out on its account.
-    pub(crate) fn on_written(&mut self, write: &Write, written: bool, now: Timestamp) {
+    pub(crate) fn on_written(&mut self, written: bool, now: Timestamp) {
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
             return;
         };
@@ -252,46 +261,76 @@ impl<N: NoiseSource> Core<N> {
             return;
         };
         if written {
-            if !matches!(write.content, Content::Nothing) {
-                stored.next_write = number + 1;
-                stored.durable = last;
-            }
+            stored.next_write = number + 1;
+            stored.durable = last;
             stored.failures = 0;
             return;
         }
         self.statistics.writes_failed += 1;
         stored.whole = true;
-        stored.rewards_changed = stored.keeps_rewards;
         // Waits of up to four minutes.
         let wait = full_jitter(stored.failures.min(8), &mut self.noise);
         stored.failures = stored.failures.saturating_add(1);
         stored.not_before = now.after(wait.unwrap_or(Duration::from_mins(1)));
     }
 
+    /// The sums of rewards that are to be kept now, if that is to be written. Its result
+    /// must be told. It comes after the state: a sum is removed once its bit is durable.
+    pub(crate) fn take_rewards(&mut self, now: Timestamp) -> Option<PendingRewards> {
+        let Keeping::Stored(stored) = &mut self.journal.keeping else {
+            return None;
+        };
+        let first = stored.whole || !stored.pending.is_empty() || stored.under_way.is_some();
+        let rewards = &mut stored.rewards;
+        if first || !rewards.changed || rewards.under_way || now < rewards.not_before {
+            return None;
+        }
+        *rewards = RewardsFile { changed: false, under_way: true, ..*rewards };
+        Some(if stored.keeps_rewards { PendingRewards::of(&self.state) } else { PendingRewards::none() })
+    }
+
+    /// Notes whether the sums of rewards were written. If not, that is tried again.
+    pub(crate) fn on_rewards_written(&mut self, written: bool, now: Timestamp) {
+        if let Keeping::Stored(stored) = &mut self.journal.keeping {
+            stored.rewards.under_way = false;
+            if !written {
+                stored.rewards.changed = true;
+                stored.rewards.not_before = now.after(Duration::from_mins(1));
+                self.statistics.writes_failed += 1;
+            }
+        }
+    }
+
     /// Has the next write made at once, whatever became of the last one.
     pub(crate) fn write_now(&mut self) {
         if let Keeping::Stored(stored) = &mut self.journal.keeping {
             stored.not_before = Timestamp::default();
+            stored.rewards.not_before = Timestamp::default();
         }
     }
 
     /// The time of the next write, if there is something to be written.
-    #[cfg(feature = "grpc")]
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         let Keeping::Stored(stored) = &self.journal.keeping else {
             return None;
         };
-        let idle = stored.under_way.is_none();
-        let something = stored.whole || !stored.pending.is_empty() || stored.rewards_changed;
-        (idle && something).then_some(stored.not_before)
+        let idle = stored.under_way.is_none() && !stored.rewards.under_way;
+        let state = stored.whole || !stored.pending.is_empty();
+        let state = state.then_some(stored.not_before);
+        let rewards = stored.rewards.changed.then_some(stored.rewards.not_before);
+        state.or(rewards).filter(|_| idle)
     }
 
     /// Whether nothing is to be written, nor under way.
-    #[cfg(feature = "grpc")]
     pub(crate) fn is_written(&self) -> bool {
         let Keeping::Stored(stored) = &self.journal.keeping else {
             return true;
         };
-        stored.under_way.is_none() && self.next_write().is_none()
+        let rewards = stored.rewards;
+        stored.under_way.is_none()
+            && !stored.whole
+            && stored.pending.is_empty()
+            && !rewards.changed
+            && !rewards.under_way
     }
 }

@@ -31,13 +31,48 @@ pub(crate) use state::Held;
 pub(crate) use state::{Change, Draw, Epoch, Once, State};
 
 /// The client of a device.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::Client;
+///
+/// let mut client = Client::new(budget()?);
+/// # let id = specification()?.experiment_id().clone();
+/// client.enroll(id.clone(), acceptance()?);
+/// // What the host heard from a server:
+/// client.on_fetched(&id, answer(now())?, now())?;
+/// assert!(["red", "green"].contains(&client.choose(&id, now())?.label()));
+/// # Ok::<(), Failure>(())
+/// ```
 pub type Client = Core<OsNoise>;
 
 /// A client whose noise comes from a seed, for simulations.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{ClientError, Fetched, Refusal, SimulatedClient};
+/// use bandana_shared::specification::Specification;
+///
+/// let mut client = SimulatedClient::seeded(1, 2);
+/// # let id = specification()?.experiment_id().clone();
+/// client.enroll(id.clone(), acceptance()?);
+/// // It leaves experiments on real users alone.
+/// let refused = client.on_fetched(&id, answer(now())?, now());
+/// assert!(matches!(refused, Err(ClientError::Refused(Refusal::SimulationMark { .. }))));
+///
+/// let mut parts = specification()?.to_parts();
+/// parts.simulation = true;
+/// let specification = Some(Specification::new(parts)?);
+/// client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now())?;
+/// # Ok::<(), Failure>(())
+/// ```
+///
+/// # Privacy
+/// None: whoever knows the seed knows the noise.
 #[cfg(feature = "simulation")]
 pub type SimulatedClient = Core<SeededNoise>;
 
-/// A report that no server has counted this long after it was made is dropped: its
+/// A report that no server has counted this long after its release time is dropped: its
 /// server is gone.
 const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 
@@ -46,6 +81,28 @@ const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 ///
 /// Apps hold a [`crate::Bandana`], which does all that; this is for hosts that carry
 /// out the tasks by other means, for gateways, and for simulations.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::{Task, UploadOutcome};
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// let chosen = client.choose(&id, now())?;
+/// // After ten minutes and a delay of an hour at most, the host asks what is to be done.
+/// let later = now().after(Duration::from_secs(600 + 3600));
+/// loop {
+///     match client.next_task(later)? {
+///         Task::Fetch(task) => client.on_fetched(&task.experiment_id, answer(later)?, later)?,
+///         Task::Upload(task) => {
+///             client.on_upload_result(task.id(), &UploadOutcome::Accepted, later)?;
+///         }
+///         Task::Wait(_) | Task::Done => break,
+///     }
+/// }
+/// assert_eq!(client.statistics().uploads_accepted, 1);
+/// # Ok::<(), Failure>(())
+/// ```
 ///
 /// # Privacy
 /// A report leaves at the first [`Self::next_task`] after its release time, so
@@ -65,20 +122,56 @@ pub struct Core<N> {
 }
 
 /// What a host is to do next.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::{Budget, Client, Task};
+///
+/// # let id = specification()?.experiment_id().clone();
+/// let mut client = Client::new(Budget::UNLIMITED);
+/// assert!(matches!(client.next_task(now())?, Task::Done));
+/// client.enroll(id.clone(), acceptance()?);
+/// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
+/// client.on_fetched(&id, answer(now())?, now())?;
+/// client.choose(&id, now())?;
+/// // Until the attribution window ends there is nothing to do.
+/// let end = now().after(Duration::from_secs(600));
+/// assert!(matches!(client.next_task(now())?, Task::Wait(time) if time == end));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug)]
 pub enum Task {
     /// Ask a server for an experiment, then call [`Core::on_fetched`] or
     /// [`Core::on_fetch_failed`].
     Fetch(FetchTask),
-    /// Send an upload, then call [`Core::on_upload_result`].
+    /// Send an upload, then call [`Core::on_upload_result`]. Handed out at or after the
+    /// release time of its report, whatever the reward was.
     Upload(UploadTask),
     /// Nothing before this time.
     Wait(Timestamp),
-    /// Nothing, until something else happens.
+    /// Nothing, until something else happens: an arm is drawn, or an experiment enrolled.
     Done,
 }
 
-/// Counts since the client was made.
+/// Counts since the client was made; a restart begins at zero again.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Reward, Statistics};
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// let chosen = client.choose(&id, now())?;
+/// // Binary rewards are 0 or 1.
+/// assert!(client.reward(chosen.id(), Reward::new(3.0)?, now()).is_err());
+/// let expected = Statistics { assignments: 1, rewards_refused: 1, ..Statistics::default() };
+/// assert_eq!(client.statistics(), expected);
+/// # Ok::<(), Failure>(())
+/// ```
+///
+/// # Privacy
+/// They stay on the device. `rewards_refused` is about rewards: an app that sends it
+/// anywhere says so much about its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Arms given.
@@ -87,12 +180,13 @@ pub struct Statistics {
     pub assignments_without_report: u64,
     /// Private bits made, one for each assignment that reports.
     pub reports_made: u64,
-    /// Reports dropped because no server counted them for 60 days.
+    /// Reports dropped because no server had counted them 60 days after their release
+    /// time.
     pub reports_expired: u64,
     /// Writes to the storage that failed; each is tried again.
     pub writes_failed: u64,
-    /// Rewards that were not added: out of range, or for an assignment that takes
-    /// no more.
+    /// Rewards that were not added: no finite number, not one that the experiment
+    /// admits, or for an assignment that never reports or takes no more.
     pub rewards_refused: u64,
     /// Uploads that a server counted on this answer.
     pub uploads_accepted: u64,
@@ -100,7 +194,7 @@ pub struct Statistics {
     pub uploads_duplicate: u64,
     /// Uploads refused for good.
     pub uploads_refused: u64,
-    /// Attempts that will be repeated.
+    /// Attempts to upload that will be repeated.
     pub uploads_postponed: u64,
     /// Questions for an experiment that no server answered.
     pub fetches_failed: u64,
@@ -112,6 +206,14 @@ impl Client {
     /// A client that keeps everything in memory, and takes part in experiments within
     /// this budget.
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Client, Spent};
+    /// let client = Client::new(budget()?);
+    /// assert_eq!(client.spent(now()), Spent::default());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
     /// # Privacy
     /// The budget is counted from zero: whoever makes a second client spends twice.
     pub fn new(budget: Budget) -> Self {
@@ -121,7 +223,31 @@ impl Client {
 
 #[cfg(feature = "simulation")]
 impl SimulatedClient {
-    /// The simulated client of this number under this seed, without a budget.
+    /// The simulated client of this number under this seed, without a budget. The same
+    /// numbers give the same arms, bits and release times.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # use bandana_client::Fetched;
+    /// # use bandana_shared::specification::Specification;
+    /// use bandana_client::SimulatedClient;
+    ///
+    /// # let id = specification()?.experiment_id().clone();
+    /// # let mut parts = specification()?.to_parts();
+    /// # parts.simulation = true;
+    /// # let specification = Some(Specification::new(parts)?);
+    /// # let fetched = Fetched { specification, ..answer(now())? };
+    /// let mut clients = [SimulatedClient::seeded(1, 2), SimulatedClient::seeded(1, 2)];
+    /// for client in &mut clients {
+    ///     client.enroll(id.clone(), acceptance()?);
+    ///     client.on_fetched(&id, fetched.clone(), now())?;
+    /// }
+    /// for _ in 0..100 {
+    ///     let [one, other] = clients.each_mut().map(|client| client.choose(&id, now()));
+    ///     assert_eq!(one?, other?);
+    /// }
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn seeded(seed: u64, user: u64) -> Self {
         let noise = SeededNoise::new(seed, user);
         Self::with(noise, Budget::UNLIMITED, State::default(), Journal::volatile())
@@ -154,10 +280,23 @@ impl<N: NoiseSource> Core<N> {
     /// Draws an arm by the policy as last heard, and fixes whether and when its
     /// report will be released. Never waits for a network or a disk.
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// println!("show the {} button", chosen.label());
+    /// // The report is paid for, whether or not the user reacts.
+    /// assert_eq!(client.spent(now()).lifetime.get(), 1_000_000_000);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Takes the ε of the experiment off the budget, or gives an arm that never reports.
+    ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before a server
-    /// has answered; [`ClientError::SignaturesExpired`]; [`ClientError::OptedOut`];
-    /// [`ClientError::Entropy`].
+    /// has answered within the acceptance; [`ClientError::SignaturesExpired`];
+    /// [`ClientError::OptedOut`]; [`ClientError::Entropy`]. Nothing is paid then.
     pub fn choose(
         &mut self,
         experiment_id: &ExperimentId,
@@ -229,6 +368,25 @@ impl<N: NoiseSource> Core<N> {
     /// clamped to the range, or for binary rewards whether one of them had the
     /// higher value.
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{ClientError, Reward};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// client.reward(chosen.id(), Reward::new(1.0)?, now())?;
+    /// // The attribution window has ten minutes.
+    /// let late = now().after(Duration::from_secs(601));
+    /// let refused = client.reward(chosen.id(), Reward::new(1.0)?, late);
+    /// assert!(matches!(refused, Err(ClientError::NotOpen)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Decides nothing but the odds of one bit; costs nothing beyond what was paid when
+    /// the arm was drawn.
+    ///
     /// # Errors
     /// [`ClientError::NotOpen`] when its time is over or it never reports;
     /// [`ClientError::Reward`] for a reward that the experiment does not admit.
@@ -282,6 +440,16 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// An assignment that still takes rewards, as it was given.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// assert_eq!(client.assigned(chosen.id(), now()).as_ref(), Some(&chosen));
+    /// assert_eq!(client.assigned(chosen.id(), now().after(Duration::from_secs(601))), None);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn assigned(&self, id: AssignmentId, now: Timestamp) -> Option<Chosen> {
         let open = self.state.open.get(&id).filter(|open| now <= open.rewards_until)?;
         let label = open.specification.arms()[open.arm.get()].label().to_owned();
@@ -292,6 +460,20 @@ impl<N: NoiseSource> Core<N> {
     /// What to do next. Assignments whose attribution window has ended are
     /// privatized here. A task whose result is not told within two minutes is handed
     /// out again.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Task;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (1, 0));
+    /// let end = now().after(Duration::from_secs(600));
+    /// client.next_task(end)?;
+    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 1));
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost, ask again later.
@@ -349,7 +531,25 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Notes what became of an upload.
+    /// Notes what became of an upload. One that is no longer known is ignored.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{Task, UploadOutcome};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// # client.choose(&id, now())?;
+    /// # let later = now().after(Duration::from_secs(600 + 3600));
+    /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
+    /// # client.on_fetched(&id, answer(later)?, later)?;
+    /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
+    /// // The answer to the first attempt was lost; the server knows the upload.
+    /// client.on_upload_result(task.id(), &UploadOutcome::Duplicate, later)?;
+    /// assert_eq!(client.waiting_reports(), 0);
+    /// assert_eq!(client.statistics().uploads_duplicate, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::Entropy`]; the upload is handed out again later.
@@ -379,12 +579,37 @@ impl<N: NoiseSource> Core<N> {
 
     /// Stops everything and forgets everything but what was spent: the user has
     /// withdrawn. Reports that have not been sent are not sent.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{ClientError, Task};
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// client.opt_out();
+    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 0));
+    /// assert!(matches!(client.choose(&id, now()), Err(ClientError::OptedOut)));
+    /// assert!(matches!(client.next_task(now())?, Task::Done));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn opt_out(&mut self) {
         self.state.opt_out();
         self.journal.replace();
     }
 
-    /// Takes part again, with what was spent before counted.
+    /// Takes part again, with what was spent before counted, in the experiments that the
+    /// client was enrolled in. Each is asked for anew.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Task;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// client.opt_out();
+    /// client.opt_in();
+    /// assert_eq!(client.spent(now()).lifetime.get(), 1_000_000_000);
+    /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn opt_in(&mut self) {
         if self.state.opted_out {
             self.state.opted_out = false;
@@ -407,7 +632,20 @@ impl<N: NoiseSource> Core<N> {
         self.state.opted_out
     }
 
-    /// What was spent so far.
+    /// What was spent so far. A `now` that lies before the latest time that was seen when
+    /// budget was spent counts as that time.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Timestamp;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// assert_eq!(client.spent(now()).window.get(), 1_000_000_000);
+    /// // A clock that is set back refills nothing.
+    /// assert_eq!(client.spent(Timestamp::from_unix_ms(0)), client.spent(now()));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn spent(&self, now: Timestamp) -> Spent {
         self.state.ledger.spent(now, &self.budget)
     }
@@ -428,17 +666,35 @@ impl<N: NoiseSource> Core<N> {
     }
 }
 
-/// A call that the client can't carry out. Nothing changed.
+/// A call that the client can't carry out. It went on as before, apart from counting it
+/// and, after an answer that it refused, asking again later.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Budget, Client, ClientError};
+///
+/// # let id = specification()?.experiment_id().clone();
+/// let mut client = Client::new(Budget::UNLIMITED);
+/// assert!(matches!(client.choose(&id, now()), Err(ClientError::NotEnrolled { .. })));
+/// client.enroll(id.clone(), acceptance()?);
+/// let label = match client.choose(&id, now()) {
+///     Ok(chosen) => chosen.label().to_owned(),
+///     Err(ClientError::NoPolicy { .. }) => "the default".to_owned(),
+///     Err(error) => return Err(error.into()),
+/// };
+/// assert_eq!(label, "the default");
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// See [`Core::enroll`].
+    /// The app does not take part in it, see [`Core::enroll`].
     #[error("the client is not enrolled in experiment {experiment_id}; call `enroll` first")]
     NotEnrolled {
         /// The experiment.
         experiment_id: ExperimentId,
     },
-    /// No server has answered yet.
+    /// No server has answered yet, or nothing that the app accepts.
     #[error("there is no policy for experiment {experiment_id} yet; show a default and try later")]
     NoPolicy {
         /// The experiment.

@@ -109,6 +109,11 @@ pub(crate) enum Change {
 pub(crate) struct Inconsistent;
 
 impl State {
+    /// Number of everything that was read from a storage. It may have been read from what
+    /// a killed process had not synced yet, so it is not durable before the first write.
+    #[cfg(feature = "storage")]
+    pub(crate) const AS_READ: u64 = 1;
+
     /// Takes the step `change`, which has the number `number`.
     ///
     /// # Errors

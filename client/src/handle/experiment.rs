@@ -8,7 +8,17 @@ use crate::assignment::{AssignmentId, Chosen, Unreported};
 use crate::core::ClientError;
 use crate::reward::Reward;
 
-/// One experiment of a [`crate::Bandana`].
+/// One experiment of a [`crate::Bandana`]. Cheap to clone, but no reason for the driver
+/// to go on when the last handle is dropped.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// # let (bandana, _tasks, _clock) = started()?;
+/// let experiment = bandana.experiment("button-colour")?;
+/// let shown = experiment.choose().label_or("blue").to_owned();
+/// assert!(["red", "green"].contains(&&*shown));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Experiment {
     shared: Arc<Shared>,
@@ -33,6 +43,20 @@ impl Experiment {
 
     /// Draws an arm, and decides then and there whether and when there will be a report
     /// of it. Waits for nothing.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// let choice = experiment.choose();
+    /// println!("show the {} button", choice.label_or("blue"));
+    /// assert_eq!(bandana.status().open_assignments, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Takes the ε of the experiment off the budget, whatever the user does then; or gives
+    /// an arm that never reports ([`Assignment::unreported`]).
     pub fn choose(&self) -> Choice {
         let mut core = self.shared.core();
         let chosen = core.choose(&self.id, self.shared.now());
@@ -53,6 +77,19 @@ impl Experiment {
 }
 
 /// What an app is to show.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::Choice;
+/// # let (bandana, _tasks, _clock) = started()?;
+/// let choice = bandana.experiment("button-colour")?.choose();
+/// let label = match &choice {
+///     Choice::Arm(assignment) => assignment.label(),
+///     Choice::Default(_) => "blue",
+/// };
+/// assert_eq!(label, choice.label_or("blue"));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "an arm was drawn, and its report will be made"]
 pub enum Choice {
@@ -64,6 +101,12 @@ pub enum Choice {
 
 impl Choice {
     /// The label of the arm, or `default`.
+    ///
+    /// ```
+    /// use bandana_client::{Choice, DefaultReason};
+    /// let choice = Choice::Default(DefaultReason::NoPolicyYet);
+    /// assert_eq!(choice.label_or("blue"), "blue");
+    /// ```
     pub fn label_or<'a>(&'a self, default: &'a str) -> &'a str {
         match self {
             Self::Arm(assignment) => assignment.label(),
@@ -71,7 +114,18 @@ impl Choice {
         }
     }
 
-    /// Adds a reward to the arm's assignment; without an arm, does nothing.
+    /// Adds a reward to the arm's assignment, see [`Assignment::reward`]; without an arm,
+    /// does nothing.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// // The user has pressed the button.
+    /// choice.reward(1.0);
+    /// assert_eq!(bandana.status().statistics.rewards_refused, 0);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn reward(&self, reward: f64) {
         if let Self::Arm(assignment) = self {
             assignment.reward(reward);
@@ -79,6 +133,12 @@ impl Choice {
     }
 
     /// The assignment, if an arm was drawn.
+    ///
+    /// ```
+    /// use bandana_client::{Choice, DefaultReason};
+    /// let choice = Choice::Default(DefaultReason::OptedOut);
+    /// assert!(choice.assignment().is_none());
+    /// ```
     pub fn assignment(&self) -> Option<&Assignment> {
         match self {
             Self::Arm(assignment) => Some(assignment),
@@ -88,16 +148,27 @@ impl Choice {
 }
 
 /// Why there is no arm.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Choice, DefaultReason};
+/// # let (bandana, _tasks, _clock) = started()?;
+/// // An experiment of which no server has told yet.
+/// let choice = bandana.experiment("font-size")?.choose();
+/// let Choice::Default(reason) = choice else { return Err("an arm".into()) };
+/// assert_eq!(reason, DefaultReason::NoPolicyYet);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum DefaultReason {
-    /// No server has answered yet.
+    /// No server has answered yet; ask again with the next choice.
     NoPolicyYet,
-    /// The server asks for more than the app accepts.
+    /// The server asks for what the app does not accept.
     Refused(Refusal),
     /// Nobody vouches for the experiment any more.
     SignaturesExpired,
-    /// The user has withdrawn.
+    /// The user has withdrawn, or has not agreed yet.
     OptedOut,
     /// The operating system has no randomness.
     NoRandomness,
@@ -106,6 +177,21 @@ pub enum DefaultReason {
 /// An arm that was given, and the place to add rewards to. Whether, when and for which
 /// arm it reports is settled; dropping it, and adding no reward or many, changes
 /// nothing of that.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// # let (bandana, mut tasks, clock) = started()?;
+/// let choice = bandana.experiment("button-colour")?.choose();
+/// let assignment = choice.assignment().ok_or("no arm")?;
+/// assert_eq!(assignment.unreported(), None);
+/// println!("show the {} button", assignment.label());
+/// drop(choice);
+/// // The report is made and sent all the same.
+/// clock.forward(Duration::from_secs(600 + 3600));
+/// assert_eq!(serve(&mut tasks, &clock)?, 1);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Assignment {
     shared: Arc<Shared>,
@@ -146,6 +232,25 @@ impl Assignment {
     /// to their sum, clamped to the range, binary ones to whether one of them had the
     /// higher value. One that the experiment does not admit, or that comes too late, is
     /// ignored and counted in [`crate::Statistics::rewards_refused`].
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (bandana, _tasks, clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// let assignment = choice.assignment().ok_or("no arm")?;
+    /// assignment.reward(1.0);
+    /// assert_eq!(bandana.status().statistics.rewards_refused, 0);
+    /// // The attribution window has ten minutes.
+    /// clock.forward(Duration::from_secs(601));
+    /// assignment.reward(1.0);
+    /// assert_eq!(bandana.status().statistics.rewards_refused, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Decides nothing but the odds of the private bit: no number of rewards costs more
+    /// than the report that was paid for.
     pub fn reward(&self, reward: f64) {
         let now = self.shared.now();
         let mut core = self.shared.core();

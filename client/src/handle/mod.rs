@@ -26,12 +26,27 @@ pub(crate) use shared::Shared;
 pub use tasks::Tasks;
 
 /// The client of an app: cheap to clone, safe to use from every thread. No call waits
-/// for a network or, but for [`Self::opt_out`] and [`Self::opt_in`], for a disk, and none that product code makes
-/// returns an error of the privacy machinery: such things are counted, see
-/// [`Self::status`].
+/// for a network or a disk, but for [`Self::opt_out`], [`Self::opt_in`] and
+/// [`Self::shutdown`], and none that product code makes returns an error of the privacy
+/// machinery: such things are counted, see [`Self::status`].
 ///
 /// When the last clone is dropped, the driver writes what is to be written and ends;
-/// [`Self::shutdown`] waits for it.
+/// [`Self::shutdown`] waits for it. An [`Experiment`] and an [`Assignment`] do not count
+/// as clones: keep a handle as long as they are used.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// # let (bandana, mut tasks, clock) = started()?;
+/// let choice = bandana.experiment("button-colour")?.choose();
+/// println!("show the {} button", choice.label_or("blue"));
+/// choice.reward(1.0);
+/// // When the attribution window and the random delay are over, one bit leaves.
+/// clock.forward(Duration::from_secs(600 + 3600));
+/// assert_eq!(serve(&mut tasks, &clock)?, 1);
+/// assert_eq!(bandana.status().statistics.uploads_accepted, 1);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Bandana {
     pub(crate) shared: Arc<Shared>,
@@ -50,6 +65,12 @@ impl Drop for Held {
 
 impl Bandana {
     /// Begins to build one.
+    ///
+    /// ```
+    /// use bandana_client::Bandana;
+    /// // What is not answered is not built.
+    /// let _next = Bandana::builder().host_transport().in_memory();
+    /// ```
     pub fn builder() -> Builder<WantsTransport> {
         Builder { step: WantsTransport(()) }
     }
@@ -61,6 +82,15 @@ impl Bandana {
 
     /// An experiment by its name. Its policy is asked for in the background when it is
     /// not there yet.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// assert_eq!(experiment.id().as_str(), "button-colour");
+    /// assert!(bandana.experiment("no name of an experiment").is_err());
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`ExperimentError`] for a name that no experiment can have, and for an
@@ -75,13 +105,34 @@ impl Bandana {
     }
 
     /// An assignment from before, also from before a restart, if it still takes
-    /// rewards.
+    /// rewards. One that never reports is not found.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (bandana, _tasks, clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// let id = choice.assignment().ok_or("no arm")?.id();
+    /// assert_eq!(bandana.assignment(id).ok_or("it is over")?.label(), choice.label_or("blue"));
+    /// clock.forward(Duration::from_secs(601));
+    /// assert!(bandana.assignment(id).is_none());
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn assignment(&self, id: AssignmentId) -> Option<Assignment> {
         let assigned = self.shared.core().assigned(id, self.shared.now())?;
         Some(Assignment::new(Arc::clone(&self.shared), assigned))
     }
 
     /// How things stand.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let status = bandana.status();
+    /// let left = status.budget.window().saturating_sub(status.spent.window);
+    /// assert_eq!(left.to_loss().get(), 5.0);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn status(&self) -> Status {
         let now = self.shared.now();
         let core = self.shared.core();
@@ -112,6 +163,28 @@ impl Bandana {
     ///
     /// It lasts until [`Self::opt_in`], over restarts too.
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Bandana;
+    /// # let app = tempfile::tempdir()?;
+    /// # let restart = || start(Bandana::builder().host_transport().directory(app.path()));
+    /// # let (bandana, tasks, _clock) = restart()?;
+    /// bandana.experiment("button-colour")?.choose().reward(1.0);
+    /// bandana.opt_out()?;
+    /// # drop((bandana, tasks));
+    /// # let (bandana, _tasks, _clock) = restart()?;
+    /// // The app was started again.
+    /// let status = bandana.status();
+    /// assert_eq!((status.open_assignments, status.waiting_reports), (0, 0));
+    /// assert_eq!(status.spent.lifetime.get(), 1_000_000_000);
+    /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_none());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// What was sent can't be taken back. What was spent stays on record, so that nobody
+    /// gets a new budget by leaving and coming back.
+    ///
     /// # Errors
     /// [`StorageError`] when it could not be made durable: it holds for this run, and
     /// the app should build with [`Consent::Withheld`] from now on.
@@ -122,6 +195,19 @@ impl Bandana {
     }
 
     /// Takes part again. What was spent before still counts. Blocks on the disk.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Reporting;
+    /// # let (bandana, mut tasks, clock) = started()?;
+    /// bandana.opt_out()?;
+    /// assert!(matches!(bandana.status().reporting, Reporting::OptedOut));
+    /// bandana.opt_in()?;
+    /// # serve(&mut tasks, &clock)?;
+    /// // Once a server was heard again:
+    /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// [`StorageError`] when it could not be made durable: it holds for this run only.
@@ -156,19 +242,56 @@ impl Bandana {
 
     /// Looks at the clock again: for hosts that were asleep, or whose clock was set. Not
     /// to be called because the user reacted.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// // A laptop was opened again.
+    /// bandana.wake();
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// What is due leaves now. If that is when the user reacted, the time tells.
     pub fn wake(&self) {
         self.shared.writes.wake();
         self.shared.network.wake();
     }
 
     /// Asks the driver to send what is due and end within `patience`, without waiting.
+    /// Without a driver, with a host's transport, it does nothing: drop the [`Tasks`].
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Bandana;
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+    /// let (bandana, driver) = builder.driver();
+    /// bandana.begin_shutdown(Duration::from_secs(2));
+    /// runtime.block_on(driver.run());
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn begin_shutdown(&self, patience: Duration) {
         self.shared.end_within(patience);
     }
 
-    /// Sends what is due, writes what is to be written, and ends the driver; says
-    /// whether that was done within `patience`. Blocks. What could not be sent is sent by
-    /// the next start. Arms that are chosen afterwards get no report.
+    /// Sends what is due, as far as the server takes it, writes what is to be written, and
+    /// ends the driver; says whether it has ended within `patience`. Blocks, so no task of
+    /// the runtime that the driver runs on may call it. What could not be
+    /// sent is sent by the next start. Arms that are chosen afterwards get no report. With a
+    /// host's transport it waits until [`Tasks`] is dropped.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (bandana, tasks, _clock) = started()?;
+    /// assert!(!bandana.shutdown(Duration::ZERO), "the host still has its tasks");
+    /// drop(tasks);
+    /// assert!(bandana.shutdown(Duration::ZERO));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn shutdown(&self, patience: Duration) -> bool {
         self.begin_shutdown(patience);
         self.shared.wait_for_end(patience)
@@ -176,30 +299,55 @@ impl Bandana {
 }
 
 /// How things stand.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// # let (bandana, _tasks, _clock) = started()?;
+/// bandana.experiment("button-colour")?.choose().reward(1.0);
+/// let status = bandana.status();
+/// assert_eq!((status.open_assignments, status.waiting_reports), (1, 0));
+/// assert_eq!(status.spent.lifetime.to_loss().get(), 1.0);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
     /// Whether new assignments report.
     pub reporting: Reporting,
-    /// What was spent.
+    /// What was spent, in nano-nats; zero when the storage can't be used, since it is not
+    /// known then.
     pub spent: Spent,
-    /// What may be spent.
+    /// What may be spent, in nano-nats.
     pub budget: Budget,
     /// Assignments whose rewards still count.
     pub open_assignments: usize,
     /// Private bits that no server has counted yet.
     pub waiting_reports: usize,
-    /// Counts since the start.
+    /// Counts since this start.
     pub statistics: Statistics,
 }
 
 /// Whether new assignments report.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::Reporting;
+/// # let (bandana, _tasks, _clock) = started()?;
+/// // For the app's page on privacy.
+/// let line = match bandana.status().reporting {
+///     Reporting::On => "You take part.",
+///     Reporting::OptedOut => "You do not take part.",
+///     _ => "Nothing is sent for now.",
+/// };
+/// assert_eq!(line, "You take part.");
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reporting {
     /// They do, within the budget.
     On,
-    /// The user has withdrawn.
+    /// The user has withdrawn, or has not agreed yet.
     OptedOut,
     /// What was stored can't be used, so nothing is known of the budget, and it counts
     /// as spent. See [`crate::danger::reset`].
@@ -211,6 +359,15 @@ pub enum Reporting {
 }
 
 /// An experiment that an app can't take part in.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::ExperimentError;
+/// # let (bandana, _tasks, _clock) = started()?;
+/// let refused = bandana.experiment("two words");
+/// assert!(matches!(refused, Err(ExperimentError::Name(_))));
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExperimentError {

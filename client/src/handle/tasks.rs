@@ -7,7 +7,35 @@ use crate::core::{ClientError, Fetched, Task};
 use crate::outbox::UploadOutcome;
 
 /// What a host that talks to the aggregator itself is to carry out. Storage is taken
-/// care of, on the thread that calls.
+/// care of, on the thread that calls. Dropping it writes what is to be written and closes
+/// the directory.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::{Task, UploadOutcome};
+///
+/// # let (bandana, mut tasks, clock) = started()?;
+/// # let _ = bandana.experiment("button-colour")?.choose();
+/// # clock.forward(Duration::from_secs(600 + 3600));
+/// # let answer = || answer(bandana_client::Clock::now(&*clock));
+/// let wait = loop {
+///     match tasks.next_task()? {
+///         // `answer` and `send` would be the host's own calls.
+///         Task::Fetch(task) => tasks.on_fetched(&task.experiment_id, answer()?)?,
+///         Task::Upload(task) => {
+///             # let send = |_: &[u8]| UploadOutcome::Accepted;
+///             let outcome = send(task.bytes());
+///             tasks.on_upload_result(task.id(), &outcome)?;
+///         }
+///         Task::Wait(until) => break Some(until),
+///         Task::Done => break None,
+///     }
+/// };
+/// assert_eq!(wait, None);
+/// assert_eq!(bandana.status().statistics.uploads_accepted, 1);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug)]
 pub struct Tasks {
     shared: Arc<Shared>,
@@ -19,7 +47,22 @@ impl Tasks {
     }
 
     /// What to do next. Ask when a [`Task::Wait`] ends, when the app starts, or every so
-    /// often, and never because the user reacted. Blocks on the disk.
+    /// often. A task whose result is not told within two minutes is handed out again.
+    /// Blocks on the disk.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Task;
+    /// # let (bandana, mut tasks, clock) = started()?;
+    /// let _shown = bandana.experiment("button-colour")?.choose();
+    /// let end = now().after(Duration::from_secs(600));
+    /// assert!(matches!(tasks.next_task()?, Task::Wait(time) if time == end));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// What is due leaves with the next task, so never ask because the user reacted.
     ///
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost, ask again later.
@@ -37,13 +80,36 @@ impl Tasks {
 
     /// Takes a server's answer, see [`crate::Core::on_fetched`].
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Clock as _, Task};
+    /// # let (bandana, mut tasks, clock) = started()?;
+    /// bandana.opt_out()?;
+    /// bandana.opt_in()?; // and everything has to be heard anew
+    /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
+    /// tasks.on_fetched(&task.experiment_id, answer(clock.now())?)?;
+    /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn on_fetched(&mut self, id: &ExperimentId, fetched: Fetched) -> Result<(), ClientError> {
         self.shared.core().on_fetched(id, fetched, self.shared.now())
     }
 
-    /// Notes that a server could not be asked.
+    /// Notes that a server could not be asked; the client asks again after a random wait.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Task;
+    /// # let (bandana, mut tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("font-size")?;
+    /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
+    /// tasks.on_fetch_failed(&task.experiment_id)?;
+    /// assert!(matches!(tasks.next_task()?, Task::Wait(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Core::on_fetch_failed`].
@@ -52,6 +118,22 @@ impl Tasks {
     }
 
     /// Notes what became of an upload.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{Task, UploadOutcome};
+    /// # let (bandana, mut tasks, clock) = started()?;
+    /// # let _ = bandana.experiment("button-colour")?.choose();
+    /// # clock.forward(Duration::from_secs(600 + 3600));
+    /// # let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
+    /// # tasks.on_fetched(&task.experiment_id, answer(bandana_client::Clock::now(&*clock))?)?;
+    /// let Task::Upload(task) = tasks.next_task()? else { return Err("not yet".into()) };
+    /// // The network is gone.
+    /// tasks.on_upload_result(task.id(), &UploadOutcome::Retry { retry_after: None })?;
+    /// assert_eq!(bandana.status().waiting_reports, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Core::on_upload_result`].
@@ -63,7 +145,21 @@ impl Tasks {
         self.shared.core().on_upload_result(id, outcome, self.shared.now())
     }
 
-    /// Writes what is to be written. Blocks on the disk.
+    /// Writes what is to be written, for hosts that are about to be stopped. Blocks on the
+    /// disk. A failure is in [`crate::Status::reporting`].
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Bandana;
+    /// # let app = tempfile::tempdir()?;
+    /// # let (bandana, mut tasks, _clock) =
+    /// #     start(Bandana::builder().host_transport().directory(app.path()))?;
+    /// let _shown = bandana.experiment("button-colour")?.choose();
+    /// let before = std::fs::read(app.path().join("ledger"))?;
+    /// tasks.write();
+    /// assert_ne!(std::fs::read(app.path().join("ledger"))?, before, "it is paid for");
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn write(&mut self) {
         self.shared.write_pending();
     }

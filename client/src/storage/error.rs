@@ -6,6 +6,20 @@ use thiserror::Error;
 
 /// Why a storage can't be used. The client then gives arms and reports nothing, and
 /// leaves the files as they are.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Bandana, Reporting, StorageError};
+///
+/// // The path is that of a file.
+/// let file = tempfile::NamedTempFile::new()?;
+/// let builder = Bandana::builder().host_transport().directory(file.path());
+/// # let (bandana, _tasks, _clock) = start(builder)?;
+/// let Reporting::StorageUnusable(error) = bandana.status().reporting else { panic!() };
+/// assert!(matches!(&*error, StorageError::Directory { path, .. } if path == file.path()));
+/// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -18,7 +32,7 @@ pub enum StorageError {
         #[source]
         source: io::Error,
     },
-    /// Another process has the directory.
+    /// Another client has the directory, in this process or in another one.
     #[error(
         "the directory {} is in use by another process; give each process its own, or one of \
          them the whole work",

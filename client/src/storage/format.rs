@@ -296,7 +296,7 @@ impl StoredParcel {
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
             reach: Duration::from_millis(self.reach_ms),
             sealed,
-            changed: 0,
+            changed: State::AS_READ,
             attempts: Attempts::default(),
         };
         Some((AssignmentId::new(self.id), parcel))
@@ -362,8 +362,7 @@ impl StoredChanges {
     pub(super) fn apply(self, state: &mut State) -> Option<()> {
         for change in self.changes {
             let change = change.into_change(state)?;
-            // Whatever was stored is durable.
-            state.apply(&change, 0).ok()?;
+            state.apply(&change, State::AS_READ).ok()?;
         }
         Some(())
     }
@@ -479,6 +478,11 @@ impl PendingRewards {
             Some(PendingReward { assignment: id.get(), sum: open.sum()? })
         });
         Self(sums.collect())
+    }
+
+    /// No sums: the file is removed.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
     }
 
     pub(super) fn is_empty(&self) -> bool {
