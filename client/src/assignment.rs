@@ -6,6 +6,7 @@ use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 
 use crate::noise::NoiseSource;
+use crate::outbox::CLOCK_SLACK;
 use crate::privatizer::{PrivateBit, PrivatizeError, Privatizer};
 use crate::reward::Reward;
 use crate::time::Timestamp;
@@ -165,7 +166,8 @@ impl OpenAssignment {
     /// than the window is long was set before the clock was set back; it has come.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         let window = u64::from(self.specification.timing().attribution_window_seconds);
-        self.rewards_until <= now || self.rewards_until > now.after(Duration::from_secs(window))
+        let reach = Duration::from_secs(window) + CLOCK_SLACK;
+        self.rewards_until <= now || self.rewards_until > now.after(reach)
     }
 
     /// How far ahead the release can lie at most.

@@ -14,6 +14,9 @@ use crate::grpc::{CALL_TIME_MAX, Transport, tell_answer};
 use crate::handle::Shared;
 use crate::outbox::UploadOutcome;
 
+/// Longest patience at the end that is told from none at all: a year.
+const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
+
 /// Longest time without a look at the clock, which may have been set meanwhile.
 const GLANCE: Duration = Duration::from_mins(1);
 
@@ -168,7 +171,7 @@ async fn write(shared: &Arc<Shared>) {
 async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
     let mut end: Option<Instant> = None;
     loop {
-        end = end.or_else(|| shared.end().map(|patience| Instant::now() + patience));
+        end = end.or_else(|| end_of(shared));
         if end.is_some_and(|end| Instant::now() >= end) {
             return;
         }
@@ -205,7 +208,13 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
     }
 }
 
-/// Waits for a call, but not beyond the time that calls have, nor beyond the end.
+/// When the work is to end, if it is.
+fn end_of(shared: &Shared) -> Option<Instant> {
+    shared.end().map(|patience| Instant::now() + patience.min(PATIENCE_MAX))
+}
+
+/// Waits for a call, but not beyond the time that calls have, nor beyond the end or an
+/// opt-out.
 async fn until<T>(
     shared: &Shared,
     end: &mut Option<Instant>,
@@ -213,7 +222,10 @@ async fn until<T>(
 ) -> Option<T> {
     let mut call = pin!(timeout(CALL_TIME_MAX, call));
     loop {
-        *end = end.or_else(|| shared.end().map(|patience| Instant::now() + patience));
+        if shared.core().is_opted_out() {
+            return None;
+        }
+        *end = end.or_else(|| end_of(shared));
         let over = async {
             match *end {
                 Some(end) => sleep_until(end).await,

@@ -14,10 +14,16 @@ use crate::time::Timestamp;
 /// still given, and those assignments never report.
 pub(crate) const REPORTS_MAX: usize = 1500;
 
+/// The same for all experiments together, so that looking through them stays cheap.
+pub(crate) const REPORTS_IN_ALL_MAX: usize = 10_000;
+
 /// Uploads that are sealed and not yet settled. A sealed upload keeps its day, and
 /// a server that is away for longer than its replay window refuses it then; so
 /// not everything is sealed at once.
 const SEALED_MAX: usize = 32;
+
+/// How far a clock may be set back without consequences for what is under way.
+pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
 
 /// Bytes that an encoded upload of one report has at most.
 const UPLOAD_BYTES: usize = 48;
@@ -161,7 +167,7 @@ pub(crate) struct Attempts {
 
 impl Parcel {
     fn is_released(&self, now: Timestamp) -> bool {
-        self.release_at <= now || self.release_at > now.after(self.reach)
+        self.release_at <= now || self.release_at > now.after(self.reach).after(CLOCK_SLACK)
     }
 
     fn seal(&self, id: UploadId, day: Day) -> UploadTask {
@@ -180,42 +186,52 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Reports that may be sealed now, that is given a name and the server's day.
-    fn sealable(&self, now: Timestamp) -> Vec<(AssignmentId, &Parcel)> {
-        let mut sealed: BTreeMap<&ExperimentId, usize> = BTreeMap::new();
-        for parcel in self.parcels.values().filter(|parcel| parcel.sealed.is_some()) {
-            *sealed.entry(&parcel.experiment_id).or_default() += 1;
+    /// Reports that may be sealed now, that is given a name and the server's day: for each
+    /// experiment all that are released, and how many of them.
+    fn sealable(&self, now: Timestamp) -> BTreeMap<&ExperimentId, (Vec<AssignmentId>, usize)> {
+        let mut sealable: BTreeMap<&ExperimentId, (Vec<AssignmentId>, usize)> = BTreeMap::new();
+        for (id, parcel) in &self.parcels {
+            let (released, room) =
+                sealable.entry(&parcel.experiment_id).or_insert((Vec::new(), SEALED_MAX));
+            if parcel.sealed.is_some() {
+                *room = room.saturating_sub(1);
+            } else if parcel.is_released(now) {
+                released.push(*id);
+            }
         }
-        let room = |parcel: &Parcel| {
-            sealed.get(&parcel.experiment_id).is_none_or(|sealed| *sealed < SEALED_MAX)
-        };
-        let open = self.parcels.iter().filter(|(_, parcel)| parcel.sealed.is_none());
-        open.filter(|(_, parcel)| parcel.is_released(now) && room(parcel))
-            .map(|(id, parcel)| (*id, parcel))
-            .collect()
+        sealable.retain(|_, (released, room)| !released.is_empty() && *room > 0);
+        sealable
     }
 
-    /// The experiment of a report that could be sent if the server's day were known.
-    pub(crate) fn needs_day(&self, now: Timestamp) -> Option<&ExperimentId> {
-        self.sealable(now).first().map(|(_, parcel)| &parcel.experiment_id)
+    /// The experiments with a report that could be sent if the server's day were known.
+    pub(crate) fn need_day(&self, now: Timestamp) -> Vec<ExperimentId> {
+        self.sealable(now).into_keys().cloned().collect()
     }
 
-    /// The next report to be sealed, picked at random, as it will be with this day.
+    /// Reports to be sealed now, picked at random, as they will be with this day.
     ///
-    /// The day must have been heard lately: with an old one the server would refuse
-    /// the report for good, and the day would tell when the device was last heard of.
-    pub(crate) fn seal_next(
+    /// The day must have been heard lately: with an old one the server would refuse the
+    /// reports for good, and the day would tell when the device was last heard of.
+    pub(crate) fn seal(
         &self,
         day: Day,
         now: Timestamp,
         noise: &mut impl NoiseSource,
-    ) -> Result<Option<(AssignmentId, UploadTask)>, EntropyError> {
-        let parcels = self.sealable(now);
-        let Some((id, parcel)) = pick(&parcels, noise)? else {
-            return Ok(None);
-        };
-        let name = UploadId::new(noise.unique_name()?);
-        Ok(Some((*id, parcel.seal(name, day))))
+    ) -> Result<Vec<(AssignmentId, UploadTask)>, EntropyError> {
+        let mut sealed = Vec::new();
+        for (mut released, room) in self.sealable(now).into_values() {
+            for _ in 0..room.min(released.len()) {
+                let Some(place) = pick(released.len(), noise)? else {
+                    break;
+                };
+                let id = released.swap_remove(place);
+                if let Some(parcel) = self.parcels.get(&id) {
+                    let name = UploadId::new(noise.unique_name()?);
+                    sealed.push((id, parcel.seal(name, day)));
+                }
+            }
+        }
+        Ok(sealed)
     }
 
     /// Hands out one of the sealed reports that may be sent now, picked at random
@@ -234,7 +250,8 @@ impl Outbox {
         };
         let parcels: Vec<AssignmentId> =
             self.parcels.iter().filter(ready).map(|(id, _)| *id).collect();
-        let picked = pick(&parcels, noise)?.and_then(|id| self.parcels.get_mut(id));
+        let picked = pick(parcels.len(), noise)?.and_then(|place| parcels.get(place));
+        let picked = picked.and_then(|id| self.parcels.get_mut(id));
         Ok(picked.and_then(|parcel| {
             parcel.attempts.not_before = now.after(TASK_TIME_MAX);
             parcel.sealed.clone()
@@ -278,16 +295,13 @@ impl Outbox {
     }
 }
 
-/// One of these, picked at random.
-fn pick<'a, T>(
-    candidates: &'a [T],
-    noise: &mut impl NoiseSource,
-) -> Result<Option<&'a T>, EntropyError> {
-    let Some(last) = candidates.len().checked_sub(1) else {
+/// A place among so many, picked at random.
+fn pick(places: usize, noise: &mut impl NoiseSource) -> Result<Option<usize>, EntropyError> {
+    let Some(last) = places.checked_sub(1) else {
         return Ok(None);
     };
     let place = uniform_up_to(last as u64, || noise.jitter())?;
-    Ok(candidates.get(usize::try_from(place).unwrap_or(last)))
+    Ok(Some(usize::try_from(place).unwrap_or(last)))
 }
 
 /// Whether `time` has come. A time further ahead than any wait lasts comes from

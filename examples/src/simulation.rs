@@ -252,6 +252,7 @@ fn add(sum: &mut Statistics, one: Statistics) {
     sum.reports_expired += one.reports_expired;
     sum.rewards_refused += one.rewards_refused;
     sum.writes_failed += one.writes_failed;
+    sum.days_refused += one.days_refused;
     sum.uploads_accepted += one.uploads_accepted;
     sum.uploads_duplicate += one.uploads_duplicate;
     sum.uploads_refused += one.uploads_refused;

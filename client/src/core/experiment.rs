@@ -11,12 +11,20 @@ use bandana_shared::specification::Specification;
 use super::state::{Change, Held};
 use super::{ClientError, Core};
 use crate::acceptance::{Acceptance, Refusal};
-use crate::noise::NoiseSource;
+use crate::noise::{NoiseSource, uniform_up_to};
 use crate::outbox::{TASK_TIME_MAX, full_jitter, is_due};
 use crate::time::Timestamp;
 
 /// Age up to which the server's day is good enough for an upload.
 const DAY_AGE_MAX: Duration = Duration::from_hours(1);
+
+/// How far the server's day may be from the device's. It goes into uploads, so a server
+/// that chose it freely could tag a device with it; within a day of the truth it can't.
+const DAY_DIFFERENCE_MAX: u32 = 1;
+
+/// Longest time from a choice by a stale policy to the question for a new one. It is
+/// random, so that the question does not tell when the arm was shown.
+const REFRESH_DELAY_MAX: Duration = Duration::from_mins(5);
 
 /// How long before its signatures expire an experiment is asked for anew.
 const RENEWAL: Duration = Duration::from_hours(24);
@@ -230,7 +238,13 @@ impl<N: NoiseSource> Core<N> {
         let usable_until = enrolled.usable_until.ok_or_else(no_policy)?;
         let held = self.state.held.get(experiment_id).ok_or_else(no_policy)?;
         let time = self.state.ledger.time(now);
-        enrolled.wanted |= held.is_stale(now) || time.after(RENEWAL) >= usable_until;
+        let old = held.is_stale(now) || time.after(RENEWAL) >= usable_until;
+        if old && !enrolled.wanted {
+            let delay_ms_max = u64::try_from(REFRESH_DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
+            let delay = uniform_up_to(delay_ms_max, || self.noise.jitter())?;
+            enrolled.not_before = Some(now.after(Duration::from_millis(delay)));
+            enrolled.wanted = true;
+        }
         if time >= usable_until {
             return Err(ClientError::SignaturesExpired { experiment_id: experiment_id.clone() });
         }
@@ -244,11 +258,11 @@ impl<N: NoiseSource> Core<N> {
     }
 
     pub(super) fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {
-        if self.day(now).is_none()
-            && let Some(experiment_id) = self.state.outbox.needs_day(now)
-        {
-            let enrolled = self.enrolled.entry(experiment_id.clone());
-            enrolled.or_insert_with(|| Enrolled::new(None, None)).wanted = true;
+        if self.day(now).is_none() {
+            for experiment_id in self.state.outbox.need_day(now) {
+                let enrolled = self.enrolled.entry(experiment_id);
+                enrolled.or_insert_with(|| Enrolled::new(None, None)).wanted = true;
+            }
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
@@ -294,13 +308,16 @@ impl<N: NoiseSource> Core<N> {
         fetched: Fetched,
         now: Timestamp,
     ) -> Result<(), ClientError> {
-        if self.state.opted_out {
+        if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
         if !self.enrolled.contains_key(experiment_id) {
             return Err(ClientError::NotEnrolled { experiment_id: experiment_id.clone() });
         }
-        self.heard_day = Some((fetched.day, now));
+        let day_fits = fetched.day.get().abs_diff(now.day().get()) <= DAY_DIFFERENCE_MAX;
+        if day_fits {
+            self.heard_day = Some((fetched.day, now));
+        }
         let accepted = self.accept(experiment_id, fetched, now);
         if let Err(error) = accepted {
             self.statistics.answers_refused += 1;
@@ -311,6 +328,11 @@ impl<N: NoiseSource> Core<N> {
                 enrolled.refusal = Some(refusal.clone());
             }
             return Err(error);
+        }
+        if !day_fits {
+            // Arms are given; reports wait for a day that both agree on.
+            self.statistics.days_refused += 1;
+            return self.ask_later(experiment_id, now);
         }
         if let Some(enrolled) = self.enrolled.get_mut(experiment_id) {
             enrolled.wanted = false;

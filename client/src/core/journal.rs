@@ -286,7 +286,11 @@ impl<N: NoiseSource> Core<N> {
             return None;
         }
         *rewards = RewardsFile { changed: false, under_way: true, ..*rewards };
-        Some(if stored.keeps_rewards { PendingRewards::of(&self.state) } else { PendingRewards::none() })
+        Some(if stored.keeps_rewards {
+            PendingRewards::of(&self.state)
+        } else {
+            PendingRewards::none()
+        })
     }
 
     /// Notes whether the sums of rewards were written. If not, that is tried again.

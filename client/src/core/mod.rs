@@ -17,7 +17,7 @@ use crate::ledger::{Budget, Exhausted, Spent};
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
 use crate::noise::{EntropyError, NoiseSource, OsNoise, uniform_up_to};
-use crate::outbox::{REPORTS_MAX, UploadOutcome, UploadTask};
+use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX, UploadOutcome, UploadTask};
 use crate::privatizer::PrivatizeError;
 use crate::reward::Reward;
 use crate::time::Timestamp;
@@ -109,7 +109,6 @@ const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 /// ask for tasks when a [`Task::Wait`] ends, when the app starts, or every so
 /// often, and never *because* the user reacted: then the time of the upload
 /// would tell.
-#[derive(Debug)]
 pub struct Core<N> {
     noise: N,
     budget: Budget,
@@ -118,7 +117,16 @@ pub struct Core<N> {
     enrolled: BTreeMap<ExperimentId, Enrolled>,
     /// The server's day as last heard, also from an answer that was refused.
     heard_day: Option<(Day, Timestamp)>,
+    /// The user has not agreed, for this run.
+    withheld: bool,
     statistics: Statistics,
+}
+
+/// Says nothing of what the client holds: bits, and what a reward has changed.
+impl<N> std::fmt::Debug for Core<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
 }
 
 /// What a host is to do next.
@@ -183,6 +191,8 @@ pub struct Statistics {
     /// Reports dropped because no server had counted them 60 days after their release
     /// time.
     pub reports_expired: u64,
+    /// Server days that were not believed: more than a day from the device's own.
+    pub days_refused: u64,
     /// Writes to the storage that failed; each is tried again.
     pub writes_failed: u64,
     /// Rewards that were not added: no finite number, not one that the experiment
@@ -263,6 +273,7 @@ impl<N: NoiseSource> Core<N> {
             journal,
             enrolled: BTreeMap::new(),
             heard_day: None,
+            withheld: false,
             statistics: Statistics::default(),
         }
     }
@@ -302,7 +313,7 @@ impl<N: NoiseSource> Core<N> {
         experiment_id: &ExperimentId,
         now: Timestamp,
     ) -> Result<Chosen, ClientError> {
-        if self.state.opted_out {
+        if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
         let (held, acceptance) = self.use_held(experiment_id, now)?;
@@ -347,7 +358,8 @@ impl<N: NoiseSource> Core<N> {
             return Some(why);
         }
         let reports = self.state.reports.get(&draw.experiment_id);
-        if reports.is_some_and(|reports| *reports >= REPORTS_MAX) {
+        let in_all = self.state.open.len() + self.state.outbox.parcels.len();
+        if in_all >= REPORTS_IN_ALL_MAX || reports.is_some_and(|own| *own >= REPORTS_MAX) {
             return Some(Unreported::OutboxFull);
         }
         let reported = draw.once.is_some_and(|epoch| {
@@ -478,13 +490,13 @@ impl<N: NoiseSource> Core<N> {
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost, ask again later.
     pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
-        if self.state.opted_out {
+        if self.is_opted_out() {
             return Ok(Task::Done);
         }
         self.privatize(now)?;
         self.drop_expired(now);
         if let Some(day) = self.day(now) {
-            while let Some((id, task)) = self.state.outbox.seal_next(day, now, &mut self.noise)? {
+            for (id, task) in self.state.outbox.seal(day, now, &mut self.noise)? {
                 self.record(Change::Sealed { id, task });
             }
         }
@@ -520,8 +532,12 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Drops reports whose server is gone.
+    /// Drops reports whose server is gone, if a server says too how late it is: a clock
+    /// that is wrong for a moment costs no report.
     fn drop_expired(&mut self, now: Timestamp) {
+        if self.day(now).is_none() {
+            return;
+        }
         let parcels = self.state.outbox.parcels.iter();
         let expired = parcels.filter(|(_, parcel)| now.since(parcel.release_at) > REPORT_AGE_MAX);
         let ids: Vec<AssignmentId> = expired.map(|(id, _)| *id).collect();
@@ -611,7 +627,8 @@ impl<N: NoiseSource> Core<N> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn opt_in(&mut self) {
-        if self.state.opted_out {
+        if self.is_opted_out() {
+            self.withheld = false;
             self.state.opted_out = false;
             self.journal.replace();
             for (experiment_id, enrolled) in std::mem::take(&mut self.enrolled) {
@@ -629,7 +646,16 @@ impl<N: NoiseSource> Core<N> {
 
     /// Whether the user has withdrawn.
     pub fn is_opted_out(&self) -> bool {
-        self.state.opted_out
+        self.state.opted_out || self.withheld
+    }
+
+    /// Stops everything for this run, and forgets everything but what was spent: the user
+    /// has not agreed. An earlier opt-out stands.
+    pub(crate) fn withhold(&mut self) {
+        let before = self.state.opted_out;
+        self.opt_out();
+        self.state.opted_out = before;
+        self.withheld = true;
     }
 
     /// What was spent so far. A `now` that lies before the latest time that was seen when

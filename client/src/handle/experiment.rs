@@ -1,8 +1,6 @@
-use std::sync::Arc;
-
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 
-use super::Shared;
+use super::Bandana;
 use crate::acceptance::Refusal;
 use crate::assignment::{AssignmentId, Chosen, Unreported};
 use crate::core::ClientError;
@@ -21,13 +19,13 @@ use crate::reward::Reward;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    shared: Arc<Shared>,
+    bandana: Bandana,
     id: ExperimentId,
 }
 
 impl Experiment {
-    pub(super) fn new(shared: Arc<Shared>, id: ExperimentId) -> Self {
-        Self { shared, id }
+    pub(super) fn new(bandana: Bandana, id: ExperimentId) -> Self {
+        Self { bandana, id }
     }
 
     /// Its name.
@@ -37,7 +35,7 @@ impl Experiment {
 
     /// Whether there is a policy, so that [`Self::choose`] gives arms.
     pub fn is_ready(&self) -> bool {
-        let core = self.shared.core();
+        let core = self.bandana.shared.core();
         !core.is_opted_out() && core.specification(&self.id).is_some()
     }
 
@@ -58,13 +56,13 @@ impl Experiment {
     /// Takes the ε of the experiment off the budget, whatever the user does then; or gives
     /// an arm that never reports ([`Assignment::unreported`]).
     pub fn choose(&self) -> Choice {
-        let mut core = self.shared.core();
-        let chosen = core.choose(&self.id, self.shared.now());
+        let mut core = self.bandana.shared.core();
+        let chosen = core.choose(&self.id, self.bandana.shared.now());
         let refusal = core.refusal(&self.id).cloned();
         drop(core);
-        self.shared.writes.wake();
+        self.bandana.shared.writes.wake();
         match (chosen, refusal) {
-            (Ok(chosen), _) => Choice::Arm(Assignment::new(Arc::clone(&self.shared), chosen)),
+            (Ok(chosen), _) => Choice::Arm(Assignment::new(self.bandana.clone(), chosen)),
             (Err(ClientError::OptedOut), _) => Choice::Default(DefaultReason::OptedOut),
             (Err(ClientError::Entropy(_)), _) => Choice::Default(DefaultReason::NoRandomness),
             (Err(ClientError::SignaturesExpired { .. }), _) => {
@@ -194,13 +192,13 @@ pub enum DefaultReason {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    shared: Arc<Shared>,
+    bandana: Bandana,
     chosen: Chosen,
 }
 
 impl Assignment {
-    pub(super) fn new(shared: Arc<Shared>, chosen: Chosen) -> Self {
-        Self { shared, chosen }
+    pub(super) fn new(bandana: Bandana, chosen: Chosen) -> Self {
+        Self { bandana, chosen }
     }
 
     /// Its name, for [`crate::Bandana::assignment`], also after a restart.
@@ -252,8 +250,8 @@ impl Assignment {
     /// Decides nothing but the odds of the private bit: no number of rewards costs more
     /// than the report that was paid for.
     pub fn reward(&self, reward: f64) {
-        let now = self.shared.now();
-        let mut core = self.shared.core();
+        let now = self.bandana.shared.now();
+        let mut core = self.bandana.shared.core();
         match Reward::new(reward) {
             // Refusals are counted by the core.
             Ok(reward) => drop(core.reward(self.chosen.id(), reward, now)),
@@ -262,7 +260,7 @@ impl Assignment {
         let keeps = core.keeps_rewards();
         drop(core);
         if keeps {
-            self.shared.writes.wake();
+            self.bandana.shared.writes.wake();
         }
     }
 }

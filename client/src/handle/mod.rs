@@ -98,7 +98,7 @@ impl Bandana {
     pub fn experiment(&self, id: &str) -> Result<Experiment, ExperimentError> {
         let experiment_id = ExperimentId::new(id)?;
         if self.shared.enroll(&experiment_id) {
-            Ok(Experiment::new(Arc::clone(&self.shared), experiment_id))
+            Ok(Experiment::new(self.clone(), experiment_id))
         } else {
             Err(ExperimentError::NotAccepted(experiment_id))
         }
@@ -120,7 +120,7 @@ impl Bandana {
     /// ```
     pub fn assignment(&self, id: AssignmentId) -> Option<Assignment> {
         let assigned = self.shared.core().assigned(id, self.shared.now())?;
-        Some(Assignment::new(Arc::clone(&self.shared), assigned))
+        Some(Assignment::new(self.clone(), assigned))
     }
 
     /// How things stand.
@@ -191,6 +191,8 @@ impl Bandana {
     #[cfg(feature = "storage")]
     pub fn opt_out(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_out();
+        // A call under way is given up.
+        self.shared.network.wake();
         self.shared.write_now()
     }
 
@@ -226,6 +228,8 @@ impl Bandana {
     #[cfg(not(feature = "storage"))]
     pub fn opt_out(&self) -> Result<(), std::convert::Infallible> {
         self.shared.core().opt_out();
+        // A call under way is given up.
+        self.shared.network.wake();
         Ok(())
     }
 
@@ -294,7 +298,7 @@ impl Bandana {
     /// ```
     pub fn shutdown(&self, patience: Duration) -> bool {
         self.begin_shutdown(patience);
-        self.shared.wait_for_end(patience)
+        self.shared.wait_for_end(patience) && self.shared.is_written()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::ledger::Budget;
 use crate::noise::OsNoise;
 #[cfg(feature = "storage")]
-use crate::storage::{Directory, Storage, StorageError};
+use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};
 use crate::time::{Clock, Timestamp};
 
 /// Where the state is kept.
@@ -22,6 +22,17 @@ pub(super) enum Place {
     Memory,
     #[cfg(feature = "storage")]
     Directory(PathBuf),
+}
+
+#[cfg(feature = "storage")]
+impl Place {
+    /// Whether an opt-out is marked here, whatever became of the rest.
+    fn has_opt_out(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Directory(path) => path.join(OPTED_OUT).exists(),
+        }
+    }
 }
 
 pub(crate) struct Shared {
@@ -35,6 +46,8 @@ pub(crate) struct Shared {
     unusable: bool,
     #[cfg(feature = "storage")]
     in_memory: bool,
+    #[cfg(feature = "storage")]
+    process: u32,
     acceptances: Acceptances,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
@@ -56,7 +69,7 @@ struct End {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("core", &self.core).finish_non_exhaustive()
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
@@ -87,7 +100,10 @@ impl Shared {
         let (core, storage, trouble) = match open(&settings.place, &settings) {
             Ok((core, storage)) => (core, storage, None),
             Err(error) => {
-                let core = Core::without_reports(OsNoise, settings.budget);
+                let mut core = Core::without_reports(OsNoise, settings.budget);
+                if settings.place.has_opt_out() {
+                    core.opt_out();
+                }
                 (core, None, Some(Arc::new(error)))
             }
         };
@@ -96,6 +112,7 @@ impl Shared {
             storage: Mutex::new(storage),
             unusable: trouble.is_some(),
             in_memory: matches!(settings.place, Place::Memory),
+            process: std::process::id(),
             trouble: Mutex::new(trouble),
             acceptances: settings.acceptances,
             budget: settings.budget,
@@ -139,7 +156,7 @@ impl Shared {
             core.enroll(experiment_id.clone(), acceptance.clone());
         }
         if consent == Consent::Withheld {
-            core.opt_out();
+            core.withhold();
         }
     }
 
@@ -165,9 +182,14 @@ impl Shared {
         true
     }
 
-    /// Writes what is to be written, and says whether anything was. Blocks on the disk.
+    /// Writes what is to be written, and says whether anything was that more can be sent
+    /// for. Blocks on the disk.
     #[cfg(feature = "storage")]
     pub(crate) fn write_pending(&self) -> bool {
+        // A process that was forked off has a copy of everything; only one may go on.
+        if std::process::id() != self.process {
+            return false;
+        }
         let mut storage = lock(&self.storage);
         let Some(storage) = &mut *storage else {
             return false;
@@ -175,13 +197,20 @@ impl Shared {
         let mut written = false;
         loop {
             let Some(write) = self.core().take_write(self.now()) else {
-                return written;
+                break;
             };
             let result = storage.commit(&write);
-            self.core().on_written(&write, result.is_ok(), self.now());
+            self.core().on_written(result.is_ok(), self.now());
             written = true;
             *lock(&self.trouble) = result.err().map(Arc::new);
         }
+        let rewards = self.core().take_rewards(self.now());
+        if let Some(rewards) = rewards {
+            let kept = storage.keep_rewards(&rewards).is_ok();
+            self.core().on_rewards_written(kept, self.now());
+        }
+        // Nothing that can be sent depends on the sums of rewards.
+        written
     }
 
     #[cfg(not(feature = "storage"))]
@@ -191,24 +220,24 @@ impl Shared {
     }
 
     /// When something is to be written, if it is.
-    #[cfg(all(feature = "grpc", feature = "storage"))]
+    #[cfg(feature = "storage")]
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         self.core().next_write()
     }
 
-    #[cfg(all(feature = "grpc", not(feature = "storage")))]
+    #[cfg(not(feature = "storage"))]
     #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         None
     }
 
     /// Whether nothing is to be written, nor under way.
-    #[cfg(all(feature = "grpc", feature = "storage"))]
+    #[cfg(feature = "storage")]
     pub(crate) fn is_written(&self) -> bool {
         self.core().is_written()
     }
 
-    #[cfg(all(feature = "grpc", not(feature = "storage")))]
+    #[cfg(not(feature = "storage"))]
     #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
     pub(crate) fn is_written(&self) -> bool {
         true

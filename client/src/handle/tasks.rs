@@ -72,9 +72,16 @@ impl Tasks {
             let task = self.shared.core().next_task(self.shared.now())?;
             // What was privatized or sealed just now can leave once it is written.
             let idle = matches!(task, Task::Wait(_) | Task::Done);
-            if !(idle && self.shared.write_pending()) {
-                return Ok(task);
+            if idle && self.shared.write_pending() {
+                continue;
             }
+            // A write that failed is tried again.
+            let again = self.shared.next_write();
+            return Ok(match (task, again) {
+                (Task::Wait(time), Some(again)) => Task::Wait(time.min(again)),
+                (Task::Done, Some(again)) => Task::Wait(again),
+                (task, _) => task,
+            });
         }
     }
 

@@ -78,6 +78,11 @@ impl Disk {
         self.platter().crashed
     }
 
+    /// The process was killed and the power is there: nothing is lost.
+    pub(crate) fn revive(&self) {
+        self.platter().crashed = false;
+    }
+
     /// What a reboot finds: of everything that was not synced, any part.
     pub(crate) fn reboot(&self) {
         let platter = &mut *self.platter();

@@ -21,6 +21,15 @@ use crate::outbox::{Attempts, Outbox, Parcel, UploadTask};
 use crate::privatizer::PrivateBit;
 use crate::time::Timestamp;
 
+/// The number of a write that was carried through.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredDone(pub(super) u64);
+
+impl Stored for StoredDone {
+    const MAGIC: [u8; 4] = *b"BDdn";
+    const VERSION: u16 = 1;
+}
+
 /// What was spent: the record of a slot.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredLedger {

@@ -2,15 +2,18 @@
 //!
 //! A directory holds
 //! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a
-//!   write and what was spent after it;
+//!   write and what was spent after it, and behind them the number of the last write that
+//!   was carried through;
 //! - `state`: the whole state after some write, and the changes of each write since;
 //! - `rewards`: sums of rewards, only if the app asked for it;
-//! - `lock`, and `installed`, which tells a first start from a loss.
+//! - `lock`; `installed`, which tells a first start from a loss; and `opted-out`, which
+//!   outlives the others.
 //!
 //! Write number n goes to the ledger first, then to the state, each made durable. So
 //! after a crash both have the same number, or the ledger is one ahead and budget was
-//! wasted. Whatever is further apart was cut, exchanged or rolled back, and is not
-//! used: the client then reports nothing until the app resets it.
+//! wasted. Whatever is further apart, or behind a write that was carried through, was
+//! cut, exchanged or rolled back, and is not used: the client then reports nothing until
+//! the app resets it.
 
 #[cfg(test)]
 mod crash_tests;
@@ -32,7 +35,7 @@ use crate::ledger::Ledger;
 pub(crate) use directory::Directory;
 pub use error::StorageError;
 pub(crate) use format::{PendingRewards, StoredState};
-use format::{StoredChanges, StoredLedger};
+use format::{StoredChanges, StoredDone, StoredLedger};
 
 const LEDGER: &str = "ledger";
 const STATE: &str = "state";
@@ -40,8 +43,9 @@ const STATE_NEW: &str = "state.new";
 const REWARDS: &str = "rewards";
 const REWARDS_NEW: &str = "rewards.new";
 const INSTALLED: &str = "installed";
+pub(crate) const OPTED_OUT: &str = "opted-out";
 
-/// Every file that a reset removes, the one that tells of a loss last.
+/// Every file that a reset removes, the one that tells of a loss last. An opt-out stays.
 const ALL: [&str; 6] = [STATE_NEW, STATE, REWARDS_NEW, REWARDS, LEDGER, INSTALLED];
 
 /// Bytes of a slot of the ledger: a record with a month of days, with room to spare.
@@ -72,6 +76,10 @@ pub(crate) trait Files: Send + std::fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Storage {
     files: Box<dyn Files>,
+    /// Whether a loss would be told from a first start.
+    installed: bool,
+    /// Whether the opt-out is marked.
+    opted_out: bool,
 }
 
 /// A state as it was found, and the number of the next write.
@@ -84,19 +92,25 @@ impl Storage {
         simulated: bool,
         keeps_rewards: bool,
     ) -> Result<(Self, Restored), StorageError> {
-        let mut storage = Self { files };
+        let mut storage = Self { files, installed: false, opted_out: false };
+        storage.installed = storage.read_file(INSTALLED)?.is_some();
+        storage.opted_out = storage.read_file(OPTED_OUT)?.is_some();
         let (mut state, next_write) = storage.read(simulated)?;
-        match storage.read_file(REWARDS)? {
-            Some(bytes) if keeps_rewards => {
-                // Damaged rewards are lost, as by a restart.
-                if let Ok(rewards) = stored::from_bytes::<PendingRewards>(&bytes) {
-                    rewards.restore(&mut state);
-                }
+        state.opted_out |= storage.opted_out;
+        if next_write > 1 {
+            // Ids that the last run gave and did not store are not given again.
+            state.last_assignment = (state.last_assignment | u64::from(u32::MAX)).saturating_add(1);
+        }
+        let rewards = storage.read_file(REWARDS)?;
+        if let Some(bytes) = rewards.as_ref().filter(|_| keeps_rewards) {
+            // Damaged rewards are lost, as by a restart.
+            if let Ok(rewards) = stored::from_bytes::<PendingRewards>(bytes) {
+                rewards.restore(&mut state);
             }
-            Some(_) => {
-                storage.remove_rewards().map_err(|source| failed("removing", REWARDS, source))?;
-            }
-            None => {}
+        }
+        let left = rewards.is_some() && !keeps_rewards || storage.read_file(REWARDS_NEW)?.is_some();
+        if left {
+            storage.remove_rewards(keeps_rewards)?;
         }
         Ok((storage, (state, next_write)))
     }
@@ -107,16 +121,19 @@ impl Storage {
 
     fn read(&self, simulated: bool) -> Result<Restored, StorageError> {
         let (ledger, state) = (self.read_file(LEDGER)?, self.read_file(STATE)?);
-        let installed = self.read_file(INSTALLED)?.is_some();
         let is_there = ledger.is_some();
-        match (read_ledger(&ledger.unwrap_or_default())?, state) {
-            (None, None) if !installed => Ok((State::default(), 1)),
+        let (ledger, done) = read_ledger(&ledger.unwrap_or_default())?;
+        match (ledger, state) {
+            (None, None) if !self.installed => Ok((State::default(), 1)),
             // The very first write was cut off between ledger and state.
-            (Some((1, ledger)), None) if !installed => {
+            (Some((1, ledger)), None) if !self.installed => {
                 Ok((State { ledger, ..State::default() }, 1))
             }
             (Some((number, ledger)), Some(state)) => {
                 let (mut state, last) = read_state(&state, simulated)?;
+                if last < done {
+                    return Err(damaged(STATE));
+                }
                 match number.checked_sub(last) {
                     Some(0) if ledger.lifetime() < state.ledger.lifetime() => {
                         return Err(damaged(LEDGER));
@@ -124,7 +141,8 @@ impl Storage {
                     // With the same number it can still know of more: when the state
                     // could not be written, both are written again.
                     Some(0 | 1) => state.ledger = ledger,
-                    None if last - number == 1 => {}
+                    // The slot of that write is to be written again, not the only good one.
+                    None if last - number == 1 => return Ok((state, last)),
                     Some(_) => return Err(damaged(STATE)),
                     None => return Err(damaged(LEDGER)),
                 }
@@ -138,35 +156,53 @@ impl Storage {
 
     /// Makes a write durable. An error may leave a part of it behind.
     pub(crate) fn commit(&mut self, write: &Write) -> Result<(), StorageError> {
-        match &write.content {
-            Content::Nothing => {}
+        if write.opted_out && !self.opted_out {
+            self.mark(OPTED_OUT)?;
+            self.opted_out = true;
+        }
+        self.write_ledger(write)?;
+        let written = match &write.content {
             Content::Changes(changes) => {
-                self.write_ledger(write)?;
                 let frame = frame(&StoredChanges::new(write.number, changes))?;
-                let appended =
-                    self.files.append(STATE, &frame).and_then(|()| self.files.sync(STATE));
-                appended.map_err(|source| failed("writing", STATE, source))?;
+                self.files.append(STATE, &frame).and_then(|()| self.files.sync(STATE))
             }
-            Content::Whole(state) => {
-                self.write_ledger(write)?;
-                self.replace(STATE_NEW, STATE, &frame(&**state)?)
-                    .map_err(|source| failed("writing", STATE, source))?;
-            }
+            Content::Whole(state) => self.replace(STATE_NEW, STATE, &frame(&**state)?),
+        };
+        written.map_err(|source| failed("writing", STATE, source))?;
+        // Not synced, and a failure is none: if it is lost, less is found out, no more.
+        let done = frame(&StoredDone(write.number))?;
+        self.files.write_at(LEDGER, 2 * SLOT as u64, &done).ok();
+        if !self.installed {
+            self.mark(INSTALLED)?;
+            self.installed = true;
         }
-        if write.number == 1 && !matches!(write.content, Content::Nothing) {
-            let installed = self
-                .files
-                .create(INSTALLED, b"")
-                .and_then(|()| self.files.sync(INSTALLED))
-                .and_then(|()| self.files.sync_directory());
-            installed.map_err(|source| failed("writing", INSTALLED, source))?;
+        if self.opted_out && !write.opted_out {
+            let removed = self.files.remove(OPTED_OUT);
+            let removed = removed.and_then(|()| self.files.sync_directory());
+            removed.map_err(|source| failed("removing", OPTED_OUT, source))?;
+            self.opted_out = false;
         }
-        match &write.rewards {
-            None => Ok(()),
-            Some(rewards) if rewards.is_empty() => self.remove_rewards(),
-            Some(rewards) => self.replace(REWARDS_NEW, REWARDS, &stored::to_bytes(rewards)?),
+        Ok(())
+    }
+
+    /// Creates a file that says something by being there.
+    fn mark(&mut self, name: &'static str) -> Result<(), StorageError> {
+        let marked = self
+            .files
+            .create(name, b"")
+            .and_then(|()| self.files.sync(name))
+            .and_then(|()| self.files.sync_directory());
+        marked.map_err(|source| failed("writing", name, source))
+    }
+
+    /// Keeps the sums of open assignments, and forgets all others.
+    pub(crate) fn keep_rewards(&mut self, rewards: &PendingRewards) -> Result<(), StorageError> {
+        if rewards.is_empty() {
+            return self.remove_rewards(false);
         }
-        .map_err(|source| failed("writing", REWARDS, source))
+        let bytes = stored::to_bytes(rewards)?;
+        self.replace(REWARDS_NEW, REWARDS, &bytes)
+            .map_err(|source| failed("writing", REWARDS, source))
     }
 
     fn write_ledger(&mut self, write: &Write) -> Result<(), StorageError> {
@@ -190,13 +226,16 @@ impl Storage {
         self.files.sync_directory()
     }
 
-    fn remove_rewards(&mut self) -> io::Result<()> {
-        self.files.remove(REWARDS_NEW)?;
-        self.files.remove(REWARDS)?;
-        self.files.sync_directory()
+    /// Removes what was being written of the sums, and the sums too unless they are kept.
+    fn remove_rewards(&mut self, keeps: bool) -> Result<(), StorageError> {
+        let names = if keeps { &[REWARDS_NEW][..] } else { &[REWARDS_NEW, REWARDS] };
+        let removed = names.iter().try_for_each(|name| self.files.remove(name));
+        removed
+            .and_then(|()| self.files.sync_directory())
+            .map_err(|source| failed("removing", REWARDS, source))
     }
 
-    /// Forgets everything, what was spent included.
+    /// Forgets everything, what was spent included, but for an opt-out.
     pub(crate) fn reset(files: &mut dyn Files) -> Result<(), StorageError> {
         for name in ALL {
             let removed = files.remove(name).and_then(|()| files.sync_directory());
@@ -243,8 +282,9 @@ fn read_frame<T: stored::Stored>(
     }
 }
 
-/// The later of the two slots that can be read, if one can.
-fn read_ledger(bytes: &[u8]) -> Result<Option<(u64, Ledger)>, StorageError> {
+/// The later of the two slots, if one can be read, and the number of the last write that
+/// is known to have been carried through.
+fn read_ledger(bytes: &[u8]) -> Result<(Option<(u64, Ledger)>, u64), StorageError> {
     let mut latest: Option<(u64, Ledger)> = None;
     for (place, slot) in bytes.chunks(SLOT).take(2).enumerate() {
         let Some((record, _)) = split_frame(slot) else {
@@ -259,7 +299,9 @@ fn read_ledger(bytes: &[u8]) -> Result<Option<(u64, Ledger)>, StorageError> {
             latest = Some((number, ledger));
         }
     }
-    Ok(latest)
+    let done = bytes.get(2 * SLOT..).and_then(split_frame);
+    let done = done.map(|(done, _)| read_frame::<StoredDone>(done, LEDGER)).transpose()?;
+    Ok((latest, done.flatten().map_or(0, |done| done.0)))
 }
 
 /// The state after the last write that is there as a whole, and its number.

@@ -16,16 +16,19 @@ use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::UploadRequest;
 use prost::Message as _;
 
+use super::Storage;
 use super::double::{Disk, Fault};
-use super::{Storage, StorageError};
 use crate::acceptance::Acceptance;
 use crate::assignment::AssignmentId;
 use crate::core::{Core, Fetched, Task};
 use crate::ledger::Budget;
-use crate::noise::SeededNoise;
+use crate::noise::{NoiseSource as _, SeededNoise};
 use crate::outbox::UploadOutcome;
 use crate::reward::Reward;
 use crate::time::Timestamp;
+
+mod files;
+mod rewards;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -142,8 +145,12 @@ impl Device {
         let mut some = false;
         while let Some(write) = self.core.take_write(at(second)) {
             let written = self.storage.commit(&write).is_ok();
-            self.core.on_written(&write, written, at(second));
+            self.core.on_written(written, at(second));
             some |= written;
+        }
+        if let Some(rewards) = self.core.take_rewards(at(second)) {
+            let kept = self.storage.keep_rewards(&rewards).is_ok();
+            self.core.on_rewards_written(kept, at(second));
         }
         some
     }
@@ -292,6 +299,90 @@ fn an_error_and_then_a_crash() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_killed_process_and_then_a_power_cut() -> Result<(), Failure> {
+    // What the next start reads may be in no more than the memory of the operating system.
+    for operation in 0..12 {
+        for seed in 0..16 {
+            let disk = Disk::new(seed, None);
+            let mut device = Device::start(disk.clone(), seed, false)?;
+            device.core.choose(&id()?, at(0))?;
+            device.write(0);
+            disk.fail_at(Some((disk.operations() + operation, Fault::Crash)));
+            // Privatized and sealed in one write.
+            device.core.next_task(at(20))?;
+            device.write(20);
+            disk.fail_at(None);
+            disk.revive();
+            let opened = Storage::open(Box::new(disk.clone()), true, false)?;
+            device.starts += 1;
+            device.storage = opened.0;
+            let noise = SeededNoise::new(seed, device.starts);
+            device.core = Core::restored(noise, budget()?, opened.1, false);
+            // This driver sends before it writes.
+            let first = match device.core.next_task(at(21))? {
+                Task::Upload(task) => Some(task),
+                _ => None,
+            };
+            device.restart(22)?;
+            device.send(22)?;
+            let second = device.reported.values().next().ok_or("nothing was sent")?;
+            if let Some(first) = first {
+                let first = (first.id(), first.bytes().to_vec());
+                assert_eq!(first, *second, "operation {operation}, seed {seed}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Dies up to six times within few operations of each start, after an error or not.
+fn many_deaths(seed: u64, first: Fault) -> Result<(), Failure> {
+    let mut chance = SeededNoise::new(seed, 1000);
+    let mut below = |bound: u32| -> Result<u32, Failure> {
+        Ok(u32::try_from(chance.word()? % u64::from(bound))?)
+    };
+    let first_at = below(60)?;
+    let disk = Disk::new(seed, Some((first_at, first)));
+    let mut device = Device::start(disk.clone(), seed, seed.is_multiple_of(2))?;
+    let mut deaths = 0;
+    for second in 0..SECONDS {
+        if second.is_multiple_of(4) {
+            device.core.choose(&id()?, at(second)).ok();
+        }
+        device.write(second);
+        if !disk.has_crashed() {
+            device.send(second)?;
+        }
+        while disk.has_crashed() {
+            device.restart(second)?;
+            deaths += 1;
+            let again = (disk.operations() + below(14)?, Fault::Crash);
+            disk.fail_at((deaths < 6).then_some(again));
+            device.write(second);
+        }
+        if first == Fault::Error && deaths == 0 && disk.operations() > first_at + 1 {
+            disk.fail_at(Some((disk.operations() + below(14)?, Fault::Crash)));
+        }
+    }
+    disk.fail_at(None);
+    for minute in 1..100 {
+        device.write(SECONDS + 60 * minute);
+        device.send(SECONDS + 60 * minute)?;
+    }
+    device.check_ledger(SECONDS)
+}
+
+#[test]
+fn many_deaths_in_a_row() -> Result<(), Failure> {
+    for seed in 0..400 {
+        for first in [Fault::Crash, Fault::Error] {
+            many_deaths(seed, first).map_err(|error| format!("seed {seed}, {first:?}: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn rewards_change_nothing_that_can_be_seen_whenever_the_process_is_killed() -> Result<(), Failure> {
     let patterns: [fn(u64) -> Option<f64>; 4] =
         [|_| None, liked, |_| Some(0.0), |second| Some(f64::from(u8::from(second > 30)))];
@@ -304,89 +395,6 @@ fn rewards_change_nothing_that_can_be_seen_whenever_the_process_is_killed() -> R
             let first = before.get_or_insert_with(|| device.seen.clone());
             assert_eq!(*first, device.seen, "operation {operation}");
         }
-    }
-    Ok(())
-}
-
-#[test]
-fn kept_rewards_survive_a_crash_and_are_erased_with_the_bit() -> Result<(), Failure> {
-    // So little noise that the bit is the reward.
-    let disk = Disk::new(3, None);
-    let mut device = Device::start(disk.clone(), 3, true)?;
-    let chosen = device.core.choose(&id()?, at(0))?;
-    device.core.reward(chosen.id(), Reward::new(1.0)?, at(1))?;
-    device.write(1);
-    assert!(disk.content(super::REWARDS).is_some());
-    device.restart(2)?;
-    assert_eq!(device.core.sum_of(chosen.id()), Some(1.0));
-    device.core.next_task(at(6))?;
-    device.write(6);
-    assert!(disk.content(super::REWARDS).is_none(), "the bit is there, the reward gone");
-    // Without the app's wish nothing is kept, and what was kept before is removed.
-    let chosen = device.core.choose(&id()?, at(10))?;
-    device.core.reward(chosen.id(), Reward::new(1.0)?, at(10))?;
-    device.write(10);
-    assert!(disk.content(super::REWARDS).is_some());
-    device.keeps_rewards = false;
-    device.restart(11)?;
-    assert!(disk.content(super::REWARDS).is_none());
-    assert_eq!(device.core.sum_of(chosen.id()), None);
-    Ok(())
-}
-
-#[test]
-fn an_opt_out_leaves_a_tombstone_with_what_was_spent() -> Result<(), Failure> {
-    let disk = Disk::new(4, None);
-    let mut device = Device::start(disk.clone(), 4, true)?;
-    for second in 0..3 {
-        let chosen = device.core.choose(&id()?, at(second))?;
-        device.core.reward(chosen.id(), Reward::new(1.0)?, at(second))?;
-    }
-    device.write(3);
-    let spent = device.core.spent(at(3));
-    device.core.opt_out();
-    device.write(3);
-    let left = disk.content(super::STATE).ok_or("no tombstone")?;
-    assert!(!left.windows(7).any(|bytes| bytes == b"crashes"), "the experiment's name is left");
-    assert!(disk.content(super::REWARDS).is_none());
-    device.disk.reboot();
-    let opened = Storage::open(Box::new(disk), true, true)?;
-    let mut core = Core::restored(SeededNoise::new(4, 9), budget()?, opened.1, true);
-    assert!(core.is_opted_out());
-    assert_eq!(core.spent(at(3)), spent);
-    core.opt_in();
-    assert_eq!(core.spent(at(3)), spent, "coming back refills nothing");
-    assert_eq!((core.open_assignments(), core.waiting_reports()), (0, 0));
-    Ok(())
-}
-
-#[test]
-fn files_of_another_time_are_refused() -> Result<(), Failure> {
-    let disk = Disk::new(6, None);
-    let mut device = Device::start(disk.clone(), 6, false)?;
-    let mut versions = Vec::new();
-    for second in 0..5 {
-        device.core.choose(&id()?, at(second))?;
-        device.write(second);
-        versions.push((disk.content(super::LEDGER), disk.content(super::STATE)));
-    }
-    let open = |ledger: usize, state: usize| {
-        let disk = Disk::new(7, None);
-        let mut files: Box<dyn super::Files> = Box::new(disk);
-        let (ledger, _) = &versions[ledger];
-        let (_, state) = &versions[state];
-        files.create(super::LEDGER, ledger.as_deref().unwrap_or_default())?;
-        files.create(super::STATE, state.as_deref().unwrap_or_default())?;
-        Ok::<_, Failure>(Storage::open(files, true, false))
-    };
-    for (ledger, state) in [(4, 2), (4, 0), (3, 1), (1, 4), (0, 3)] {
-        let opened = open(ledger, state)?;
-        assert!(matches!(opened, Err(StorageError::Damaged { .. })), "{ledger}, {state}");
-    }
-    // One apart is what a crash leaves, and nothing spent is forgotten.
-    for (ledger, state) in [(4, 4), (4, 3), (3, 4)] {
-        let (_, (state, _)) = open(ledger, state)??;
-        assert_eq!(state.ledger.lifetime().get(), 5_000_000_000);
     }
     Ok(())
 }
