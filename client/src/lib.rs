@@ -78,12 +78,12 @@
 //!
 //! # What is stored where
 //!
-//! In the directory that the app gives, readable by its owner only:
+//! In the directory that the app gives, in files that on Unix only their owner can read:
 //!
 //! | file | holds | when it is lost or damaged |
 //! |---|---|---|
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
-//! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait | the same |
+//! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
@@ -117,6 +117,9 @@
 //!
 //! *Two processes of my app?* Give each a directory and a share of the budget, or let one
 //! do the work.
+//!
+//! *Does [`Consent::Given`] opt in?* No. Whoever opted out, or was started with
+//! [`Consent::Withheld`] before, takes part again with [`Bandana::opt_in`] only.
 //!
 //! # Features
 //!
