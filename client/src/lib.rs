@@ -121,6 +121,16 @@
 //! *Does [`Consent::Given`] opt in?* No. Whoever opted out, or was started with
 //! [`Consent::Withheld`] before, takes part again with [`Bandana::opt_in`] only.
 //!
+//! # The examples of this documentation
+//!
+//! All of them run. Their app takes part in one experiment, "button-colour", with two arms,
+//! ε = 1, ten minutes for a reaction and a report within an hour after. Where they don't
+//! show it, `bandana`, `tasks` and a `clock` that the example moves, or a `client` and the
+//! `id` of the experiment, have heard of it already. `acceptance()`, `budget()` and
+//! `specification()` are those of the experiment, `now()` is the time at which the clock
+//! starts, `answer(now)` is what a server would say, and `serve` answers every question
+//! and counts the uploads. It is all in `src/example.txt`.
+//!
 //! # Features
 //!
 //! `grpc` (on): transport and driver. `storage` (on): the directory. `tls`: `https`, with
