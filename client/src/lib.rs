@@ -123,13 +123,14 @@
 //!
 //! # The examples of this documentation
 //!
-//! All of them run. Their app takes part in one experiment, "button-colour", with two arms,
-//! ε = 1, ten minutes for a reaction and a report within an hour after. Where they don't
-//! show it, `bandana`, `tasks` and a `clock` that the example moves, or a `client` and the
-//! `id` of the experiment, have heard of it already. `acceptance()`, `budget()` and
-//! `specification()` are those of the experiment, `now()` is the time at which the clock
-//! starts, `answer(now)` is what a server would say, and `serve` answers every question
-//! and counts the uploads. It is all in `src/example.txt`.
+//! All of them run, but for the two that need a server: the one above and that of
+//! `grpc::Transport::fetch`. Their app takes part in one experiment, "button-colour", with
+//! two arms, ε = 1, ten minutes for a reaction and a report within an hour after. Where
+//! they don't show it, `bandana`, `tasks` and a `clock` that the example moves, or a
+//! `client` and the `id` of the experiment, have heard of it already. `acceptance()`,
+//! `budget()` and `specification()` are those of the experiment, `now()` is the time at
+//! which the clock starts, `answer(now)` is what a server would say, and `serve` answers
+//! every question and counts the uploads. It is all in `src/example.txt`.
 //!
 //! # Features
 //!
