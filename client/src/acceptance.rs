@@ -104,7 +104,9 @@ impl Acceptance {
     ///
     /// # Privacy
     /// A user who sees an arm a hundred times then loses ε once, not a hundred times.
-    /// The first bit is resent if need be, never drawn again.
+    /// The first bit is resent if need be, never drawn again. Opting out forgets which arms
+    /// have reported, so a user who opts in again may report an arm a second time in the
+    /// period.
     ///
     /// ```
     #[doc = include_str!("example.txt")]

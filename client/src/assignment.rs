@@ -40,7 +40,9 @@ impl AssignmentId {
     }
 
     /// Its number, for an app that keeps it beyond its own end: 1 for the first
-    /// assignment of an installation, then counting up.
+    /// assignment of an installation, then counting up. Keep only those of assignments
+    /// that report: after a restart a number that was not stored, since its assignment
+    /// never reports or since the process was killed first, is given again.
     pub fn get(self) -> u64 {
         self.0
     }

@@ -78,12 +78,12 @@
 //!
 //! # What is stored where
 //!
-//! In the directory that the app gives, readable by its owner only:
+//! In the directory that the app gives, in files that on Unix only their owner can read:
 //!
 //! | file | holds | when it is lost or damaged |
 //! |---|---|---|
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
-//! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait | the same |
+//! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
@@ -117,6 +117,20 @@
 //!
 //! *Two processes of my app?* Give each a directory and a share of the budget, or let one
 //! do the work.
+//!
+//! *Does [`Consent::Given`] opt in?* No. Whoever opted out, or was started with
+//! [`Consent::Withheld`] before, takes part again with [`Bandana::opt_in`] only.
+//!
+//! # The examples of this documentation
+//!
+//! All of them run, but for the two that need a server: the one above and that of
+//! `grpc::Transport::fetch`. Their app takes part in one experiment, "button-colour", with
+//! two arms, ε = 1, ten minutes for a reaction and a report within an hour after. Where
+//! they don't show it, `bandana`, `tasks` and a `clock` that the example moves, or a
+//! `client` and the `id` of the experiment, have heard of it already. `acceptance()`,
+//! `budget()` and `specification()` are those of the experiment, `now()` is the time at
+//! which the clock starts, `answer(now)` is what a server would say, and `serve` answers
+//! every question and counts the uploads. It is all in `src/example.txt`.
 //!
 //! # Features
 //!

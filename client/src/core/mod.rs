@@ -594,7 +594,8 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Stops everything and forgets everything but what was spent: the user has
-    /// withdrawn. Reports that have not been sent are not sent.
+    /// withdrawn. Reports that have not been sent are not sent. Which arms have reported is
+    /// forgotten too, see [`Acceptance::report_once`](crate::Acceptance::report_once).
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -658,8 +659,8 @@ impl<N: NoiseSource> Core<N> {
         self.withheld = true;
     }
 
-    /// What was spent so far. A `now` that lies before the latest time that was seen when
-    /// budget was spent counts as that time.
+    /// What was spent so far. A `now` that lies before the latest time at which an arm was
+    /// paid for or news were heard counts as that time.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -175,13 +175,20 @@ pub struct HostTransport(());
 #[doc = include_str!("../example.txt")]
 /// use bandana_client::{Bandana, Choice, Consent, DefaultReason};
 ///
-/// # let builder = Bandana::builder().host_transport().in_memory();
-/// # let builder = builder.accept(acceptance()?).budget(budget()?);
+/// # let app = tempfile::tempdir()?;
+/// # let start = |consent| -> Result<_, Failure> {
+/// #     let builder = Bandana::builder().host_transport().directory(app.path());
+/// #     Ok(builder.accept(acceptance()?).budget(budget()?).consent(consent).build())
+/// # };
 /// // The user was not asked yet.
-/// let (bandana, _tasks) = builder.consent(Consent::Withheld).build();
+/// let (bandana, tasks) = start(Consent::Withheld)?;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
-/// // Now the user agrees.
+/// # drop((bandana, tasks, choice));
+/// // At the next start the user agrees. That does not undo what stands: `opt_in` does.
+/// let (bandana, _tasks) = start(Consent::Given)?;
+/// let choice = bandana.experiment("button-colour")?.choose();
+/// assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
 /// bandana.opt_in()?;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::NoPolicyYet)));
@@ -498,19 +505,23 @@ impl<T> Builder<Ready<T>> {
     /// ```
     #[doc = include_str!("../example.txt")]
     /// use std::{sync::Arc, time::Duration};
-    /// use bandana_client::{Bandana, Clock, SystemClock, Timestamp};
+    /// use bandana_client::{Bandana, Clock, Task, Timestamp};
     ///
-    /// /// A device whose clock is known to be an hour behind.
-    /// struct Behind;
+    /// /// A clock that stands still.
+    /// struct Stopped(Timestamp);
     ///
-    /// impl Clock for Behind {
+    /// impl Clock for Stopped {
     ///     fn now(&self) -> Timestamp {
-    ///         SystemClock.now().after(Duration::from_hours(1))
+    ///         self.0
     ///     }
     /// }
+    /// let (now, hour) = (Timestamp::from_unix_ms(0), Duration::from_hours(1));
     /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
-    /// let builder = builder.clock(Arc::new(Behind));
-    /// # let _ = builder.build();
+    /// let (bandana, mut tasks) = builder.clock(Arc::new(Stopped(now))).build();
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// tasks.on_fetch_failed(experiment.id())?;
+    /// // The time of the next attempt is one of that clock.
+    /// assert!(matches!(tasks.next_task()?, Task::Wait(time) if time < now.after(hour)));
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {

@@ -159,7 +159,8 @@ impl Bandana {
     }
 
     /// Stops everything, and deletes everything but what was spent: the user has
-    /// withdrawn. Reports that have not been sent are never sent. Blocks on the disk.
+    /// withdrawn. Reports that have not been sent are never sent. Which arms have reported
+    /// is forgotten too, see [`crate::Acceptance::report_once`]. Blocks on the disk.
     ///
     /// It lasts until [`Self::opt_in`], over restarts too.
     ///
@@ -244,14 +245,20 @@ impl Bandana {
         Ok(())
     }
 
-    /// Looks at the clock again: for hosts that were asleep, or whose clock was set. Not
-    /// to be called because the user reacted.
+    /// Has the driver look at the clock again: for hosts that were asleep, or whose clock
+    /// was set. Without it that takes a minute at most. Not to be called because the user
+    /// reacted. With a host's transport it does nothing: ask for the next task.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
-    /// # let (bandana, _tasks, _clock) = started()?;
+    /// use bandana_client::Bandana;
+    ///
+    /// let builder = Bandana::builder().endpoint("http://localhost:50051")?;
+    /// # let builder = agree(builder.in_memory())?;
+    /// let bandana = builder.start()?;
     /// // A laptop was opened again.
     /// bandana.wake();
+    /// assert_eq!(bandana.status().waiting_reports, 0, "nothing was due");
     /// # Ok::<(), Failure>(())
     /// ```
     ///
@@ -282,10 +289,11 @@ impl Bandana {
     }
 
     /// Sends what is due, as far as the server takes it, writes what is to be written, and
-    /// ends the driver; says whether it has ended within `patience`. Blocks, so no task of
-    /// the runtime that the driver runs on may call it. What could not be
-    /// sent is sent by the next start. Arms that are chosen afterwards get no report. With a
-    /// host's transport it waits until [`Tasks`] is dropped.
+    /// ends the driver; says whether all that was done within `patience`. Blocks: where the
+    /// driver runs on a runtime of the host's, call [`Self::begin_shutdown`] and await it.
+    /// What could not be sent is sent by the next start, if there is a directory. Arms that
+    /// are chosen afterwards get no report. With a host's transport it sends and writes
+    /// nothing, and waits until [`Tasks`] is dropped.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
