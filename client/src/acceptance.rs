@@ -104,7 +104,8 @@ impl Acceptance {
     ///
     /// # Privacy
     /// A user who sees an arm a hundred times then loses ε once, not a hundred times.
-    /// The first bit is resent if need be, never drawn again. Opting out forgets which arms
+    /// The first bit is resent if need be, never drawn again. An opt-out forgets what was
+    /// reported, as everything but what was spent. Opting out forgets which arms
     /// have reported, so a user who opts in again may report an arm a second time in the
     /// period.
     ///

@@ -29,8 +29,9 @@ use crate::storage::{Directory, Storage, StorageError};
 ///
 /// # Privacy
 /// The budget begins anew: an installation that is reset n times may lose n + 1 times
-/// its caps, as one that is installed anew. That the user has opted out is forgotten too:
-/// build with [`crate::Consent::Withheld`] then.
+/// its caps, as one that is installed anew. That the user has opted out is not forgotten.
+/// Not for what passes by itself: a directory that another process has, or that can't be
+/// read for the moment, is tried again by the next start.
 ///
 /// # Errors
 /// [`StorageError::InUse`] while a client is running on the directory;

@@ -15,7 +15,8 @@
 //! | all rewards of an installation | yes | the sum of the ε of its reports, at most the caps of its [`Budget`] |
 //! | what was decided before a crash or a restart | yes | bits are never drawn twice, and what was spent is never forgotten |
 //! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
-//! | when an arm was shown | partly | up to the experiment's random release delay, and to the day |
+//! | when an arm was shown | partly | a report tells it up to the experiment's random release delay, and to the day; a question for a newer policy comes up to five minutes after a choice by an old one |
+//! | that two questions are of one device | no | a question names the policy that the device has, and a server can give each device another; uploads name none |
 //! | the network address | no | use a proxy or a mix network if it matters |
 //! | the time of the next start | partly | what fell due while the app was closed leaves at its next start |
 //! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
@@ -85,10 +86,13 @@
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
 //! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
+//! | `opted-out` | that the user has opted out, by being there | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
 //! Both `ledger` and `state` have the number of the last write. Apart by more than the
-//! one step that a crash can leave, one of them is not of this time, and neither is used.
+//! one step that a crash can leave, or a state behind what is known to be written, one of
+//! them is not of this time, and neither is used. Both replaced by older ones that belong
+//! together are not found out, nor is a directory that was deleted: it is a first start.
 //! Backup programs that know `CACHEDIR.TAG` leave the directory out. On Android put it
 //! under `noBackupFilesDir`, on Apple's systems set `isExcludedFromBackup`.
 //!
@@ -118,8 +122,8 @@
 //! *Two processes of my app?* Give each a directory and a share of the budget, or let one
 //! do the work.
 //!
-//! *Does [`Consent::Given`] opt in?* No. Whoever opted out, or was started with
-//! [`Consent::Withheld`] before, takes part again with [`Bandana::opt_in`] only.
+//! *Does [`Consent::Given`] opt in?* No. Whoever opted out takes part again with
+//! [`Bandana::opt_in`] only. [`Consent::Withheld`] holds for one run.
 //!
 //! # The examples of this documentation
 //!

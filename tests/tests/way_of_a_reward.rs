@@ -1,12 +1,13 @@
 //! From a reward on a device to a better choice for the next user.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use bandana_client::grpc::{Transport, TransportError, run_until};
 use bandana_client::{
-    Acceptance, Budget, Client, ClientError, Refusal, Reward, SimulatedClient, Timestamp,
+    Acceptance, Budget, Client, ClientError, Clock as _, Refusal, Reward, SimulatedClient,
+    SystemClock, Timestamp,
 };
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
@@ -20,9 +21,10 @@ use tonic::transport::Channel;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// A clock that stands still: what is to happen, happens at once.
+/// A clock that stands still, on the server's day: what is to happen, happens at once.
 fn clock() -> Timestamp {
-    Timestamp::from_unix_ms(0)
+    static STOPPED: OnceLock<Timestamp> = OnceLock::new();
+    *STOPPED.get_or_init(|| SystemClock.now())
 }
 
 fn soon() -> Timestamp {
@@ -175,7 +177,7 @@ async fn a_report_leaves_after_its_window_whatever_happens_in_between() -> anyho
     let experiment = aggregator.create(message).await?;
     let id = experiment.experiment_id().clone();
     let mut transport = connect(&aggregator).await?;
-    let seconds = AtomicU64::new(1_000_000);
+    let seconds = AtomicU64::new(clock().unix_ms() / 1000);
     let clock = || Timestamp::from_unix_ms(seconds.load(Ordering::SeqCst) * 1000);
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id.clone(), acceptance(1.0)?);

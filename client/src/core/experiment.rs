@@ -43,9 +43,11 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// assert_eq!(first, FetchTask { experiment_id: id.clone(), known: None });
 /// client.on_fetched(&id, answer(now())?, now())?;
 ///
-/// // The policy lives a minute. Whoever chooses after that has it asked for again.
+/// // The policy lives a minute. Whoever chooses after that has it asked for again, within
+/// // five minutes.
 /// let later = now().after(Duration::from_secs(61));
 /// client.choose(&id, later)?;
+/// let later = later.after(Duration::from_secs(300));
 /// let Task::Fetch(second) = client.next_task(later)? else { return Err("no question".into()) };
 /// assert_eq!(second.known, Some((specification()?.digest(), 1)));
 /// # Ok::<(), Failure>(())

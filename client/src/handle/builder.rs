@@ -185,7 +185,13 @@ pub struct HostTransport(());
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
 /// # drop((bandana, tasks, choice));
-/// // At the next start the user agrees. That does not undo what stands: `opt_in` does.
+/// // At the next start the user agrees, and later withdraws.
+/// let (bandana, tasks) = start(Consent::Given)?;
+/// let choice = bandana.experiment("button-colour")?.choose();
+/// assert!(matches!(choice, Choice::Default(DefaultReason::NoPolicyYet)));
+/// bandana.opt_out()?;
+/// # drop((bandana, tasks, choice));
+/// // That stands, whatever the app says, until the user takes part again.
 /// let (bandana, _tasks) = start(Consent::Given)?;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
@@ -196,12 +202,11 @@ pub struct HostTransport(());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// The user agrees. An earlier [`Bandana::opt_out`], and an earlier start on the same
-    /// directory with [`Self::Withheld`], stand until [`Bandana::opt_in`].
+    /// The user agrees. An earlier [`Bandana::opt_out`] stands until [`Bandana::opt_in`].
     Given,
     /// The user does not agree, or was not asked yet: nothing is asked for, kept or
     /// sent, and what was kept is deleted, all but what was spent. It lasts until
-    /// [`Bandana::opt_in`], over restarts with [`Self::Given`] too.
+    /// [`Bandana::opt_in`], or the next start with [`Self::Given`].
     Withheld,
 }
 
@@ -409,7 +414,8 @@ impl<T> Builder<WantsBudget<T>> {
     /// ```
     ///
     /// # Privacy
-    /// The caps are those of this start. What was spent is kept in the directory, so a
+    /// A report is counted when its arm is drawn; one that could not be sent for weeks is
+    /// seen later. The caps are those of this start. What was spent is kept in the directory, so a
     /// smaller budget holds at once, and a larger one does not begin anew.
     pub fn budget(self, budget: Budget) -> Builder<WantsConsent<T>> {
         let WantsBudget(transport, place, acceptances) = self.step;
@@ -494,6 +500,8 @@ impl<T> Builder<Ready<T>> {
     /// # Privacy
     /// The only case in which raw rewards rest on a disk. They are in the app's own
     /// directory, readable by its owner only, and deleted once the private bit is there.
+    /// Writing them sends nothing and is waited for by nothing that is sent, but for
+    /// milliseconds of the same disk's time.
     #[cfg(feature = "storage")]
     pub fn keep_pending_rewards(mut self) -> Self {
         self.step.settings.keeps_rewards = true;

@@ -6,8 +6,8 @@ use crate::assignment::{AssignmentId, Chosen, Unreported};
 use crate::core::ClientError;
 use crate::reward::Reward;
 
-/// One experiment of a [`crate::Bandana`]. Cheap to clone, but no reason for the driver
-/// to go on when the last handle is dropped.
+/// One experiment of a [`crate::Bandana`]. Cheap to clone, and as good a reason for the
+/// driver to go on as the handle.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -34,6 +34,19 @@ impl Experiment {
     }
 
     /// Whether there is a policy, so that [`Self::choose`] gives arms.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # use bandana_client::Bandana;
+    /// # let (bandana, _tasks) = agree(Bandana::builder().host_transport().in_memory())?.build();
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// assert!(!experiment.is_ready(), "no server has answered yet");
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// # let experiment = bandana.experiment("button-colour")?;
+    /// // ... and later:
+    /// assert!(experiment.is_ready());
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn is_ready(&self) -> bool {
         let core = self.bandana.shared.core();
         !core.is_opted_out() && core.specification(&self.id).is_some()

@@ -30,9 +30,8 @@ pub use tasks::Tasks;
 /// [`Self::shutdown`], and none that product code makes returns an error of the privacy
 /// machinery: such things are counted, see [`Self::status`].
 ///
-/// When the last clone is dropped, the driver writes what is to be written and ends;
-/// [`Self::shutdown`] waits for it. An [`Experiment`] and an [`Assignment`] do not count
-/// as clones: keep a handle as long as they are used.
+/// When the last clone is dropped, and the last [`Experiment`] and [`Assignment`] with it,
+/// the driver writes what is to be written and ends; [`Self::shutdown`] waits for it.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]

@@ -7,7 +7,7 @@ mod schedule;
 mod signatures;
 
 use bandana_client::{
-    Acceptance, Budget, Client, ClientError, Fetched, SimulatedClient, Task, Timestamp,
+    Acceptance, Budget, Client, ClientError, FetchTask, Fetched, SimulatedClient, Task, Timestamp,
 };
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
@@ -31,6 +31,26 @@ fn at(seconds: u64) -> Timestamp {
 
 fn id() -> Result<ExperimentId, Failure> {
     Ok(ExperimentId::new("colours")?)
+}
+
+/// Day 10 is that of second 0.
+fn day(number: u32) -> Day {
+    at(0).day().forward(number).back(10)
+}
+
+/// The question for a newer policy that a choice at `now` leads to, within five minutes.
+fn question<N: bandana_client::NoiseSource>(
+    client: &mut bandana_client::Core<N>,
+    now: Timestamp,
+) -> Result<(FetchTask, Timestamp), Failure> {
+    match client.next_task(now)? {
+        Task::Fetch(task) => Ok((task, now)),
+        Task::Wait(later) if later.since(now).as_secs() <= 300 => match client.next_task(later)? {
+            Task::Fetch(task) => Ok((task, later)),
+            other => Err(format!("a question was expected, not {other:?}").into()),
+        },
+        other => Err(format!("a question was expected, not {other:?}").into()),
+    }
 }
 
 /// Three arms, the first revision, real users.
@@ -60,7 +80,7 @@ fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
         specification: Some(specification),
         signatures: Vec::new(),
         policy,
-        day: Day::new(day),
+        day: self::day(day),
     })
 }
 

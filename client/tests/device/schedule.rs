@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bandana_client::{ClientError, Fetched, Reward, SimulatedClient, Task, UploadOutcome};
-use bandana_shared::identity::Day;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
 
-use super::{Failure, acceptance, answer, at, client, id, parts, report, simulated, upload};
+use super::{
+    Failure, acceptance, answer, at, client, day, id, parts, question, report, simulated, upload,
+};
 
 fn timed(window: u32, delay: u32, simulation: bool) -> Result<Specification, Failure> {
     let timing =
@@ -211,13 +212,12 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
 
     // A choice by an old policy works at once, and asks for a new one.
     client.choose(&id()?, at(10_000))?;
-    let Task::Fetch(task) = client.next_task(at(10_000))? else { return Err("no question".into()) };
+    let (task, now) = question(&mut client, at(10_000))?;
     assert_eq!(task.known, Some((specification.digest(), 7)));
     // "Not modified" keeps both, and brings the server's day.
-    let same =
-        Fetched { specification: None, signatures: Vec::new(), policy: None, day: Day::new(11) };
-    client.on_fetched(&id()?, same, at(10_000))?;
-    assert_eq!(upload(client.next_task(at(10_000)))?.day, Day::new(11));
+    let same = Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(11) };
+    client.on_fetched(&id()?, same, now)?;
+    assert_eq!(upload(client.next_task(now))?.day, day(11));
     Ok(())
 }
 
@@ -227,15 +227,15 @@ fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
     client.choose(&id()?, at(1_000_000))?;
-    let mut now = at(1_000_000);
-    for _ in 0..5 {
-        assert!(matches!(client.next_task(now)?, Task::Fetch(_)));
+    let (_, mut now) = question(&mut client, at(1_000_000))?;
+    for attempt in 0..5 {
+        assert!(attempt == 0 || matches!(client.next_task(now)?, Task::Fetch(_)));
         client.on_fetch_failed(&id()?, now)?;
         let Task::Wait(again) = client.next_task(now)? else { return Err("no wait".into()) };
         now = again;
     }
     client.on_fetched(&id()?, answer(specification, 22)?, now)?;
-    assert_eq!(upload(client.next_task(now))?.day, Day::new(22));
+    assert_eq!(upload(client.next_task(now))?.day, day(22));
     assert_eq!(client.statistics().fetches_failed, 5);
     Ok(())
 }
@@ -248,11 +248,11 @@ fn a_refused_revision_stops_no_report() -> Result<(), Failure> {
     client.enroll(id()?, pinned);
     let revised = specification.with_arm(bandana_shared::specification::Arm::new("black")?)?;
     client.choose(&id()?, at(1_000_000))?;
-    assert!(matches!(client.next_task(at(1_000_000))?, Task::Fetch(_)));
-    let refused = client.on_fetched(&id()?, answer(revised, 22)?, at(1_000_000));
+    let (_, now) = question(&mut client, at(1_000_000))?;
+    let refused = client.on_fetched(&id()?, answer(revised, 22)?, now);
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
-    let sent = upload(client.next_task(at(1_000_000)))?;
-    assert_eq!((sent.day, sent.digest), (Day::new(22), specification.digest()));
+    let sent = upload(client.next_task(now))?;
+    assert_eq!((sent.day, sent.digest), (day(22), specification.digest()));
     Ok(())
 }
 
@@ -335,7 +335,7 @@ fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
     client.choose(&id()?, at(1))?;
     client.enroll(id()?, acceptance(&specification));
     client.choose(&id()?, at(1))?;
-    assert_eq!(upload(client.next_task(at(1)))?.day, Day::new(10));
+    assert_eq!(upload(client.next_task(at(1)))?.day, day(10));
     // An acceptance that the experiment is beyond ends the choosing.
     let stricter = bandana_client::Acceptance::new(
         bandana_shared::epsilon::Epsilon::new(0.5)?,
@@ -352,10 +352,11 @@ fn a_clock_that_steps_back_a_little_loses_no_report() -> Result<(), Failure> {
         let specification = timed(0, 0, false)?;
         let mut client = client(&specification)?;
         client.choose(&id()?, at(1_000_000))?;
-        assert!(matches!(client.next_task(at(1_000_000))?, Task::Fetch(_)));
         let now = at(1_000_000 - step);
         client.on_fetched(&id()?, answer(specification, 22)?, now)?;
-        assert_eq!(upload(client.next_task(now))?.day, Day::new(22), "{step} s back");
+        // Within an hour it is waited for, beyond that it has come.
+        let due = if step < 3600 { at(1_000_000) } else { now };
+        assert_eq!(upload(client.next_task(due))?.day, day(22), "{step} s back");
     }
     Ok(())
 }
@@ -367,7 +368,7 @@ fn assignments_of_a_clock_that_ran_ahead_are_released() -> Result<(), Failure> {
     let year = 365 * 86_400;
     client.choose(&id()?, at(year))?;
     client.on_fetched(&id()?, answer(specification, 10)?, at(50))?;
-    assert_eq!(upload(client.next_task(at(50)))?.day, Day::new(10));
+    assert_eq!(upload(client.next_task(at(50)))?.day, day(10));
     Ok(())
 }
 
@@ -384,10 +385,12 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     // Back to the truth: what was heard is of unknown age, and waits that end in
     // a year are over.
     client.choose(&id()?, at(5))?;
-    assert_eq!(upload(client.next_task(at(5)))?.day, Day::new(375), "the retry is due");
-    assert!(matches!(client.next_task(at(5))?, Task::Fetch(_)));
-    client.on_fetched(&id()?, answer(specification, 10)?, at(5))?;
-    assert_eq!(upload(client.next_task(at(5)))?.day, Day::new(10));
+    let Task::Upload(again) = client.next_task(at(5))? else { return Err("not due".into()) };
+    assert_eq!(again, task, "the retry is due");
+    client.on_upload_result(again.id(), &UploadOutcome::Accepted, at(5))?;
+    let (_, now) = question(&mut client, at(5))?;
+    client.on_fetched(&id()?, answer(specification, 10)?, now)?;
+    assert_eq!(upload(client.next_task(now))?.day, day(10));
     Ok(())
 }
 
@@ -400,8 +403,46 @@ fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     client.enroll(id()?, acceptance(&specification));
     assert!(matches!(client.choose(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
     let nothing =
-        Fetched { specification: None, signatures: Vec::new(), policy: None, day: Day::new(1) };
+        Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(1) };
     let answer = client.on_fetched(&id()?, nothing, at(0));
     assert!(matches!(answer, Err(ClientError::NoPolicy { .. })));
+    Ok(())
+}
+
+#[test]
+fn a_server_can_not_tag_a_device_with_a_day() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    for (told, believed) in [(8, false), (9, true), (11, true), (12, false), (4_000_000, false)] {
+        let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
+        client.enroll(id()?, acceptance(&specification));
+        client.on_fetched(&id()?, answer(specification.clone(), told)?, at(0))?;
+        client.choose(&id()?, at(0))?;
+        match (client.next_task(at(0))?, believed) {
+            (Task::Upload(task), true) => {
+                assert_eq!(upload(Ok(Task::Upload(task)))?.day, day(told));
+            }
+            (Task::Wait(again), false) => {
+                assert_eq!(client.statistics().days_refused, 1);
+                assert!(again <= at(2), "it is asked again");
+            }
+            other => return Err(format!("day {told}: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_question_for_a_policy_does_not_tell_when_an_arm_was_shown() -> Result<(), Failure> {
+    let specification = timed(3600, 0, false)?;
+    let mut latest = Duration::ZERO;
+    for _ in 0..200 {
+        let mut client = client(&specification)?;
+        client.choose(&id()?, at(10_000))?;
+        let (_, asked) = question(&mut client, at(10_000))?;
+        latest = latest.max(asked.since(at(10_000)));
+    }
+    // Uniform on five minutes: 200 draws are all in the first four with a probability
+    // of .8^200, below 1e-19.
+    assert!(latest > Duration::from_mins(4), "{latest:?}");
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! Apps that pin keys.
 
 use bandana_client::{
-    Acceptance, Budget, Client, ClientError, Fetched, Refusal, SignatureRefusal, Signers, Task,
+    Acceptance, Budget, Client, ClientError, Fetched, Refusal, SignatureRefusal, Signers,
 };
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, Specification};
 
-use super::{Failure, acceptance, answer, at, id, parts};
+use super::{Failure, acceptance, answer, at, id, parts, question};
 
 const DAY: u64 = 86_400;
 
@@ -100,13 +100,11 @@ fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
     let (mut client, acceptance) = pinned(&specification)?;
     client.on_fetched(&id()?, signed(&specification, sign(3))?, at(0))?;
     client.choose(&id()?, at(DAY))?;
-    let Task::Fetch(task) = client.next_task(at(DAY))? else { return Err("no question".into()) };
+    let (task, now) = question(&mut client, at(DAY))?;
     assert!(task.known.is_some(), "two days are enough");
-    client.on_fetch_failed(&id()?, at(DAY))?;
+    client.on_fetch_failed(&id()?, now)?;
     client.choose(&id()?, at(2 * DAY))?;
-    let Task::Fetch(task) = client.next_task(at(2 * DAY))? else {
-        return Err("no question".into());
-    };
+    let (task, _) = question(&mut client, at(2 * DAY))?;
     assert!(task.known.is_none(), "a server leaves out what is known");
     client.on_fetched(&id()?, signed(&specification, sign(30))?, at(2 * DAY))?;
     client.choose(&id()?, at(29 * DAY))?;
