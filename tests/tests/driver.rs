@@ -260,3 +260,26 @@ fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow:
     assert!(reported > 0 && given > 100, "{reported} reports of {given} assignments and more");
     Ok(())
 }
+
+#[tokio::test]
+async fn an_opt_out_gives_up_the_call_under_way() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    recorder.plan([Answer::Hang]);
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    for _ in 0..3 {
+        bandana.experiment("driven")?.choose().reward(1.0);
+    }
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    bandana.opt_out()?;
+    // However much patience: there is nothing to wait for.
+    assert!(bandana.shutdown(Duration::MAX));
+    assert_eq!(bandana.status().waiting_reports, 0);
+    drop(bandana);
+    clock.forward(100_000);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    assert_eq!(recorder.uploads().len(), 1, "the one that was on its way");
+    Ok(())
+}

@@ -298,3 +298,56 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0.reached
     }
 }
+
+#[cfg(all(test, feature = "storage"))]
+mod tests {
+    use bandana_shared::accounting::loss::PrivacyLoss;
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::policy::{Policy, Weights};
+    use bandana_shared::rewards::Rewards;
+    use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+
+    use crate::acceptance::Acceptance;
+    use crate::core::Fetched;
+    use crate::handle::{Bandana, Consent};
+    use crate::ledger::Budget;
+
+    type Failure = Box<dyn std::error::Error>;
+
+    #[test]
+    fn a_reward_that_is_kept_wakes_no_network() -> Result<(), Failure> {
+        let directory = tempfile::tempdir()?;
+        let nats = PrivacyLoss::new(100.0)?;
+        let (bandana, mut tasks) = Bandana::builder()
+            .host_transport()
+            .directory(directory.path())
+            .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+            .budget(Budget::new(nats, 7, nats)?)
+            .consent(Consent::Given)
+            .keep_pending_rewards()
+            .build();
+        let experiment = bandana.experiment("kept")?;
+        let specification = Specification::first(
+            experiment.id().clone(),
+            Epsilon::new(1.0)?,
+            Rewards::binary(),
+            Mechanism::Linear,
+            vec![Arm::new("only")?],
+            ReleaseTiming { attribution_window_seconds: 600, release_delay_seconds_max: 0 },
+        )?;
+        let policy =
+            Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
+        let day = bandana.shared.now().day();
+        let (specification, policy) = (Some(specification), Some(policy));
+        let fetched = Fetched { specification, signatures: Vec::new(), policy, day };
+        tasks.on_fetched(experiment.id(), fetched)?;
+        let choice = experiment.choose();
+        assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");
+        choice.reward(1.0);
+        assert!(!bandana.shared.is_written());
+        assert!(!bandana.shared.write_pending(), "the driver is told that nothing has changed");
+        assert!(directory.path().join("rewards").exists() && bandana.shared.is_written());
+        Ok(())
+    }
+}
