@@ -338,3 +338,18 @@ impl<N: NoiseSource> Core<N> {
             && !rewards.under_way
     }
 }
+
+#[cfg(not(feature = "storage"))]
+impl<N> super::Core<N> {
+    /// There is no storage to write to.
+    #[expect(clippy::unused_self, reason = "as with a storage")]
+    pub(crate) fn next_write(&self) -> Option<crate::time::Timestamp> {
+        None
+    }
+
+    /// Nothing is ever written.
+    #[expect(clippy::unused_self, reason = "as with a storage")]
+    pub(crate) fn is_written(&self) -> bool {
+        true
+    }
+}

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bandana_shared::identity::ExperimentId;
 
-use super::shared::{Place, Shared};
+use super::disk::Place;
+use super::shared::Shared;
 use super::{Bandana, Tasks};
 use crate::acceptance::Acceptance;
 #[cfg(feature = "grpc")]

@@ -1,6 +1,8 @@
 //! The one type that an app holds.
 
 mod builder;
+#[cfg_attr(not(feature = "storage"), path = "no_disk.rs")]
+mod disk;
 mod experiment;
 mod shared;
 mod tasks;

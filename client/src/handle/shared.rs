@@ -1,53 +1,23 @@
 //! What handle and driver share.
 
-#[cfg(feature = "storage")]
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bandana_shared::identity::ExperimentId;
 
 use super::builder::{Acceptances, Consent, Settings};
+use super::disk::Disk;
 use super::wake::Wake;
 use crate::core::Core;
 use crate::ledger::Budget;
 use crate::noise::OsNoise;
 #[cfg(feature = "storage")]
-use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};
+use crate::storage::StorageError;
 use crate::time::{Clock, Timestamp};
-
-/// Where the state is kept.
-#[derive(Debug)]
-pub(super) enum Place {
-    Memory,
-    #[cfg(feature = "storage")]
-    Directory(PathBuf),
-}
-
-#[cfg(feature = "storage")]
-impl Place {
-    /// Whether an opt-out is marked here, whatever became of the rest.
-    fn has_opt_out(&self) -> bool {
-        match self {
-            Self::Memory => false,
-            Self::Directory(path) => path.join(OPTED_OUT).exists(),
-        }
-    }
-}
 
 pub(crate) struct Shared {
     core: Mutex<Core<OsNoise>>,
-    #[cfg(feature = "storage")]
-    storage: Mutex<Option<Storage>>,
-    /// Why the storage can't be used, or what went wrong with it last.
-    #[cfg(feature = "storage")]
-    trouble: Mutex<Option<Arc<StorageError>>>,
-    #[cfg(feature = "storage")]
-    unusable: bool,
-    #[cfg(feature = "storage")]
-    in_memory: bool,
-    #[cfg(feature = "storage")]
-    process: u32,
+    disk: Disk,
     acceptances: Acceptances,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
@@ -77,60 +47,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(feature = "storage")]
-fn open(
-    place: &Place,
-    settings: &Settings,
-) -> Result<(Core<OsNoise>, Option<Storage>), StorageError> {
-    match place {
-        Place::Memory => Ok((Core::new(settings.budget), None)),
-        Place::Directory(path) => {
-            let files = Box::new(Directory::lock(path)?);
-            let keeps = settings.keeps_rewards;
-            let (storage, restored) = Storage::open(files, false, keeps)?;
-            let core = Core::restored(OsNoise, settings.budget, restored, keeps);
-            Ok((core, Some(storage)))
-        }
-    }
-}
-
 impl Shared {
-    #[cfg(feature = "storage")]
     pub(super) fn new(settings: Settings) -> Self {
-        let (core, storage, trouble) = match open(&settings.place, &settings) {
-            Ok((core, storage)) => (core, storage, None),
-            Err(error) => {
-                let mut core = Core::without_reports(OsNoise, settings.budget);
-                if settings.place.has_opt_out() {
-                    core.opt_out();
-                }
-                (core, None, Some(Arc::new(error)))
-            }
-        };
+        let (core, disk) = Disk::open(&settings);
         let shared = Self {
             core: Mutex::new(core),
-            storage: Mutex::new(storage),
-            unusable: trouble.is_some(),
-            in_memory: matches!(settings.place, Place::Memory),
-            process: std::process::id(),
-            trouble: Mutex::new(trouble),
-            acceptances: settings.acceptances,
-            budget: settings.budget,
-            clock: settings.clock,
-            writes: Wake::default(),
-            network: Wake::default(),
-            end: Mutex::default(),
-            ended: Condvar::new(),
-        };
-        shared.begin(settings.consent);
-        shared
-    }
-
-    #[cfg(not(feature = "storage"))]
-    pub(super) fn new(settings: Settings) -> Self {
-        let Settings { place: Place::Memory, .. } = settings;
-        let shared = Self {
-            core: Mutex::new(Core::new(settings.budget)),
+            disk,
             acceptances: settings.acceptances,
             budget: settings.budget,
             clock: settings.clock,
@@ -184,63 +106,18 @@ impl Shared {
 
     /// Writes what is to be written, and says whether anything was that more can be sent
     /// for. Blocks on the disk.
-    #[cfg(feature = "storage")]
     pub(crate) fn write_pending(&self) -> bool {
-        // A process that was forked off has a copy of everything; only one may go on.
-        if std::process::id() != self.process {
-            return false;
-        }
-        let mut storage = lock(&self.storage);
-        let Some(storage) = &mut *storage else {
-            return false;
-        };
-        let mut written = false;
-        loop {
-            let Some(write) = self.core().take_write(self.now()) else {
-                break;
-            };
-            let result = storage.commit(&write);
-            self.core().on_written(result.is_ok(), self.now());
-            written = true;
-            *lock(&self.trouble) = result.err().map(Arc::new);
-        }
-        let rewards = self.core().take_rewards(self.now());
-        if let Some(rewards) = rewards {
-            let kept = storage.keep_rewards(&rewards).is_ok();
-            self.core().on_rewards_written(kept, self.now());
-        }
-        // Nothing that can be sent depends on the sums of rewards.
-        written
-    }
-
-    #[cfg(not(feature = "storage"))]
-    #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
-    pub(crate) fn write_pending(&self) -> bool {
-        false
+        self.disk.write(&self.core, &*self.clock)
     }
 
     /// When something is to be written, if it is.
-    #[cfg(feature = "storage")]
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         self.core().next_write()
     }
 
-    #[cfg(not(feature = "storage"))]
-    #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
-    pub(crate) fn next_write(&self) -> Option<Timestamp> {
-        None
-    }
-
     /// Whether nothing is to be written, nor under way.
-    #[cfg(feature = "storage")]
     pub(crate) fn is_written(&self) -> bool {
         self.core().is_written()
-    }
-
-    #[cfg(not(feature = "storage"))]
-    #[expect(clippy::unused_self, reason = "there is nothing to write without a storage")]
-    pub(crate) fn is_written(&self) -> bool {
-        true
     }
 
     /// Writes everything that is to be written, after a failure too.
@@ -249,21 +126,13 @@ impl Shared {
     /// When not all of it could be written.
     #[cfg(feature = "storage")]
     pub(super) fn write_now(&self) -> Result<(), Arc<StorageError>> {
-        if self.in_memory {
-            return Ok(());
-        }
-        self.core().write_now();
-        self.write_pending();
-        if lock(&self.storage).is_none() && !self.unusable {
-            return Err(Arc::new(StorageError::Closed));
-        }
-        self.trouble().1.map_or(Ok(()), Err)
+        self.disk.write_now(&self.core, &*self.clock)
     }
 
     /// Whether the storage can't be used at all, and what went wrong with it last.
     #[cfg(feature = "storage")]
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
-        (self.unusable, lock(&self.trouble).clone())
+        self.disk.trouble()
     }
 
     /// Asks the driver to end within `patience`.
@@ -285,8 +154,7 @@ impl Shared {
     /// work has ended.
     pub(crate) fn close(&self) {
         self.core().close();
-        #[cfg(feature = "storage")]
-        drop(lock(&self.storage).take());
+        self.disk.close();
         lock(&self.end).reached = true;
         self.ended.notify_all();
     }
@@ -296,58 +164,5 @@ impl Shared {
         let end = lock(&self.end);
         let waited = self.ended.wait_timeout_while(end, patience, |end| !end.reached);
         waited.unwrap_or_else(PoisonError::into_inner).0.reached
-    }
-}
-
-#[cfg(all(test, feature = "storage"))]
-mod tests {
-    use bandana_shared::accounting::loss::PrivacyLoss;
-    use bandana_shared::curve::Mechanism;
-    use bandana_shared::epsilon::Epsilon;
-    use bandana_shared::policy::{Policy, Weights};
-    use bandana_shared::rewards::Rewards;
-    use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
-
-    use crate::acceptance::Acceptance;
-    use crate::core::Fetched;
-    use crate::handle::{Bandana, Consent};
-    use crate::ledger::Budget;
-
-    type Failure = Box<dyn std::error::Error>;
-
-    #[test]
-    fn a_reward_that_is_kept_wakes_no_network() -> Result<(), Failure> {
-        let directory = tempfile::tempdir()?;
-        let nats = PrivacyLoss::new(100.0)?;
-        let (bandana, mut tasks) = Bandana::builder()
-            .host_transport()
-            .directory(directory.path())
-            .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
-            .budget(Budget::new(nats, 7, nats)?)
-            .consent(Consent::Given)
-            .keep_pending_rewards()
-            .build();
-        let experiment = bandana.experiment("kept")?;
-        let specification = Specification::first(
-            experiment.id().clone(),
-            Epsilon::new(1.0)?,
-            Rewards::binary(),
-            Mechanism::Linear,
-            vec![Arm::new("only")?],
-            ReleaseTiming { attribution_window_seconds: 600, release_delay_seconds_max: 0 },
-        )?;
-        let policy =
-            Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
-        let day = bandana.shared.now().day();
-        let (specification, policy) = (Some(specification), Some(policy));
-        let fetched = Fetched { specification, signatures: Vec::new(), policy, day };
-        tasks.on_fetched(experiment.id(), fetched)?;
-        let choice = experiment.choose();
-        assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");
-        choice.reward(1.0);
-        assert!(!bandana.shared.is_written());
-        assert!(!bandana.shared.write_pending(), "the driver is told that nothing has changed");
-        assert!(directory.path().join("rewards").exists() && bandana.shared.is_written());
-        Ok(())
     }
 }
