@@ -149,7 +149,10 @@ impl Bandana {
         #[cfg(feature = "storage")]
         let status = match (self.shared.trouble(), status.reporting) {
             ((true, Some(error)), _) => {
-                Status { reporting: Reporting::StorageUnusable(error), ..status }
+                // Nothing is known of it, so it counts as spent.
+                let Status { budget, .. } = status;
+                let spent = Spent { window: budget.window(), lifetime: budget.lifetime() };
+                Status { reporting: Reporting::StorageUnusable(error), spent, ..status }
             }
             ((false, Some(error)), Reporting::On) => {
                 Status { reporting: Reporting::StorageFailing(error), ..status }

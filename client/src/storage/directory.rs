@@ -55,7 +55,15 @@ fn create_private(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(path)
+    if path.is_dir() {
+        return Ok(());
+    }
+    builder.recursive(true).create(path)?;
+    // So that a power cut does not take the directory with all that is in it.
+    match path.parent().filter(|parent| cfg!(unix) && !parent.as_os_str().is_empty()) {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
 }
 
 impl Files for Directory {

@@ -34,8 +34,8 @@ pub enum StorageError {
     },
     /// Another client has the directory, in this process or in another one.
     #[error(
-        "the directory {} is in use by another process; give each process its own, or one of \
-         them the whole work",
+        "the directory {} is in use by another process, or by another client of this one; \
+         give each its own, or one of them the whole work",
         path.display()
     )]
     InUse {
