@@ -1,9 +1,12 @@
 //! The command line: `bandana`.
 
+mod check_config;
 mod disclosure;
+mod generated;
 mod key_file;
 mod keys;
 mod serve;
+mod settings_arguments;
 mod sign;
 
 use std::ffi::OsString;
@@ -13,7 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Private bandits: learns which option is best without seeing a reward.
 #[derive(Debug, Parser)]
@@ -25,19 +28,36 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the aggregator.
     Serve(serve::Serve),
+    CheckConfig(check_config::CheckConfig),
+    /// Print a documented configuration file with every default.
+    DefaultConfig,
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
     Sign(sign::Sign),
+    Completions(generated::Completions),
+    Man(generated::Man),
+}
+
+/// The description of the command line, as its help, completions and manual pages
+/// have it.
+pub fn command() -> clap::Command {
+    // The values of variables are left out, so that help is the same everywhere.
+    hide_environment_values(Arguments::command().max_term_width(100))
+}
+
+fn hide_environment_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| argument.hide_env_values(true));
+    command.mut_subcommands(hide_environment_values)
 }
 
 /// Runs the command line `arguments`, program name first. Errors go to standard
 /// error; the exit code is 2 for a wrong command line and 1 for a failure.
 #[expect(clippy::print_stderr, reason = "this is the command line")]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let matches = command().try_get_matches_from(arguments);
+    let arguments = match matches.and_then(|m| Arguments::from_arg_matches(&m)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, with exit code 0.
@@ -47,8 +67,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Serve(serve) => serve::run(serve),
+        Command::CheckConfig(check) => check_config::run(check),
+        Command::DefaultConfig => check_config::print_default(),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(sign),
+        Command::Completions(wanted) => generated::completions(&wanted),
+        Command::Man(wanted) => generated::man(&wanted),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,6 +81,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes to standard output.
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Who can read a new file.

@@ -1,6 +1,6 @@
 //! `bandana sign`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::disclosure::{Consent, table};
-use super::{Readers, key_file, write_new};
+use super::{Readers, key_file, say, write_new};
 use crate::clock::{Clock as _, SystemClock};
 
 /// How long connecting, and a call, may take.
@@ -251,8 +251,4 @@ fn title(specification: &Specification) -> String {
 
 fn declined(status: &Status) -> anyhow::Error {
     anyhow!("the server declined ({:?}): {}", status.code(), status.message())
-}
-
-fn say(text: &str) -> anyhow::Result<()> {
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
