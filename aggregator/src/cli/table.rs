@@ -100,12 +100,13 @@ pub(super) fn visible(text: &str) -> String {
     inner.unwrap_or(&quoted).to_owned()
 }
 
-/// The columns of standard output, if it is a terminal.
+/// The columns of standard output, if it is a terminal. One that does not tell them has
+/// as many as are needed.
 pub(super) fn terminal_columns() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
     }
-    terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
+    Some(terminal_size::terminal_size().map_or(usize::MAX, |(width, _)| usize::from(width.0)))
 }
 
 #[cfg(test)]
