@@ -137,7 +137,8 @@ async fn an_experiment_is_created_from_a_file_under_flags() -> anyhow::Result<()
         &path,
         "experiment_id = \"price\"\nepsilon = 2\nreward_kind = \"bounded\"\nreward_low = -1.5\n\
          reward_high = 4\nout_of_range = \"clamp\"\nlearner = \"ldp-ucb\"\nfloor_weight = 0.1\n\
-         attribution_window_seconds = 60\nrelease_delay_seconds_max = 30\narms = [\"low\", \"high\"]\n",
+         attribution_window_seconds = 60\nrelease_delay_seconds_max = 30\n\
+         arms = [\"low\", \"high\"]\n",
     )?;
     let file = path.to_str().context("a path in UTF-8")?;
     let create = ["experiment", "create", "--json", "--file", file];

@@ -155,8 +155,8 @@ impl Draft {
         self.check_complete()?;
         if let (Some(warning), false) = (self.warning(), accept_nonlinear_estimand) {
             return Err(Failure::Refused(format!(
-                "{warning}; use the linear mechanism, or add --accept-nonlinear-estimand if that is \
-                 what you want"
+                "{warning}; use the linear mechanism, or add --accept-nonlinear-estimand if that \
+                 is what you want"
             )));
         }
         let mechanism = self.mechanism()?;

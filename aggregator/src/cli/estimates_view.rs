@@ -12,8 +12,8 @@ Fields with --json: experiment_id, estimand (mean_reward: in the units of the re
 mean_curved_reward: the mean of g(reward), rewards scaled to 0..1), reports, alpha, \
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
 policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
-without reports, low, high, weight: share of the traffic, manipulation_shift). Fields may be added; \
-none changes its meaning.";
+without reports, low, high, weight: share of the traffic, manipulation_shift). Fields may be \
+added; none changes its meaning.";
 
 /// The stable form of estimates.
 #[derive(Debug, Serialize)]

@@ -155,11 +155,12 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
 }
 
 type Client = OperatorClient<Channel>;
+type Answer = Result<Response<ExperimentStatus>, Status>;
 
 /// Makes one call about an experiment, and reads the answer.
 fn change(
     named: &Named,
-    call: impl AsyncFnOnce(Client, ExperimentName) -> Result<Response<ExperimentStatus>, Status>,
+    call: impl AsyncFnOnce(Client, ExperimentName) -> Answer,
 ) -> anyhow::Result<ExperimentView> {
     block_on(async {
         let client = named.reach.connection.connect().await?;
@@ -173,7 +174,7 @@ impl Named {
     /// Makes a change, and prints where the experiment stands now.
     fn changed(
         &self,
-        call: impl AsyncFnOnce(Client, ExperimentName) -> Result<Response<ExperimentStatus>, Status>,
+        call: impl AsyncFnOnce(Client, ExperimentName) -> Answer,
     ) -> anyhow::Result<()> {
         let view = change(self, call)?;
         self.reach.print(&view, ExperimentView::line)

@@ -7,8 +7,8 @@ use tonic::{Code, Status};
 
 /// What the help says of exit codes.
 pub(super) const EXIT_CODES: &str = "\
-Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 refused \
-by the server's rules, 5 the server can't be reached.";
+Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
+refused by the server's rules, 5 the server can't be reached.";
 
 /// A failure with an exit code of its own.
 #[derive(Debug, Error)]

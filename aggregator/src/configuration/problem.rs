@@ -51,8 +51,8 @@ impl Problem {
     pub(super) fn required(setting: &Setting) -> Self {
         let Setting { section, key, flag, environment, doc, .. } = setting;
         let what = format!(
-            "must be set, by `{key}` in [{section}] of the configuration file, by ${environment} or \
-             by --{flag}. {doc}"
+            "must be set, by `{key}` in [{section}] of the configuration file, by ${environment} \
+             or by --{flag}. {doc}"
         );
         Self { place: format!("[{section}] {key}"), what }
     }
