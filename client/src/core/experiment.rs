@@ -100,6 +100,8 @@ pub(super) struct Enrolled {
     usable_until: Option<Timestamp>,
     /// Whether the answer of a server is needed now.
     wanted: bool,
+    /// When it will be, because an arm was drawn by an old policy.
+    refresh_at: Option<Timestamp>,
     failures: u32,
     /// Not asked for before this time: the end of a wait, or of the time that a
     /// host has for a task that was handed out.
@@ -111,7 +113,15 @@ pub(super) struct Enrolled {
 impl Enrolled {
     fn new(acceptance: Option<Acceptance>, usable_until: Option<Timestamp>) -> Self {
         let wanted = acceptance.is_some() && usable_until.is_none();
-        Self { acceptance, usable_until, wanted, failures: 0, not_before: None, refusal: None }
+        Self {
+            acceptance,
+            usable_until,
+            wanted,
+            refresh_at: None,
+            failures: 0,
+            not_before: None,
+            refusal: None,
+        }
     }
 
     /// What the app agreed to.
@@ -241,11 +251,10 @@ impl<N: NoiseSource> Core<N> {
         let held = self.state.held.get(experiment_id).ok_or_else(no_policy)?;
         let time = self.state.ledger.time(now);
         let old = held.is_stale(now) || time.after(RENEWAL) >= usable_until;
-        if old && !enrolled.wanted {
+        if old && !enrolled.wanted && enrolled.refresh_at.is_none() {
             let delay_ms_max = u64::try_from(REFRESH_DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
             let delay = uniform_up_to(delay_ms_max, || self.noise.jitter())?;
-            enrolled.not_before = Some(now.after(Duration::from_millis(delay)));
-            enrolled.wanted = true;
+            enrolled.refresh_at = Some(now.after(Duration::from_millis(delay)));
         }
         if time >= usable_until {
             return Err(ClientError::SignaturesExpired { experiment_id: experiment_id.clone() });
@@ -266,6 +275,10 @@ impl<N: NoiseSource> Core<N> {
                 enrolled.or_insert_with(|| Enrolled::new(None, None)).wanted = true;
             }
         }
+        for enrolled in self.enrolled.values_mut() {
+            let refresh = enrolled.refresh_at.take_if(|time| is_due(*time, now));
+            enrolled.wanted |= refresh.is_some();
+        }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
         // Whose signatures are about to expire is asked for as a whole: a server leaves
@@ -280,7 +293,8 @@ impl<N: NoiseSource> Core<N> {
     /// The earliest time at which a server is to be asked.
     pub(super) fn next_fetch(&self) -> Option<Timestamp> {
         let wanted = self.enrolled.values().filter(|enrolled| enrolled.wanted);
-        wanted.filter_map(|enrolled| enrolled.not_before).min()
+        let refresh = self.enrolled.values().filter_map(|enrolled| enrolled.refresh_at);
+        wanted.filter_map(|enrolled| enrolled.not_before).chain(refresh).min()
     }
 
     /// Takes a server's answer, if it is within what the app accepts.
@@ -338,6 +352,7 @@ impl<N: NoiseSource> Core<N> {
         }
         if let Some(enrolled) = self.enrolled.get_mut(experiment_id) {
             enrolled.wanted = false;
+            enrolled.refresh_at = None;
             enrolled.failures = 0;
             enrolled.not_before = None;
             enrolled.refusal = None;
