@@ -34,7 +34,7 @@ pub const HEADLINES: [&str; 3] = ["markets", "weather", "football"];
 const ATTRIBUTION_WINDOW: Duration = Duration::from_hours(1);
 
 /// How long a report waits at most after that.
-const RELEASE_DELAY_MAX: Duration = Duration::from_hours(24);
+const RELEASE_DELAY_MAX: Duration = Duration::from_hours(1);
 
 /// After this time every assignment that was open has become a report that may leave.
 pub const UNTIL_RELEASED: Duration =

@@ -2,7 +2,7 @@
 //! sends and shuts down, and fails if a report was lost or counted twice.
 //!
 //! The server that it talks to is this same program, called with `serve`. The clock is
-//! turned by hand, so that a day passes at once; an app has no need of that.
+//! turned by hand, so that hours pass at once; an app has no need of that.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -65,7 +65,7 @@ async fn run() -> anyhow::Result<()> {
         }
     }
     clock.forward(UNTIL_RELEASED);
-    note("a day later", None);
+    note("two hours on", None);
 
     // What is due is sent before the driver ends; that the clock was turned included.
     bandana.begin_shutdown(PATIENCE);

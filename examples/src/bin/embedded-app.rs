@@ -3,7 +3,7 @@
 //! outbox did, and fails if a report was lost or counted twice.
 //!
 //! The server that it talks to is this same program, called with `serve`. The clock is
-//! turned by hand, so that a day passes at once; an app has no need of that.
+//! turned by hand, so that hours pass at once; an app has no need of that.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -137,7 +137,7 @@ impl Stage {
         }
         self.pass(app, UNTIL_RELEASED);
         until(|| is_idle(&app.bandana.status())).context("the reports are not sent")?;
-        self.note("a day later: sent", None, &app.bandana.status());
+        self.note("two hours on: sent", None, &app.bandana.status());
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Stage {
             waits(&status) && status.statistics.fetches_failed > failed
         })
         .context("the reports are not made")?;
-        self.note("a day later: they wait", None, &app.bandana.status());
+        self.note("two hours on: they wait", None, &app.bandana.status());
         let last = app.headline.choose();
         self.note("one more, no reaction yet", Some(&last), &app.bandana.status());
         let id = last.assignment().context("no arm")?.id();
