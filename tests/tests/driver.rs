@@ -244,9 +244,10 @@ fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow:
     let (mut second, mut given) = (START, 0);
     for round in 0..25 {
         let mut app = App::start(directory.path(), &recorder.url(), second, false)?;
-        let lines = app.lines()?;
+        // The other end of its output stays open: it is to be killed, not to end by itself.
+        let mut lines = app.lines()?;
         // Killed after a different number of assignments each time.
-        for line in lines.take(1 + round * 7 % 40) {
+        for line in lines.by_ref().take(1 + round * 7 % 40) {
             second = line?.0 + 1;
             given += 1;
         }
@@ -256,7 +257,8 @@ fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow:
             runtime.block_on(async { tokio::time::timeout(PATIENCE, more).await })?;
         }
     }
-    let mut last = App::start(directory.path(), &recorder.url(), second + 100, true)?;
+    // Later than any of the apps got before its output was full.
+    let mut last = App::start(directory.path(), &recorder.url(), START + 50_000, true)?;
     let (spent, left) = last.lines()?.next().context("the app says nothing")??;
     assert_eq!(left, 0, "all is sent");
     let reported = distinct(&recorder)?.len() as u64;
