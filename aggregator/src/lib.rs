@@ -9,6 +9,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod configuration;
 pub mod ending;
 pub mod estimates;
 pub mod ingest;

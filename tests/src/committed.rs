@@ -15,7 +15,8 @@ pub fn root() -> PathBuf {
 /// When one of them can't be generated.
 pub fn files() -> anyhow::Result<Vec<(String, String)>> {
     let wire_code = (crate::wire_code::PATH.to_owned(), crate::wire_code::generate(&root())?);
-    let mut files = vec![wire_code];
+    let configuration = bandana_aggregator::configuration::documented_file();
+    let mut files = vec![wire_code, ("aggregator/bandana.toml".to_owned(), configuration)];
     files.extend(crate::vectors::generate()?);
     Ok(files)
 }

@@ -136,7 +136,7 @@ async fn wrong_command_lines_are_explained() -> anyhow::Result<()> {
     let cases: [(&[&str], i32, &str); 5] = [
         (&public, 1, "not on loopback"),
         (&no_directory, 1, "/dev/null/nowhere can't be used"),
-        (&["serve"], 2, "--data-dir"),
+        (&["serve"], 1, "--data-dir"),
         (&["serve", "--data-dir", "x", "--replay-window-days", "0"], 2, "1..=365"),
         (&["sevre"], 2, "'serve'"),
     ];

@@ -121,11 +121,11 @@ async fn an_experiment_is_signed_over_the_network() -> anyhow::Result<()> {
     let days = |days| with(&["--experiment", "online", "--yes", "--expires-days", days]);
     refused(with(&["--experiment", "online", "--expires-days", "7"]), 1, &["terminal", "--yes"])?;
     refused(with(&["--experiment", "online", "--yes"]), 2, &["--expires-days"])?;
-    refused(["sign"], 2, &["--key", "--expires-days", "--operator-url", "--experiment"])?;
+    refused(["sign"], 2, &["--key", "--expires-days", "--experiment"])?;
     refused(days("0"), 2, &["1..=3650"])?;
     refused(days("3651"), 2, &["1..=3650"])?;
     let nobody = with(&["--experiment", "nobody", "--yes", "--expires-days", "7"]);
-    refused(nobody, 1, &["the server declined", "there is no experiment nobody"])?;
+    refused(nobody, 3, &["the server declined", "there is no experiment nobody"])?;
     let unnamed = with(&["--experiment", "No Body", "--yes", "--expires-days", "7"]);
     refused(unnamed, 2, &["No Body"])?;
     let mut wrong_key = days("7");
@@ -134,7 +134,7 @@ async fn an_experiment_is_signed_over_the_network() -> anyhow::Result<()> {
     let mut unreachable = days("7");
     // Discard: nobody listens there.
     "http://127.0.0.1:9".clone_into(&mut unreachable[4]);
-    refused(unreachable, 1, &["can't reach the operators' service at http://127.0.0.1:9"])?;
+    refused(unreachable, 5, &["can't reach the operators' service at http://127.0.0.1:9"])?;
     assert_eq!(listed(&mut aggregator, &experiment).await?, signatures);
     printed(days("3650"))?;
     assert_eq!(listed(&mut aggregator, &experiment).await?.len(), 1);

@@ -1,8 +1,5 @@
-//! What somebody is about to sign, for them to read, and their answer.
+//! What somebody is about to sign, for them to read.
 
-use std::io::{BufRead, Write};
-
-use anyhow::{bail, ensure};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::rewards::{OutOfRange, RewardKind};
@@ -86,46 +83,6 @@ fn channel(specification: &Specification) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Who says yes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Consent {
-    /// Given on the command line.
-    Given,
-    /// To be asked for.
-    Ask,
-}
-
-impl Consent {
-    /// What the flag `--yes` means where standard input is, or is not, a terminal.
-    pub(super) fn new(yes: bool, terminal: bool) -> anyhow::Result<Self> {
-        match (yes, terminal) {
-            (true, _) => Ok(Self::Given),
-            (false, true) => Ok(Self::Ask),
-            (false, false) => bail!(
-                "standard input is not a terminal, so nobody can confirm what is signed; run this \
-                 in a terminal, or add --yes if what the server has may be signed unseen"
-            ),
-        }
-    }
-
-    /// Returns when there is consent.
-    pub(super) fn obtain(
-        self,
-        mut input: impl BufRead,
-        mut prompt: impl Write,
-    ) -> anyhow::Result<()> {
-        if self == Self::Given {
-            return Ok(());
-        }
-        write!(prompt, "Type \"yes\" to sign this: ")?;
-        prompt.flush()?;
-        let mut answer = String::new();
-        input.read_line(&mut answer)?;
-        ensure!(answer.trim() == "yes", "nothing was signed: the answer was not \"yes\"");
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,23 +132,5 @@ mod tests {
         );
         let shown = table(&specification, key, UnixSeconds::new(1_800_000_000));
         assert_eq!(shown, expected);
-    }
-
-    #[test]
-    fn only_yes_is_a_yes() {
-        let ask = |answer: &str| {
-            let mut prompt = Vec::new();
-            let outcome = Consent::Ask.obtain(answer.as_bytes(), &mut prompt);
-            assert!(!prompt.is_empty());
-            outcome.is_ok()
-        };
-        assert!(ask("yes\n") && ask(" yes \r\n"));
-        assert!(!ask("") && !ask("\n") && !ask("y\n") && !ask("no\nyes\n") && !ask("YES\n"));
-        // Nobody is asked.
-        let mut prompt = Vec::new();
-        assert!(Consent::Given.obtain(&b"no\n"[..], &mut prompt).is_ok() && prompt.is_empty());
-        assert_eq!(Consent::new(true, false).unwrap(), Consent::Given);
-        assert_eq!(Consent::new(false, true).unwrap(), Consent::Ask);
-        assert!(Consent::new(false, false).unwrap_err().to_string().contains("--yes"));
     }
 }

@@ -1,10 +1,23 @@
 //! The command line: `bandana`.
 
+mod check_config;
+mod connection;
+mod consent;
 mod disclosure;
+mod draft;
+mod estimate;
+mod estimates_view;
+mod experiment;
+mod experiment_view;
+mod export;
+mod failure;
+mod generated;
 mod key_file;
 mod keys;
 mod serve;
+mod settings_arguments;
 mod sign;
+mod table;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -13,11 +26,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use serde::Serialize;
+
+use failure::{EXIT_CODES, exit_code, is_broken_pipe};
 
 /// Private bandits: learns which option is best without seeing a reward.
 #[derive(Debug, Parser)]
-#[command(name = "bandana", version)]
+#[command(name = "bandana", version, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -25,19 +41,40 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the aggregator.
     Serve(serve::Serve),
+    CheckConfig(check_config::CheckConfig),
+    /// Print a documented configuration file with every default.
+    DefaultConfig,
+    #[command(subcommand)]
+    Experiment(experiment::Experiment),
+    Estimate(estimate::Estimate),
+    Watch(estimate::Watch),
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
     Sign(sign::Sign),
+    Completions(generated::Completions),
+    Man(generated::Man),
+}
+
+/// The description of the command line, as its help, completions and manual pages
+/// have it.
+pub fn command() -> clap::Command {
+    // The values of variables are left out, so that help is the same everywhere.
+    hide_environment_values(Arguments::command().max_term_width(100))
+}
+
+fn hide_environment_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| argument.hide_env_values(true));
+    command.mut_subcommands(hide_environment_values)
 }
 
 /// Runs the command line `arguments`, program name first. Errors go to standard
-/// error; the exit code is 2 for a wrong command line and 1 for a failure.
-#[expect(clippy::print_stderr, reason = "this is the command line")]
+/// error; the exit code is 2 for a wrong command line, and tells failures apart as the
+/// help says.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let matches = command().try_get_matches_from(arguments);
+    let arguments = match matches.and_then(|m| Arguments::from_arg_matches(&m)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, with exit code 0.
@@ -47,16 +84,40 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Serve(serve) => serve::run(serve),
+        Command::CheckConfig(check) => check_config::run(check),
+        Command::DefaultConfig => check_config::print_default(),
+        Command::Experiment(experiment) => experiment::run(experiment),
+        Command::Estimate(estimate) => estimate::run(&estimate),
+        Command::Watch(watch) => estimate::watch(&watch),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(sign),
+        Command::Completions(wanted) => generated::completions(&wanted),
+        Command::Man(wanted) => generated::man(&wanted),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bandana: {error:#}");
-            ExitCode::FAILURE
+            warn(&format!("{error:#}"));
+            ExitCode::from(exit_code(&error))
         }
     }
+}
+
+/// Writes to standard output.
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+/// Writes an object to standard output, as one line of JSON.
+fn say_json(object: &impl Serialize) -> anyhow::Result<()> {
+    say(&(serde_json::to_string(object)? + "\n"))
+}
+
+/// Writes to standard error.
+#[expect(clippy::print_stderr, reason = "this is the command line")]
+fn warn(text: &str) {
+    eprintln!("bandana: {text}");
 }
 
 /// Who can read a new file.

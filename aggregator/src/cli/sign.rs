@@ -1,28 +1,30 @@
 //! `bandana sign`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use bandana_shared::identity::{ExperimentId, IdentityError, UnixSeconds};
+use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURE_DAYS_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::operator_client::OperatorClient;
-use bandana_shared::wire::v1::{self, AddSignatureRequest, ExperimentName, ExperimentStatus};
+use bandana_shared::wire::v1::{self, AddSignatureRequest, ExperimentName};
 use bandana_shared::wire::{WireError, decode_specification};
 use clap::{Args, Subcommand};
 use prost::Message as _;
-use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
 
-use super::disclosure::{Consent, table};
-use super::{Readers, key_file, write_new};
+use super::connection::{Connection, block_on, current_revision, experiment_id};
+use super::consent::{Consent, Question};
+use super::disclosure::table;
+use super::failure::Failure;
+use super::{Readers, key_file, say, write_new};
 use crate::clock::{Clock as _, SystemClock};
 
-/// How long connecting, and a call, may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SIGN: Question = Question {
+    act: "sign this",
+    undone: "nothing was signed",
+    unasked: "what the server has may be signed unseen",
+};
 
 /// Sign an experiment, for devices that take part in signed ones only.
 ///
@@ -36,7 +38,10 @@ pub(super) struct Sign {
     #[command(flatten)]
     terms: Option<Terms>,
     #[command(flatten)]
-    target: Option<Target>,
+    connection: Connection,
+    /// Id of the experiment.
+    #[arg(long, value_name = "ID", value_parser = experiment_id, required = true)]
+    experiment: Option<ExperimentId>,
     #[command(subcommand)]
     step: Option<Step>,
 }
@@ -91,23 +96,17 @@ struct Terms {
 /// Which experiment.
 #[derive(Debug, Args)]
 struct Target {
-    /// URL of the operators' service, such as http://127.0.0.1:7302.
-    #[arg(long, value_name = "URL")]
-    operator_url: String,
+    #[command(flatten)]
+    connection: Connection,
     /// Id of the experiment.
     #[arg(long, value_name = "ID", value_parser = experiment_id)]
     experiment: ExperimentId,
 }
 
-fn experiment_id(text: &str) -> Result<ExperimentId, IdentityError> {
-    ExperimentId::new(text)
-}
-
 pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
-    let network = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match sign {
         Sign { step: Some(Step::Export { target, out }), .. } => {
-            let specification = network.block_on(target.fetch())?;
+            let specification = block_on(target.fetch())?;
             write_new(&out, &specification.canonical_bytes(), Readers::Default)?;
             say(&format!("{} is in {}\n", title(&specification), out.display()))
         }
@@ -116,7 +115,7 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
         }
         Sign { step: Some(Step::Submit { target, input }), .. } => {
             let signature = read_signature(&input)?;
-            let specification = network.block_on(target.fetch())?;
+            let specification = block_on(target.fetch())?;
             ensure!(
                 signature.fits(&specification),
                 "the signature in {} is not one of {}, which the server has now; export that and \
@@ -124,15 +123,16 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
                 input.display(),
                 title(&specification)
             );
-            network.block_on(target.add(&specification, &signature))
+            block_on(target.add(&specification, &signature))
         }
-        Sign { terms: Some(terms), target: Some(target), step: None } => {
+        Sign { terms: Some(terms), connection, experiment: Some(experiment), step: None } => {
+            let target = Target { connection, experiment };
             // What can be known to be wrong is told before anybody is asked.
             terms.read_key()?;
             terms.consent()?;
-            let specification = network.block_on(target.fetch())?;
+            let specification = block_on(target.fetch())?;
             let signature = terms.sign(&specification)?;
-            network.block_on(target.add(&specification, &signature))
+            block_on(target.add(&specification, &signature))
         }
         // Unless a step is named, the command line has both.
         _ => Err(anyhow!("nothing to sign was named; see `bandana sign --help`")),
@@ -155,27 +155,16 @@ impl Terms {
     }
 
     fn consent(&self) -> anyhow::Result<Consent> {
-        Consent::new(self.yes, std::io::stdin().is_terminal())
+        Consent::new(SIGN, self.yes, std::io::stdin().is_terminal())
     }
 }
 
 impl Target {
-    /// A new connection: nobody answers for one while a person reads.
-    async fn connect(&self) -> anyhow::Result<OperatorClient<Channel>> {
-        let url = &self.operator_url;
-        let endpoint = Endpoint::from_shared(url.clone())
-            .with_context(|| format!("{url:?} is no URL; one looks like http://127.0.0.1:7302"))?;
-        let channel = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect().await;
-        channel.map(OperatorClient::new).with_context(|| {
-            format!("can't reach the operators' service at {url}; is the server or tunnel up?")
-        })
-    }
-
     /// The current revision.
     async fn fetch(&self) -> anyhow::Result<Specification> {
         let name = ExperimentName { experiment_id: self.experiment.to_string() };
-        let status = self.connect().await?.get_experiment_status(name).await;
-        let status = status.map_err(|status| declined(&status))?.into_inner();
+        let status = self.connection.connect().await?.get_experiment_status(name).await;
+        let status = status.map_err(Failure::from)?.into_inner();
         let specification = current_revision(&status)
             .context("what the server sent is not an experiment that this program understands")?;
         ensure!(
@@ -199,8 +188,8 @@ impl Target {
             digest: digest.as_bytes().to_vec().into(),
             signature: Some(signature.into()),
         };
-        let status = self.connect().await?.add_signature(request).await;
-        let status = status.map_err(|status| declined(&status))?.into_inner();
+        let status = self.connection.connect().await?.add_signature(request).await;
+        let status = status.map_err(Failure::from)?.into_inner();
         let (key, expires) = (signature.key(), signature.expires());
         say(&format!("signed {} by {key} until {expires}\n", title(specification)))?;
         ensure!(
@@ -209,17 +198,6 @@ impl Target {
              that too"
         );
         Ok(())
-    }
-}
-
-/// The current revision, if its digest shows that nothing of it is unknown here.
-fn current_revision(status: &ExperimentStatus) -> Result<Specification, WireError> {
-    let message = status.specification.as_ref().ok_or(WireError::Missing("specification"))?;
-    let specification = Specification::try_from(message)?;
-    if specification.digest().as_bytes()[..] == status.digest[..] {
-        Ok(specification)
-    } else {
-        Err(WireError::DigestMismatch)
     }
 }
 
@@ -247,12 +225,4 @@ fn read_signature(input: &Path) -> anyhow::Result<Signature> {
 
 fn title(specification: &Specification) -> String {
     format!("{}, revision {}", specification.experiment_id(), specification.revision().get())
-}
-
-fn declined(status: &Status) -> anyhow::Error {
-    anyhow!("the server declined ({:?}): {}", status.code(), status.message())
-}
-
-fn say(text: &str) -> anyhow::Result<()> {
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }

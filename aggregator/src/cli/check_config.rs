@@ -1,0 +1,26 @@
+//! `bandana check-config` and `bandana default-config`.
+
+use clap::Args;
+
+use super::say;
+use super::settings_arguments::Source;
+use crate::configuration::documented_file;
+
+/// Check a configuration, and show what counts and where it comes from.
+///
+/// Reads what `bandana serve` would read with the same flags and in the same
+/// environment, and starts nothing. What it prints is a configuration file itself.
+#[derive(Debug, Args)]
+pub(super) struct CheckConfig {
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(super) fn run(check: CheckConfig) -> anyhow::Result<()> {
+    let (_, effective) = check.source.load()?;
+    say(&effective.to_string())
+}
+
+pub(super) fn print_default() -> anyhow::Result<()> {
+    say(&documented_file())
+}

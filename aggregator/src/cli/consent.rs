@@ -1,0 +1,81 @@
+//! Asking somebody, or taking `--yes` for an answer.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{bail, ensure};
+
+/// What there is to agree to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    /// What "yes" does, after "to".
+    pub act: &'static str,
+    /// What has not happened without it.
+    pub undone: &'static str,
+    /// What `--yes` means, after "if".
+    pub unasked: &'static str,
+}
+
+/// Who says yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Consent {
+    /// Given on the command line.
+    Given,
+    /// To be asked for.
+    Ask(Question),
+}
+
+impl Consent {
+    /// What the flag `--yes` means where standard input is, or is not, a terminal.
+    pub(super) fn new(question: Question, yes: bool, terminal: bool) -> anyhow::Result<Self> {
+        match (yes, terminal) {
+            (true, _) => Ok(Self::Given),
+            (false, true) => Ok(Self::Ask(question)),
+            (false, false) => bail!(
+                "standard input is not a terminal, so nobody can be asked; run this in a terminal, \
+                 or add --yes if {}",
+                question.unasked
+            ),
+        }
+    }
+
+    /// Returns when there is consent.
+    pub(super) fn obtain(
+        self,
+        mut input: impl BufRead,
+        mut prompt: impl Write,
+    ) -> anyhow::Result<()> {
+        let Self::Ask(question) = self else { return Ok(()) };
+        write!(prompt, "Type \"yes\" to {}: ", question.act)?;
+        prompt.flush()?;
+        let mut answer = String::new();
+        input.read_line(&mut answer)?;
+        ensure!(answer.trim() == "yes", "{}: the answer was not \"yes\"", question.undone);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUESTION: Question =
+        Question { act: "go on", undone: "nothing was done", unasked: "that is fine" };
+
+    #[test]
+    fn only_yes_is_a_yes() {
+        let ask = |answer: &str| {
+            let mut prompt = Vec::new();
+            let outcome = Consent::Ask(QUESTION).obtain(answer.as_bytes(), &mut prompt);
+            assert!(!prompt.is_empty());
+            outcome.is_ok()
+        };
+        assert!(ask("yes\n") && ask(" yes \r\n"));
+        assert!(!ask("") && !ask("\n") && !ask("y\n") && !ask("no\nyes\n") && !ask("YES\n"));
+        // Nobody is asked.
+        let mut prompt = Vec::new();
+        assert!(Consent::Given.obtain(&b"no\n"[..], &mut prompt).is_ok() && prompt.is_empty());
+        assert_eq!(Consent::new(QUESTION, true, false).unwrap(), Consent::Given);
+        assert_eq!(Consent::new(QUESTION, false, true).unwrap(), Consent::Ask(QUESTION));
+        assert!(Consent::new(QUESTION, false, false).unwrap_err().to_string().contains("--yes"));
+    }
+}

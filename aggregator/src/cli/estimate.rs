@@ -1,0 +1,115 @@
+//! `bandana estimate` and `bandana watch`.
+
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::wire::v1::EstimatesRequest;
+use clap::Args;
+
+use super::connection::{Connection, block_on, experiment_id};
+use super::estimates_view::{EstimatesView, FIELDS};
+use super::failure::Failure;
+use super::table::terminal_columns;
+use super::{say, say_json};
+
+/// Clears a terminal, and goes to its upper left corner.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Which estimates.
+#[derive(Debug, Args)]
+pub(super) struct Wanted {
+    /// Id of the experiment.
+    #[arg(value_name = "ID", value_parser = experiment_id)]
+    experiment: ExperimentId,
+    /// Error level of the intervals, between 0 and 1.
+    #[arg(long, default_value_t = 0.05)]
+    alpha: f64,
+    /// Assumed share of dishonest reports, 0 to 1, for the column "shift".
+    ///
+    /// The shift is how far an estimate can be from what honest reports would have shown.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    dishonest_share: f64,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Show debiased estimates of every arm, from all committed reports.
+#[derive(Debug, Args)]
+#[command(after_long_help = FIELDS)]
+pub(super) struct Estimate {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show estimates now and after every new policy, until Ctrl-C.
+///
+/// On a terminal the table of `bandana estimate` is redrawn; elsewhere each policy is
+/// one line.
+#[derive(Debug, Args)]
+#[command(after_long_help = FIELDS)]
+pub(super) struct Watch {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Print a JSON object on each line, for programs.
+    #[arg(long)]
+    json: bool,
+    /// End after so many estimates.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    updates: Option<u64>,
+}
+
+impl Wanted {
+    fn request(&self) -> Result<EstimatesRequest, Failure> {
+        // 0 would stand for the server's default.
+        if self.alpha == 0.0 {
+            return Err(Failure::Refused("--alpha must be between 0 and 1, such as 0.05".into()));
+        }
+        Ok(EstimatesRequest {
+            experiment_id: self.experiment.to_string(),
+            alpha: self.alpha,
+            dishonest_share: self.dishonest_share,
+        })
+    }
+
+    /// What the server says now.
+    pub(super) async fn fetch(&self) -> anyhow::Result<EstimatesView> {
+        let request = self.request()?;
+        let answer = self.connection.connect().await?.get_estimates(request).await;
+        Ok(answer.map_err(Failure::from)?.into_inner().into())
+    }
+}
+
+pub(super) fn run(estimate: &Estimate) -> anyhow::Result<()> {
+    let view = block_on(estimate.wanted.fetch())?;
+    if estimate.json { say_json(&view) } else { say(&view.describe(terminal_columns())) }
+}
+
+pub(super) fn watch(watch: &Watch) -> anyhow::Result<()> {
+    block_on(async {
+        tokio::select! {
+            outcome = follow(watch) => outcome,
+            interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+        }
+    })
+}
+
+async fn follow(watch: &Watch) -> anyhow::Result<()> {
+    let request = watch.wanted.request()?;
+    let mut client = watch.wanted.connection.connect().await?;
+    let mut stream = client.watch_estimates(request).await.map_err(Failure::from)?.into_inner();
+    let mut left = watch.updates;
+    while left != Some(0) {
+        let Some(estimates) = stream.message().await.map_err(Failure::from)? else {
+            return Err(Failure::from(tonic::Status::unavailable("the stream ended")).into());
+        };
+        let view = EstimatesView::from(estimates);
+        match (watch.json, terminal_columns()) {
+            (true, _) => say_json(&view)?,
+            (false, None) => say(&view.line())?,
+            (false, columns) => say(&format!("{CLEAR}{}", view.describe(columns)))?,
+        }
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}

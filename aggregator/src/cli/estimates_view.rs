@@ -1,0 +1,183 @@
+//! Estimates, for people and for programs.
+
+use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates};
+use serde::Serialize;
+
+use super::experiment_view::estimand_in_words;
+use super::table::{Side, Table, visible};
+
+/// What the help says of the fields.
+pub(super) const FIELDS: &str = "\
+Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, or \
+mean_curved_reward: the mean of g(reward), rewards scaled to 0..1), reports, alpha, \
+manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
+policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
+without reports, low, high, weight: share of the traffic, manipulation_shift). Fields may be added; \
+none changes its meaning.";
+
+/// The stable form of estimates.
+#[derive(Debug, Serialize)]
+pub(super) struct EstimatesView {
+    experiment_id: String,
+    estimand: &'static str,
+    reports: u64,
+    alpha: f64,
+    manipulation_gain: f64,
+    best_arm: Option<u32>,
+    policy_version: String,
+    arms: Vec<ArmEstimateView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ArmEstimateView {
+    arm: u32,
+    label: String,
+    retired: bool,
+    reports: u64,
+    ones: u64,
+    estimate: Option<f64>,
+    low: f64,
+    high: f64,
+    weight: f64,
+    manipulation_shift: f64,
+}
+
+impl From<Estimates> for EstimatesView {
+    fn from(estimates: Estimates) -> Self {
+        Self {
+            estimand: match estimates.estimand() {
+                Estimand::MeanReward => "mean_reward",
+                Estimand::MeanCurvedReward => "mean_curved_reward",
+                Estimand::Unspecified => "unknown",
+            },
+            experiment_id: estimates.experiment_id,
+            reports: estimates.reports,
+            alpha: estimates.alpha,
+            manipulation_gain: estimates.manipulation_gain,
+            best_arm: estimates.best_arm,
+            policy_version: estimates.policy_version.to_string(),
+            arms: estimates.arms.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<ArmEstimate> for ArmEstimateView {
+    fn from(shown: ArmEstimate) -> Self {
+        Self {
+            arm: shown.arm,
+            label: shown.label,
+            retired: shown.retired,
+            reports: shown.reports,
+            ones: shown.ones,
+            estimate: shown.estimate,
+            low: shown.low,
+            high: shown.high,
+            weight: shown.weight,
+            manipulation_shift: shown.manipulation_shift,
+        }
+    }
+}
+
+/// The columns of [`EstimatesView::records`].
+pub(super) const COLUMNS: [&str; 15] = [
+    "experiment_id",
+    "estimand",
+    "policy_version",
+    "alpha",
+    "manipulation_gain",
+    "arm",
+    "label",
+    "retired",
+    "reports",
+    "ones",
+    "estimate",
+    "low",
+    "high",
+    "weight",
+    "manipulation_shift",
+];
+
+impl EstimatesView {
+    /// The table, under what is estimated and over which arm is best.
+    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+        let percent = 100.0 * (1.0 - self.alpha);
+        let confidence = format!("{}%", (percent * 1e6).round() / 1e6);
+        let mut table = Table::new([
+            ("arm", Side::Right),
+            ("label", Side::Left),
+            ("reports", Side::Right),
+            ("estimate", Side::Right),
+            ("low", Side::Right),
+            ("high", Side::Right),
+            ("traffic", Side::Right),
+            ("shift", Side::Right),
+            ("", Side::Left),
+        ]);
+        for arm in &self.arms {
+            table.push([
+                arm.arm.to_string(),
+                visible(&arm.label),
+                arm.reports.to_string(),
+                arm.estimate.map_or_else(|| "-".to_owned(), number),
+                number(arm.low),
+                number(arm.high),
+                format!("{:.1}%", 100.0 * arm.weight),
+                number(arm.manipulation_shift),
+                if arm.retired { "retired" } else { "" }.to_owned(),
+            ]);
+        }
+        let best = match self.best_arm.and_then(|best| self.arms.iter().find(|a| a.arm == best)) {
+            Some(arm) => {
+                format!("best with confidence {confidence}: {} ({})", arm.arm, visible(&arm.label))
+            }
+            None => format!("no arm is best with confidence {confidence} yet"),
+        };
+        format!(
+            "{}: {} reports, policy {}\nestimated: {}\nlow and high: bounds that hold at all times \
+             at once, each arm with confidence {confidence}\n\n{}\n{best}\n",
+            self.experiment_id,
+            self.reports,
+            self.policy_version,
+            estimand_in_words(self.estimand),
+            table.render(columns),
+        )
+    }
+
+    /// One line: what is estimated, and for each arm in play its estimate and traffic.
+    pub(super) fn line(&self) -> String {
+        let arm = |arm: &ArmEstimateView| {
+            let estimate = arm.estimate.map_or_else(|| "-".to_owned(), number);
+            format!("; {} {estimate} at {:.1}%", visible(&arm.label), 100.0 * arm.weight)
+        };
+        let estimand = if self.estimand == "mean_reward" { "reward" } else { "g(reward)" };
+        let arms: String = self.arms.iter().filter(|arm| !arm.retired).map(arm).collect();
+        format!("{} reports, mean {estimand} and traffic{arms}\n", self.reports)
+    }
+
+    /// A record for each arm, in full precision.
+    pub(super) fn records(&self) -> impl Iterator<Item = [String; COLUMNS.len()]> {
+        self.arms.iter().map(|arm| {
+            [
+                self.experiment_id.clone(),
+                self.estimand.to_owned(),
+                self.policy_version.clone(),
+                self.alpha.to_string(),
+                self.manipulation_gain.to_string(),
+                arm.arm.to_string(),
+                arm.label.clone(),
+                arm.retired.to_string(),
+                arm.reports.to_string(),
+                arm.ones.to_string(),
+                arm.estimate.map(|estimate| estimate.to_string()).unwrap_or_default(),
+                arm.low.to_string(),
+                arm.high.to_string(),
+                arm.weight.to_string(),
+                arm.manipulation_shift.to_string(),
+            ]
+        })
+    }
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.4}")
+}

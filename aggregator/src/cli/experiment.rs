@@ -1,0 +1,221 @@
+//! `bandana experiment`.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{
+    AddArmRequest, ExperimentName, ExperimentStatus, ListExperimentsRequest, RetireArmRequest,
+};
+use clap::{Args, Subcommand, ValueHint};
+use serde::Serialize;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use super::connection::{Connection, block_on, experiment_id};
+use super::consent::{Consent, Question};
+use super::draft::Draft;
+use super::experiment_view::{ExperimentView, FIELDS, list};
+use super::export::{Export, export};
+use super::failure::Failure;
+use super::table::terminal_columns;
+use super::{say, say_json, warn};
+
+const STOP: Question = Question {
+    act: "stop the experiment for good",
+    undone: "nothing was stopped",
+    unasked: "the experiment may end for good",
+};
+
+/// Create, show and change experiments on a running server.
+#[derive(Debug, Subcommand)]
+pub(super) enum Experiment {
+    /// Create an experiment and start it, from flags, a TOML file, or both.
+    ///
+    /// A flag counts more than the file. The server checks all values.
+    #[command(after_long_help = FIELDS)]
+    Create(Box<Create>),
+    /// List all experiments.
+    ///
+    /// With --json: {"experiments": [...]}, each as `bandana experiment show` has it.
+    List {
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Show an experiment, and what its estimates are estimates of.
+    #[command(after_long_help = FIELDS)]
+    Show(Named),
+    /// Refuse uploads for now; devices keep them and arms are still given.
+    ///
+    /// Uploads keep the day that they were made on: after a pause as long as the replay
+    /// window (7 days by default) they are refused as expired.
+    Pause(Named),
+    /// Take uploads of a paused experiment again.
+    Resume(Named),
+    /// End an experiment for good.
+    Stop {
+        #[command(flatten)]
+        named: Named,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Append an arm, in a new revision.
+    ///
+    /// A signed experiment must be signed anew.
+    AddArm {
+        #[command(flatten)]
+        named: Named,
+        /// Label of the arm.
+        label: String,
+    },
+    /// Retire an arm, in a new revision; reports for it still count.
+    ///
+    /// A signed experiment must be signed anew.
+    RetireArm {
+        #[command(flatten)]
+        named: Named,
+        /// Index of the arm, as `bandana experiment show` has it.
+        arm: u32,
+    },
+    Export(Export),
+}
+
+/// Which server, and what to print.
+#[derive(Debug, Args)]
+pub(super) struct Reach {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which experiment.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Id of the experiment.
+    #[arg(value_name = "ID", value_parser = experiment_id)]
+    experiment: ExperimentId,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Which experiment there is to be.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    #[command(flatten)]
+    draft: Draft,
+    /// File with these settings (TOML); the keys are those of the flags with underscores.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Needed for a quadratic or exponential mechanism on bounded rewards.
+    ///
+    /// The server then learns the mean of g(reward), and may prefer an arm whose mean
+    /// reward is lower.
+    #[arg(long)]
+    accept_nonlinear_estimand: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
+    match experiment {
+        Experiment::Create(wanted) => block_on(create(*wanted)),
+        Experiment::List { reach } => block_on(list_all(&reach)),
+        Experiment::Show(named) => {
+            let view =
+                change(&named, async |mut client, name| client.get_experiment_status(name).await)?;
+            named.reach.print(&view, |view| view.describe(terminal_columns()))
+        }
+        Experiment::Pause(named) => {
+            let paused = async |mut client: Client, name| client.pause_experiment(name).await;
+            named.changed(paused)
+        }
+        Experiment::Resume(named) => {
+            let resumed = async |mut client: Client, name| client.resume_experiment(name).await;
+            named.changed(resumed)
+        }
+        Experiment::Stop { named, yes } => {
+            let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
+            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            named.changed(async |mut client, name| client.stop_experiment(name).await)
+        }
+        Experiment::AddArm { named, label } => named.changed(async |mut client, name| {
+            let ExperimentName { experiment_id } = name;
+            client.add_arm(AddArmRequest { experiment_id, label: label.clone() }).await
+        }),
+        Experiment::RetireArm { named, arm } => named.changed(async |mut client, name| {
+            let ExperimentName { experiment_id } = name;
+            client.retire_arm(RetireArmRequest { experiment_id, arm }).await
+        }),
+        Experiment::Export(wanted) => export(&wanted),
+    }
+}
+
+type Client = OperatorClient<Channel>;
+
+/// Makes one call about an experiment, and reads the answer.
+fn change(
+    named: &Named,
+    call: impl AsyncFnOnce(Client, ExperimentName) -> Result<Response<ExperimentStatus>, Status>,
+) -> anyhow::Result<ExperimentView> {
+    block_on(async {
+        let client = named.reach.connection.connect().await?;
+        let name = ExperimentName { experiment_id: named.experiment.to_string() };
+        let status = call(client, name).await.map_err(Failure::from)?;
+        ExperimentView::new(status.get_ref())
+    })
+}
+
+impl Named {
+    /// Makes a change, and prints where the experiment stands now.
+    fn changed(
+        &self,
+        call: impl AsyncFnOnce(Client, ExperimentName) -> Result<Response<ExperimentStatus>, Status>,
+    ) -> anyhow::Result<()> {
+        let view = change(self, call)?;
+        self.reach.print(&view, ExperimentView::line)
+    }
+}
+
+impl Reach {
+    fn print<V: Serialize>(
+        &self,
+        view: &V,
+        for_people: impl FnOnce(&V) -> String,
+    ) -> anyhow::Result<()> {
+        if self.json { say_json(view) } else { say(&for_people(view)) }
+    }
+}
+
+async fn create(wanted: Create) -> anyhow::Result<()> {
+    let file = match &wanted.file {
+        Some(path) => Draft::read(path)?,
+        None => Draft::default(),
+    };
+    let draft = wanted.draft.over(file);
+    let warning = draft.warning();
+    let request = draft.request(wanted.accept_nonlinear_estimand)?;
+    if let Some(warning) = warning {
+        warn(&format!("warning: {warning}"));
+    }
+    let mut client = wanted.reach.connection.connect().await?;
+    let status = client.create_experiment(request).await.map_err(Failure::from)?;
+    let view = ExperimentView::new(status.get_ref())?;
+    wanted.reach.print(&view, |view| view.describe(terminal_columns()))
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    experiments: Vec<ExperimentView>,
+}
+
+async fn list_all(reach: &Reach) -> anyhow::Result<()> {
+    let mut client = reach.connection.connect().await?;
+    let answer = client.list_experiments(ListExperimentsRequest {}).await.map_err(Failure::from)?;
+    let views = answer.get_ref().experiments.iter().map(ExperimentView::new);
+    let listed = Listed { experiments: views.collect::<Result<_, _>>()? };
+    reach.print(&listed, |listed| list(&listed.experiments, terminal_columns()))
+}

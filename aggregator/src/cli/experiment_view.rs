@@ -1,0 +1,251 @@
+//! An experiment, for people and for programs.
+
+use anyhow::Context as _;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::estimate::Estimand;
+use bandana_shared::rewards::{OutOfRange, RewardKind};
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus, Learner};
+use serde::Serialize;
+
+use super::connection::current_revision;
+use super::table::{Side, Table, visible};
+
+/// What the help says of the fields.
+pub(super) const FIELDS: &str = "\
+Fields with --json: experiment_id, revision, digest (hexadecimal), state (running, paused or \
+stopped), learner (ldp-ts or ldp-ucb), floor_weight, reports, policy_version (a string: numbers of \
+this size lose digits in some programs), simulation, epsilon, certified_epsilon (both in nats for \
+each report), mechanism (linear, quadratic, exponential or randomized-response), curvature (null \
+unless quadratic), rewards (kind: binary or bounded, low, high, out_of_range: refuse or clamp, \
+default), estimand (mean_reward or mean_curved_reward), attribution_window_seconds, \
+release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
+expires_at_unix_seconds). Fields may be added; none changes its meaning.";
+
+/// The stable form of an experiment.
+#[derive(Debug, Serialize)]
+pub(super) struct ExperimentView {
+    experiment_id: String,
+    revision: u32,
+    digest: String,
+    state: &'static str,
+    learner: &'static str,
+    floor_weight: f64,
+    reports: u64,
+    policy_version: String,
+    simulation: bool,
+    epsilon: f64,
+    certified_epsilon: f64,
+    mechanism: &'static str,
+    curvature: Option<f64>,
+    rewards: RewardsView,
+    estimand: &'static str,
+    attribution_window_seconds: u32,
+    release_delay_seconds_max: u32,
+    arms: Vec<ArmView>,
+    signatures: Vec<SignatureView>,
+}
+
+#[derive(Debug, Serialize)]
+struct RewardsView {
+    kind: &'static str,
+    low: f64,
+    high: f64,
+    out_of_range: &'static str,
+    default: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct ArmView {
+    arm: usize,
+    label: String,
+    retired: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct SignatureView {
+    public_key: String,
+    expires_at_unix_seconds: u64,
+    #[serde(skip)]
+    expires: String,
+}
+
+impl ExperimentView {
+    /// Reads what a server sent.
+    pub(super) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
+        let specification = current_revision(status)
+            .context("what the server sent is not an experiment that this program understands")?;
+        let signature = |message| {
+            let signature = Signature::try_from(message)?;
+            anyhow::Ok(SignatureView {
+                public_key: signature.key().to_string(),
+                expires_at_unix_seconds: signature.expires().get(),
+                expires: signature.expires().to_string(),
+            })
+        };
+        let signatures = status.signatures.iter().map(signature).collect::<Result<_, _>>()?;
+        let (mechanism, curvature) = mechanism(&specification);
+        let timing = specification.timing();
+        Ok(Self {
+            experiment_id: specification.experiment_id().to_string(),
+            revision: specification.revision().get(),
+            digest: specification.digest().to_string(),
+            state: state(status),
+            learner: learner(status),
+            floor_weight: status.floor_weight,
+            reports: status.reports,
+            policy_version: status.policy_version.to_string(),
+            simulation: specification.is_simulation(),
+            epsilon: specification.epsilon().get(),
+            certified_epsilon: specification.certified_epsilon(),
+            mechanism,
+            curvature,
+            rewards: rewards(&specification),
+            estimand: match specification.estimand() {
+                Estimand::MeanReward(_) => "mean_reward",
+                Estimand::MeanCurvedReward => "mean_curved_reward",
+            },
+            attribution_window_seconds: timing.attribution_window_seconds,
+            release_delay_seconds_max: timing.release_delay_seconds_max,
+            arms: arms(&specification),
+            signatures,
+        })
+    }
+
+    /// Its name and where it stands, in one line.
+    pub(super) fn line(&self) -> String {
+        format!("{} is {}, revision {}\n", self.experiment_id, self.state, self.revision)
+    }
+
+    /// All of it, one thing a line, and the arms.
+    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+        let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
+        let mechanism = match self.curvature {
+            Some(curvature) => format!("{}, curvature {curvature}", self.mechanism),
+            None => self.mechanism.to_owned(),
+        };
+        let mut rows = vec![
+            ("experiment", self.experiment_id.clone()),
+            ("state", self.state.to_owned()),
+            ("users", if self.simulation { "simulated" } else { "real" }.to_owned()),
+            ("revision", self.revision.to_string()),
+            ("digest", self.digest.clone()),
+            ("reports", self.reports.to_string()),
+            ("learner", format!("{}, floor weight {}", self.learner, self.floor_weight)),
+            ("epsilon", format!("{} nats for each report", self.epsilon)),
+            ("certified epsilon", format!("{} nats", self.certified_epsilon)),
+            ("rewards", format!("{kind}, {low} to {high}, out of range: {out_of_range}")),
+            ("without a reward", format!("{default} is reported")),
+            ("mechanism", mechanism),
+            ("estimated", estimand_in_words(self.estimand).to_owned()),
+            ("attribution window", format!("{} s", self.attribution_window_seconds)),
+            ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
+            ("policy", self.policy_version.clone()),
+        ];
+        for SignatureView { public_key, expires, .. } in &self.signatures {
+            rows.push(("signed", format!("by {public_key} until {expires}")));
+        }
+        if self.signatures.is_empty() {
+            rows.push(("signed", "by nobody".to_owned()));
+        }
+        let lines = rows.iter().map(|(name, value)| format!("{name:<20}{value}\n"));
+        let mut table = Table::new([("arm", Side::Right), ("label", Side::Left), ("", Side::Left)]);
+        for ArmView { arm, label, retired } in &self.arms {
+            let note = if *retired { "retired" } else { "" };
+            table.push([arm.to_string(), visible(label), note.to_owned()]);
+        }
+        lines.chain(["\n".to_owned(), table.render(columns)]).collect()
+    }
+}
+
+/// What an estimate is an estimate of.
+pub(super) fn estimand_in_words(estimand: &str) -> &'static str {
+    if estimand == "mean_reward" {
+        "mean reward"
+    } else {
+        "mean of g(reward), whose order of the arms can differ from that of the mean rewards"
+    }
+}
+
+/// One line for each experiment.
+pub(super) fn list(experiments: &[ExperimentView], columns: Option<usize>) -> String {
+    if experiments.is_empty() {
+        return "there are no experiments\n".to_owned();
+    }
+    let mut table = Table::new([
+        ("experiment", Side::Left),
+        ("state", Side::Right),
+        ("revision", Side::Right),
+        ("arms", Side::Right),
+        ("epsilon", Side::Right),
+        ("mechanism", Side::Right),
+        ("learner", Side::Right),
+        ("reports", Side::Right),
+    ]);
+    for view in experiments {
+        table.push([
+            view.experiment_id.clone(),
+            view.state.to_owned(),
+            view.revision.to_string(),
+            view.arms.iter().filter(|arm| !arm.retired).count().to_string(),
+            view.epsilon.to_string(),
+            view.mechanism.to_owned(),
+            view.learner.to_owned(),
+            view.reports.to_string(),
+        ]);
+    }
+    table.render(columns)
+}
+
+fn state(status: &ExperimentStatus) -> &'static str {
+    match status.state() {
+        ExperimentState::Running => "running",
+        ExperimentState::Paused => "paused",
+        ExperimentState::Stopped => "stopped",
+        ExperimentState::Unspecified => "unknown",
+    }
+}
+
+fn learner(status: &ExperimentStatus) -> &'static str {
+    match status.learner() {
+        Learner::LdpTs => "ldp-ts",
+        Learner::LdpUcb => "ldp-ucb",
+        Learner::Unspecified => "unknown",
+    }
+}
+
+fn mechanism(specification: &Specification) -> (&'static str, Option<f64>) {
+    match specification.mechanism() {
+        Mechanism::Linear => ("linear", None),
+        Mechanism::Quadratic(curvature) => ("quadratic", Some(curvature.get())),
+        Mechanism::Exponential => ("exponential", None),
+        Mechanism::RandomizedResponse => ("randomized-response", None),
+    }
+}
+
+fn rewards(specification: &Specification) -> RewardsView {
+    let rewards = specification.rewards();
+    RewardsView {
+        kind: match rewards.kind() {
+            RewardKind::Binary => "binary",
+            RewardKind::Bounded => "bounded",
+        },
+        low: rewards.range().low(),
+        high: rewards.range().high(),
+        out_of_range: match rewards.out_of_range() {
+            OutOfRange::Refuse => "refuse",
+            OutOfRange::Clamp => "clamp",
+        },
+        default: rewards.default_reward(),
+    }
+}
+
+fn arms(specification: &Specification) -> Vec<ArmView> {
+    let view = |(arm, shown): (usize, &bandana_shared::specification::Arm)| ArmView {
+        arm,
+        label: shown.label().to_owned(),
+        retired: shown.is_retired(),
+    };
+    specification.arms().iter().enumerate().map(view).collect()
+}

@@ -1,0 +1,103 @@
+//! Why a command failed, in a form that scripts can act on.
+
+use std::error::Error as _;
+
+use thiserror::Error;
+use tonic::{Code, Status};
+
+/// What the help says of exit codes.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 refused \
+by the server's rules, 5 the server can't be reached.";
+
+/// A failure with an exit code of its own.
+#[derive(Debug, Error)]
+pub(super) enum Failure {
+    /// What the command line and the files that it names lack.
+    #[error("{0}")]
+    Incomplete(String),
+    /// What the server would not take, or what it must be told first.
+    #[error("{0}")]
+    Refused(String),
+    /// The server answered, and not with a success.
+    #[error("the server declined ({:?}): {}", _0.code(), _0.message())]
+    Declined(Box<Status>),
+    /// There is no connection.
+    #[error("can't reach the operators' service at {url}; is the server or tunnel up?")]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Declined(Box::new(status))
+    }
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Incomplete(_) => 2,
+            Self::Refused(_) => 4,
+            Self::Unreachable { .. } => 5,
+            Self::Declined(status) => match status.code() {
+                Code::NotFound => 3,
+                Code::InvalidArgument
+                | Code::FailedPrecondition
+                | Code::AlreadyExists
+                | Code::OutOfRange
+                | Code::PermissionDenied
+                | Code::Unauthenticated => 4,
+                Code::Unavailable | Code::DeadlineExceeded => 5,
+                // What a server says has no source, what a broken connection says has.
+                _ if status.source().is_some() => 5,
+                _ => 1,
+            },
+        }
+    }
+}
+
+/// The exit code that tells of an error.
+pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Failure>().map_or(1, Failure::exit_code)
+}
+
+/// Whether the reader of the output has gone, which harms nobody.
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    #[test]
+    fn codes_follow_from_what_the_server_says() {
+        for (code, expected) in [
+            (Code::NotFound, 3),
+            (Code::InvalidArgument, 4),
+            (Code::FailedPrecondition, 4),
+            (Code::AlreadyExists, 4),
+            (Code::Unavailable, 5),
+            (Code::Internal, 1),
+        ] {
+            let error = anyhow::Error::new(Failure::from(Status::new(code, "because")));
+            assert_eq!(exit_code(&error.context("more")), expected, "{code:?}");
+        }
+        assert_eq!(exit_code(&anyhow::anyhow!("anything else")), 1);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_recognised() {
+        let gone = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        assert!(is_broken_pipe(&Err::<(), _>(gone).context("printing").unwrap_err()));
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        assert!(!is_broken_pipe(&full.into()));
+    }
+}

@@ -1,0 +1,83 @@
+//! The flags and environment variables of the settings, from the table of settings.
+
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+
+use crate::configuration::{
+    Configuration, ConfigurationError, Effective, Fallback, Given, Kind, Origin, SETTINGS, Setting,
+};
+
+/// Where the configuration comes from: a file, and what overrides it.
+#[derive(Debug, Args)]
+pub(super) struct Source {
+    /// Configuration file (TOML); `bandana default-config` prints a documented one.
+    ///
+    /// Environment variables override it, and flags override both.
+    #[arg(long, value_name = "FILE", env = "BANDANA_CONFIG", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+impl Source {
+    /// The configuration, and where each value of it comes from.
+    pub(super) fn load(self) -> Result<(Configuration, Effective), ConfigurationError> {
+        Configuration::load(self.config.as_deref(), self.overrides.0)
+    }
+}
+
+/// What the environment and flags set.
+#[derive(Debug)]
+struct Overrides(Vec<Given>);
+
+impl Args for Overrides {
+    fn augment_args(command: Command) -> Command {
+        SETTINGS.iter().fold(command, |command, setting| command.arg(argument(setting)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Overrides {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = SETTINGS.iter().filter_map(|setting| {
+            let text = matches.get_one::<String>(setting.flag)?.clone();
+            let origin = match matches.value_source(setting.flag)? {
+                ValueSource::EnvVariable => Origin::Environment(setting.environment),
+                _ => Origin::Flag(setting.flag),
+            };
+            Some(Given { setting, text, origin })
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A flag without a default of its own: a default would hide what the file says.
+fn argument(setting: &'static Setting) -> Arg {
+    let check = |text: &str| setting.kind.check(text).map(|()| text.to_owned());
+    let note = match setting.fallback {
+        Fallback::Default(value) => format!(" [default: {value}]"),
+        Fallback::Required(_) => " [required, here or in the file]".to_owned(),
+        Fallback::Unset(_) => String::new(),
+    };
+    let hint = setting.hint().map(|hint| format!(" {hint}")).unwrap_or_default();
+    Arg::new(setting.flag)
+        .long(setting.flag)
+        .env(setting.environment)
+        .value_name(setting.placeholder)
+        .value_parser(check)
+        .value_hint(match setting.kind {
+            Kind::Path => ValueHint::AnyPath,
+            Kind::Address | Kind::Integer(_) => ValueHint::Other,
+        })
+        .help(format!("{}{hint}{note}", setting.doc))
+}

@@ -1,0 +1,119 @@
+//! What counts, of all that was said.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::problem::{ConfigurationError, Problem, fallback_note};
+use super::setting::{Fallback, Setting};
+use super::settings::{SECTIONS, SETTINGS};
+
+/// A value for a setting, in the form that the environment and flags have.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The setting.
+    pub setting: &'static Setting,
+    /// The value, which fits the setting's kind.
+    pub text: String,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// Where a value comes from. Later ones override earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The configuration file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// This environment variable.
+    Environment(&'static str),
+    /// This flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            // Escaped: a comment has one line.
+            Self::File { path, line } => {
+                write!(f, "{}, line {line}", path.display().to_string().escape_debug())
+            }
+            Self::Environment(name) => write!(f, "${name}"),
+            Self::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// The value of every setting, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Effective(Vec<(&'static Setting, Option<(String, Origin)>)>);
+
+impl Effective {
+    /// For every setting, the value whose origin counts most.
+    pub(super) fn of(given: &[Given]) -> Self {
+        let value = |setting: &'static Setting| {
+            let said = given.iter().filter(|said| std::ptr::eq(said.setting, setting));
+            let value = said.max_by(|a, b| a.origin.cmp(&b.origin));
+            let value = value.map(|said| (said.text.clone(), said.origin.clone()));
+            let default = || match setting.fallback {
+                Fallback::Default(text) => Some((text.to_owned(), Origin::Default)),
+                Fallback::Required(_) | Fallback::Unset(_) => None,
+            };
+            (setting, value.or_else(default))
+        };
+        Self(SETTINGS.iter().map(|setting| value(setting)).collect())
+    }
+
+    /// The value of a setting that has one unless it is required.
+    pub(super) fn value<T: FromStr>(&self, setting: &Setting) -> Result<T, ConfigurationError>
+    where
+        T::Err: fmt::Display,
+    {
+        let required = || ConfigurationError::Problems(vec![Problem::required(setting)]);
+        let (text, origin) = self.find(setting).ok_or_else(required)?;
+        text.parse().map_err(|error: T::Err| {
+            let Setting { section, key, .. } = setting;
+            let what = format!("[{section}] {key} = {text:?} can't be used: {error}");
+            ConfigurationError::Problems(vec![Problem { place: origin.to_string(), what }])
+        })
+    }
+
+    fn find(&self, setting: &Setting) -> Option<&(String, Origin)> {
+        let (_, value) = self.0.iter().find(|(other, _)| std::ptr::eq(*other, setting))?;
+        value.as_ref()
+    }
+
+    /// Where the value of a setting comes from.
+    pub(super) fn origin(&self, setting: &Setting) -> Origin {
+        self.find(setting).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+}
+
+/// TOML, with the origin of every value in a comment.
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (section, _)) in SECTIONS.iter().enumerate() {
+            if place > 0 {
+                writeln!(f)?;
+            }
+            writeln!(f, "[{section}]")?;
+            for (setting, value) in self.0.iter().filter(|(s, _)| s.section == *section) {
+                let Setting { key, kind, fallback, .. } = setting;
+                match value {
+                    Some((text, origin)) => {
+                        writeln!(f, "{key} = {} # {origin}", kind.literal(text))
+                    }
+                    None => writeln!(f, "# {key} # {}", fallback_note(*fallback)),
+                }?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! The configuration: a file, overridden by the environment, overridden by flags.
+//!
+//! Everything follows from one table, [`SETTINGS`].
+
+mod document;
+mod effective;
+mod file;
+mod problem;
+mod setting;
+mod settings;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use document::documented_file;
+pub use effective::{Effective, Given, Origin};
+pub use problem::{ConfigurationError, Problem};
+pub use setting::{Fallback, Kind, Setting};
+pub use settings::{SECTIONS, SETTINGS};
+
+use crate::ingest::WriterSettings;
+use crate::server::ServerSettings;
+
+/// What counts, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// What is durable.
+    pub store: Store,
+    /// The service for devices.
+    pub devices: Devices,
+    /// The service for operators.
+    pub operators: Operators,
+    /// The orderly end.
+    pub shutdown: Shutdown,
+}
+
+/// What is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Directory of the store.
+    pub data_dir: PathBuf,
+    /// Days whose uploads are taken, today included: 1 to 365.
+    pub replay_window_days: u32,
+    /// Upload ids to remember at most: at least 1.
+    pub ids_max: u32,
+}
+
+/// The service for devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// Its address. Port 0 picks a free one.
+    pub listen: SocketAddr,
+}
+
+/// The service for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operators {
+    /// Its address, on loopback. Port 0 picks a free one.
+    pub listen: SocketAddr,
+}
+
+/// The orderly end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    /// From the signal to the end, at most: 1 s to an hour.
+    pub drain_deadline: Duration,
+}
+
+impl Configuration {
+    /// Reads `file`, if there is one, under what the environment and flags say.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] with all that is wrong.
+    pub fn load(
+        file: Option<&Path>,
+        overrides: Vec<Given>,
+    ) -> Result<(Self, Effective), ConfigurationError> {
+        let (mut given, problems) = match file {
+            Some(path) => file::read(path)?,
+            None => Default::default(),
+        };
+        given.extend(overrides);
+        Self::of(&given, problems)
+    }
+
+    fn of(
+        given: &[Given],
+        problems: Vec<Problem>,
+    ) -> Result<(Self, Effective), ConfigurationError> {
+        if !problems.is_empty() {
+            return Err(ConfigurationError::Problems(problems));
+        }
+        let effective = Effective::of(given);
+        let configuration = Self::typed(&effective)?;
+        configuration.check(&effective)?;
+        Ok((configuration, effective))
+    }
+
+    fn typed(effective: &Effective) -> Result<Self, ConfigurationError> {
+        Ok(Self {
+            store: Store {
+                data_dir: effective.value(&settings::DATA_DIR)?,
+                replay_window_days: effective.value(&settings::REPLAY_WINDOW_DAYS)?,
+                ids_max: effective.value(&settings::IDS_MAX)?,
+            },
+            devices: Devices { listen: effective.value(&settings::DEVICES_LISTEN)? },
+            operators: Operators { listen: effective.value(&settings::OPERATORS_LISTEN)? },
+            shutdown: Shutdown {
+                drain_deadline: Duration::from_secs(
+                    effective.value(&settings::DRAIN_DEADLINE_SECONDS)?,
+                ),
+            },
+        })
+    }
+
+    /// What one setting alone can't tell.
+    fn check(&self, effective: &Effective) -> Result<(), ConfigurationError> {
+        let mut problems = Vec::new();
+        let operators = self.operators.listen;
+        if !operators.ip().is_loopback() {
+            let place = effective.origin(&settings::OPERATORS_LISTEN).to_string();
+            let what = format!(
+                "{operators} is not on loopback, and whoever reaches the operators' service is not \
+                 asked who they are; use 127.0.0.1 or [::1], and a tunnel from elsewhere"
+            );
+            problems.push(Problem { place, what });
+        }
+        let devices = self.devices.listen;
+        if devices == operators && devices.port() != 0 {
+            let place = effective.origin(&settings::DEVICES_LISTEN).to_string();
+            let what = format!("{devices} is the operators' address too; give each its own port");
+            problems.push(Problem { place, what });
+        }
+        if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
+    }
+}
+
+impl From<Configuration> for ServerSettings {
+    fn from(configuration: Configuration) -> Self {
+        let Configuration { store, devices, operators, shutdown } = configuration;
+        Self {
+            data_dir: store.data_dir,
+            listen: devices.listen,
+            operator_listen: operators.listen,
+            drain_deadline: shutdown.drain_deadline,
+            writer: WriterSettings {
+                replay_window_days: store.replay_window_days,
+                ids_max: usize::try_from(store.ids_max).unwrap_or(usize::MAX),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! What one setting is called everywhere, and what it may be.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+/// A setting. The file, the environment, the flags, their help and the documented
+/// file all follow from it, so that none of them can differ from the others.
+#[derive(Debug)]
+pub struct Setting {
+    /// The table of the file that it is in.
+    pub section: &'static str,
+    /// Its key there.
+    pub key: &'static str,
+    /// The environment variable that overrides the file.
+    pub environment: &'static str,
+    /// The flag that overrides both, without its two dashes.
+    pub flag: &'static str,
+    /// What stands for a value in the help.
+    pub placeholder: &'static str,
+    /// What its values are.
+    pub kind: Kind,
+    /// What it is when nobody sets it.
+    pub fallback: Fallback,
+    /// What it is for, in one or more sentences.
+    pub doc: &'static str,
+}
+
+/// What the values of a setting are.
+#[derive(Debug)]
+pub enum Kind {
+    /// A file or directory; relative to the working directory.
+    Path,
+    /// An IP address and a port. Port 0 picks a free one.
+    Address,
+    /// A whole number.
+    Integer(RangeInclusive<u32>),
+}
+
+/// What a setting is when nobody sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// This value.
+    Default(&'static str),
+    /// Nothing: it must be set. The example is what the documented file has.
+    Required(&'static str),
+    /// Nothing, and that is fine. The example stands in a comment.
+    Unset(&'static str),
+}
+
+impl Kind {
+    /// Checks a value, in the form that the environment and flags have.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn check(&self, text: &str) -> Result<(), String> {
+        let fits = match self {
+            Self::Path => !text.is_empty(),
+            Self::Address => text.parse::<SocketAddr>().is_ok(),
+            Self::Integer(range) => text.parse().is_ok_and(|number| range.contains(&number)),
+        };
+        if fits { Ok(()) } else { Err(format!("expected {}", self.expected())) }
+    }
+
+    /// Such as "a whole number in 1..=365".
+    pub fn expected(&self) -> String {
+        match self {
+            Self::Path => "a path".to_owned(),
+            Self::Address => "an IP address with a port, such as 127.0.0.1:7301".to_owned(),
+            Self::Integer(range) => {
+                format!("a whole number in {}..={}", range.start(), range.end())
+            }
+        }
+    }
+
+    /// A value as a TOML literal.
+    pub fn literal(&self, text: &str) -> String {
+        match self {
+            Self::Path | Self::Address => toml::Value::from(text).to_string(),
+            Self::Integer(_) => text.to_owned(),
+        }
+    }
+
+    /// Whether a TOML literal of this kind is quoted.
+    pub fn is_quoted(&self) -> bool {
+        !matches!(self, Self::Integer(_))
+    }
+}
+
+impl Setting {
+    /// What the help and the documented file say about the values.
+    pub fn hint(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Path | Kind::Address => None,
+            Kind::Integer(range) => Some(format!("{} to {}.", range.start(), range.end())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_take_what_they_say() {
+        let days = Kind::Integer(1..=365);
+        for good in ["1", "365"] {
+            assert_eq!(days.check(good), Ok(()));
+        }
+        for bad in ["0", "366", "-1", "1.0", "", "seven", "99999999999999999999"] {
+            assert_eq!(days.check(bad), Err("expected a whole number in 1..=365".to_owned()));
+        }
+        assert!(Kind::Address.check("[::1]:0").is_ok());
+        assert!(Kind::Address.check("localhost:7301").is_err());
+        assert!(Kind::Path.check("").is_err());
+    }
+
+    #[test]
+    fn literals_are_toml() {
+        let path = "a \"b\"\\c";
+        let document = format!("x = {}\ny = {}", Kind::Path.literal(path), "7");
+        let table: toml::Table = document.parse().unwrap();
+        assert_eq!(table["x"].as_str(), Some(path));
+        assert_eq!(table["y"].as_integer(), Some(7));
+    }
+}

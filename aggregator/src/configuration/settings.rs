@@ -1,0 +1,124 @@
+//! All settings.
+//!
+//! A new one needs an entry here and in [`SETTINGS`], a field of
+//! [`Configuration`](super::Configuration), and a line that fills it.
+
+use super::setting::{Fallback, Kind, Setting};
+
+/// The tables of the file, in their order, and what each is about.
+pub static SECTIONS: [(&str, &str); 4] = [
+    ("store", "What is durable."),
+    ("devices", "The service for devices."),
+    ("operators", "The service for the people who run experiments."),
+    ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
+];
+
+/// The settings, in the order of the sections.
+pub static SETTINGS: [&Setting; 6] = [
+    &DATA_DIR,
+    &REPLAY_WINDOW_DAYS,
+    &IDS_MAX,
+    &DEVICES_LISTEN,
+    &OPERATORS_LISTEN,
+    &DRAIN_DEADLINE_SECONDS,
+];
+
+pub(super) static DATA_DIR: Setting = Setting {
+    section: "store",
+    key: "data_dir",
+    environment: "BANDANA_DATA_DIR",
+    flag: "data-dir",
+    placeholder: "DIRECTORY",
+    kind: Kind::Path,
+    fallback: Fallback::Required("bandana-data"),
+    doc: "Directory of the store; created when missing. One process at a time uses it.",
+};
+
+pub(super) static REPLAY_WINDOW_DAYS: Setting = Setting {
+    section: "store",
+    key: "replay_window_days",
+    environment: "BANDANA_REPLAY_WINDOW_DAYS",
+    flag: "replay-window-days",
+    placeholder: "DAYS",
+    kind: Kind::Integer(1..=365),
+    fallback: Fallback::Default("7"),
+    doc: "Days whose uploads are taken, today included. Older ones are refused as expired.",
+};
+
+pub(super) static IDS_MAX: Setting = Setting {
+    section: "store",
+    key: "ids_max",
+    environment: "BANDANA_IDS_MAX",
+    flag: "ids-max",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=u32::MAX),
+    fallback: Fallback::Default("50000000"),
+    doc: "Upload ids to remember at most, about 40 bytes of memory each.",
+};
+
+pub(super) static DEVICES_LISTEN: Setting = Setting {
+    section: "devices",
+    key: "listen",
+    environment: "BANDANA_LISTEN",
+    flag: "listen",
+    placeholder: "ADDRESS",
+    kind: Kind::Address,
+    fallback: Fallback::Default("127.0.0.1:7301"),
+    doc: "Address for devices. Port 0 picks a free one.",
+};
+
+pub(super) static OPERATORS_LISTEN: Setting = Setting {
+    section: "operators",
+    key: "listen",
+    environment: "BANDANA_OPERATOR_LISTEN",
+    flag: "operator-listen",
+    placeholder: "ADDRESS",
+    kind: Kind::Address,
+    fallback: Fallback::Default("127.0.0.1:7302"),
+    doc: "Address for operators; loopback only, since whoever reaches it is not asked who they \
+          are. Port 0 picks a free one.",
+};
+
+pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {
+    section: "shutdown",
+    key: "drain_deadline_seconds",
+    environment: "BANDANA_DRAIN_DEADLINE",
+    flag: "drain-deadline",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=3600),
+    fallback: Fallback::Default("20"),
+    doc: "Seconds from the signal to the end, at most.",
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_follow_one_scheme() {
+        let keys: BTreeSet<_> = SETTINGS.iter().map(|s| (s.section, s.key)).collect();
+        let flags: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.flag).collect();
+        assert_eq!((keys.len(), flags.len()), (SETTINGS.len(), SETTINGS.len()));
+        for setting in SETTINGS {
+            let name = setting.flag.to_uppercase().replace('-', "_");
+            assert_eq!(setting.environment, format!("BANDANA_{name}"));
+        }
+    }
+
+    #[test]
+    fn settings_come_in_the_order_of_the_sections() {
+        let mut sections: Vec<_> = SETTINGS.iter().map(|setting| setting.section).collect();
+        sections.dedup();
+        assert_eq!(sections, SECTIONS.map(|(name, _)| name));
+    }
+
+    #[test]
+    fn defaults_and_examples_are_valid() {
+        for setting in SETTINGS {
+            let (Fallback::Default(text) | Fallback::Required(text) | Fallback::Unset(text)) =
+                setting.fallback;
+            assert_eq!(setting.kind.check(text), Ok(()), "{}", setting.key);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+use super::*;
+
+fn of_text(text: &str, overrides: Vec<Given>) -> Result<(Configuration, Effective), String> {
+    let (mut given, problems) =
+        file::parse(Path::new("b.toml"), text).map_err(|error| error.to_string())?;
+    given.extend(overrides);
+    Configuration::of(&given, problems).map_err(|error| error.to_string())
+}
+
+/// What is said of a text that is refused.
+#[track_caller]
+fn refusal(text: &str) -> String {
+    of_text(text, Vec::new()).unwrap_err()
+}
+
+fn given(setting: &'static Setting, text: &str, origin: Origin) -> Given {
+    Given { setting, text: text.to_owned(), origin }
+}
+
+#[test]
+fn the_documented_file_sets_the_defaults_and_nothing_else() {
+    let (documented, _) = of_text(&documented_file(), Vec::new()).unwrap();
+    let only_required = "store.data_dir = \"bandana-data\"";
+    assert_eq!(documented, of_text(only_required, Vec::new()).unwrap().0);
+    assert_eq!(documented.store.replay_window_days, 7);
+    assert_eq!(documented.shutdown.drain_deadline, Duration::from_secs(20));
+    for setting in SETTINGS {
+        let line = format!("\n{} = ", setting.key);
+        assert!(documented_file().contains(&line), "{}", setting.key);
+    }
+}
+
+#[test]
+fn flags_override_the_environment_which_overrides_the_file() {
+    let text = "[store]\ndata_dir = \"file\"\nids_max = 1_000\nreplay_window_days = 0x10\n";
+    let overrides = vec![
+        given(&settings::DATA_DIR, "flag", Origin::Flag("data-dir")),
+        given(&settings::DATA_DIR, "environment", Origin::Environment("BANDANA_DATA_DIR")),
+        given(&settings::IDS_MAX, "5", Origin::Environment("BANDANA_IDS_MAX")),
+    ];
+    let (configuration, effective) = of_text(text, overrides).unwrap();
+    assert_eq!(configuration.store.data_dir, PathBuf::from("flag"));
+    assert_eq!((configuration.store.ids_max, configuration.store.replay_window_days), (5, 16));
+    let expected = "\
+[store]
+data_dir = \"flag\" # --data-dir
+replay_window_days = 16 # b.toml, line 4
+ids_max = 5 # $BANDANA_IDS_MAX
+
+[devices]
+listen = \"127.0.0.1:7301\" # default
+
+[operators]
+listen = \"127.0.0.1:7302\" # default
+
+[shutdown]
+drain_deadline_seconds = 20 # default
+";
+    assert_eq!(effective.to_string(), expected);
+    assert_eq!(of_text(&effective.to_string(), Vec::new()).unwrap().0, configuration);
+}
+
+#[test]
+fn all_problems_are_told_at_once_with_their_lines() {
+    let said = refusal(
+        "data_dir = \"x\"\n[store]\nreplay_windw_days = 3\nids_max = \"5\"\n\n[shutdown]\n\
+         drain_deadline_seconds = 0\n[devices]\nlisten = \"localhost\"\n",
+    );
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 6, "{said}");
+    assert!(lines[1].contains("b.toml, line 1") && lines[1].contains("[store]"), "{said}");
+    assert!(lines[2].contains("line 3") && lines[2].contains("did you mean"), "{said}");
+    assert!(lines[3].contains("line 4") && lines[3].contains("without quotes"), "{said}");
+    assert!(lines[4].contains("line 7") && lines[4].contains("in 1..=3600"), "{said}");
+    assert!(lines[5].contains("line 9") && lines[5].contains("an IP address"), "{said}");
+}
+
+#[test]
+fn what_is_missing_or_contradictory_is_told() {
+    let said = refusal("");
+    for way in ["data_dir", "[store]", "$BANDANA_DATA_DIR", "--data-dir"] {
+        assert!(said.contains(way), "{said}");
+    }
+    let with = |rest: &str| refusal(&format!("store.data_dir = \"x\"\n{rest}"));
+    let said = with("operators.listen = \"0.0.0.0:7302\"");
+    assert!(said.contains("line 2") && said.contains("not on loopback"), "{said}");
+    let said = with("devices.listen = \"127.0.0.1:7302\"");
+    assert!(said.contains("the operators' address too"), "{said}");
+    let said = with("shutdown = 3");
+    assert!(said.contains("[shutdown]"), "{said}");
+    let said = with("[store]\n");
+    assert!(said.contains("b.toml is not valid TOML"), "{said}");
+}

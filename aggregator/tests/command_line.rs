@@ -1,0 +1,169 @@
+//! What the command line says of itself.
+//!
+//! The help of every command is in `help/`. After a change,
+//! `BANDANA_REWRITE_HELP=1 cargo test -p bandana-aggregator --test command_line`
+//! writes it anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+
+fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandana"));
+    Ok(command.args(arguments).env_clear().output()?)
+}
+
+fn printed(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = bandana(arguments)?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{arguments:?}: {errors}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The long help of a command and of all commands under it, by file name.
+fn collect_help(path: &str, mut command: clap::Command, files: &mut BTreeMap<String, String>) {
+    let help = command.render_long_help().to_string();
+    let lines = help.lines().flat_map(|line| [line.trim_end(), "\n"]);
+    files.insert(format!("{path}.txt"), lines.collect());
+    for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        let path = format!("{path}-{}", subcommand.get_name());
+        collect_help(&path, subcommand.clone(), files);
+    }
+}
+
+fn help_files() -> BTreeMap<String, String> {
+    let mut command = bandana_aggregator::cli::command().term_width(100);
+    command.build();
+    let mut files = BTreeMap::new();
+    collect_help("bandana", command, &mut files);
+    files
+}
+
+fn names_of_commands() -> Vec<String> {
+    let command = bandana_aggregator::cli::command();
+    command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+#[test]
+fn help_is_as_committed() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
+    let expected = help_files();
+    if std::env::var_os("BANDANA_REWRITE_HELP").is_some() {
+        std::fs::remove_dir_all(&folder)?;
+        std::fs::create_dir_all(&folder)?;
+        for (name, text) in &expected {
+            std::fs::write(folder.join(name), text)?;
+        }
+    }
+    let entries = std::fs::read_dir(&folder).context("tests/help can't be read")?;
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<anyhow::Result<_>>();
+    let names: BTreeSet<OsString> = names?;
+    assert_eq!(names, expected.keys().map(OsString::from).collect());
+    for (name, text) in expected {
+        let committed = std::fs::read_to_string(folder.join(&name))?;
+        assert!(committed == text, "{name} is out of date; the head of this file has the command");
+    }
+    Ok(())
+}
+
+#[test]
+fn help_fits_in_a_hundred_columns() {
+    for (name, text) in help_files() {
+        for line in text.lines() {
+            // Words that can't be broken may stand out.
+            let broken = line.len() > 100 && line.trim_start().contains(' ');
+            assert!(!broken || line.starts_with("Usage"), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn completions_name_every_command() -> anyhow::Result<()> {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&["completions", shell])?;
+        for name in names_of_commands() {
+            assert!(script.contains(&name), "{name} is not in the completions of {shell}");
+        }
+        for flag in ["replay-window-days", "config"] {
+            assert!(script.contains(flag), "{flag} is not in the completions of {shell}");
+        }
+    }
+    assert_eq!(bandana(&["completions", "cmd.exe"])?.status.code(), Some(2));
+    Ok(())
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_command() -> anyhow::Result<()> {
+    // As roff writes a dash.
+    let page = printed(&["man"])?.replace("\\-", "-");
+    for name in names_of_commands() {
+        assert!(page.contains(&format!("bandana-{name}(1)")), "{name} is not in the manual");
+    }
+    let folder = tempfile::tempdir()?;
+    printed(&["man", "--out", &folder.path().display().to_string()])?;
+    for name in names_of_commands() {
+        let page = std::fs::read_to_string(folder.path().join(format!("bandana-{name}.1")))?;
+        assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_default_configuration_is_as_committed() -> anyhow::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bandana.toml");
+    assert!(
+        printed(&["default-config"])? == std::fs::read_to_string(path)?,
+        "bandana.toml is out of date; run `cargo run -p bandana-tests --bin regenerate`"
+    );
+    Ok(())
+}
+
+fn written(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let path = folder.join("bandana.toml");
+    std::fs::write(&path, text)?;
+    Ok(path)
+}
+
+#[test]
+fn a_configuration_is_checked_without_being_used() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = written(folder.path(), "[store]\ndata_dir = \"here\"\nids_max = 7\n")?;
+    let file = path.to_str().context("a path in UTF-8")?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandana"));
+    command.args(["check-config", "--config", file, "--listen", "[::1]:9"]).env_clear();
+    let output = command.env("BANDANA_IDS_MAX", "8").current_dir(folder.path()).output()?;
+    let shown = String::from_utf8(output.stdout)?;
+    assert!(output.status.success(), "{shown}");
+    for line in [
+        &format!("data_dir = \"here\" # {file}, line 2"),
+        "ids_max = 8 # $BANDANA_IDS_MAX",
+        "listen = \"[::1]:9\" # --listen",
+        "replay_window_days = 7 # default",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is not in {shown}");
+    }
+    assert!(!folder.path().join("here").exists());
+    Ok(())
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_by_check_and_by_serve() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = written(folder.path(), "[store]\ndata_dri = \"here\"\n")?;
+    let file = path.to_str().context("a path in UTF-8")?;
+    for command in ["check-config", "serve"] {
+        let output = bandana(&[command, "--config", file])?;
+        let errors = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        for part in [file, "line 2", "\"data_dri\"", "did you mean \"data_dir\"", "ids_max"] {
+            assert!(errors.contains(part), "{part} is not in {errors}");
+        }
+    }
+    let missing = bandana(&["check-config", "--config", "/nowhere/bandana.toml"])?;
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8(missing.stderr)?.contains("/nowhere/bandana.toml"));
+    Ok(())
+}
