@@ -16,6 +16,7 @@ pub mod ingest;
 pub mod learner;
 pub mod policy;
 pub mod registry;
+pub mod security;
 pub mod seen;
 pub mod server;
 pub mod service;

@@ -21,6 +21,7 @@ use crate::ending::ending;
 use crate::ingest::{Ingest, Writer, WriterError, WriterSettings};
 use crate::policy;
 use crate::registry::Registry;
+use crate::security::{Authorization, Reloader, Tokens, TokensError};
 use crate::service::{DeviceService, OperatorService};
 use crate::store::{SqliteStore, StoreError};
 
@@ -47,6 +48,8 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// Address for operators: loopback, since callers are not authorised.
     pub operator_listen: SocketAddr,
+    /// File of the tokens of operators. None: nobody is asked for one.
+    pub operator_tokens: Option<PathBuf>,
     /// Longest time from the signal to the end.
     pub drain_deadline: Duration,
     /// Limits of the writer.
@@ -59,6 +62,7 @@ pub struct ServerSettings {
 pub struct Server {
     device: TcpListener,
     operator: TcpListener,
+    tokens: Option<Arc<Tokens>>,
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     ingest: Ingest,
@@ -82,6 +86,8 @@ impl Server {
         if !settings.operator_listen.ip().is_loopback() {
             return Err(ServerError::OperatorBeyondLoopback(settings.operator_listen));
         }
+        let tokens = settings.operator_tokens.map(|path| Tokens::open(path, Arc::clone(&clock)));
+        let tokens = tokens.transpose()?.map(Arc::new);
         let listen = async |address| {
             let bound = TcpListener::bind(address).await;
             bound.map_err(|source| ServerError::Listen { address, source })
@@ -106,7 +112,17 @@ impl Server {
             policy_end.send(()).ok();
         })?;
         let drain_deadline = settings.drain_deadline;
-        Ok(Self { device, operator, registry, clock, ingest, ended, policy_ended, drain_deadline })
+        Ok(Self {
+            device,
+            operator,
+            tokens,
+            registry,
+            clock,
+            ingest,
+            ended,
+            policy_ended,
+            drain_deadline,
+        })
     }
 
     /// The address that devices reach.
@@ -125,6 +141,11 @@ impl Server {
         self.operator.local_addr().map_err(ServerError::Address)
     }
 
+    /// Reads again the files that may change while the server runs.
+    pub fn reloader(&self) -> Reloader {
+        Reloader { tokens: self.tokens.clone() }
+    }
+
     /// Serves until `signal`, then ends in order: health NOT_SERVING, streams
     /// closed, calls under way answered, queue committed, store closed.
     ///
@@ -132,7 +153,7 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, registry, clock, ingest, .. } = self;
+        let Self { device, operator, tokens, registry, clock, ingest, .. } = self;
         let Self { mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
@@ -166,7 +187,10 @@ impl Server {
             .serve_with_incoming_shutdown(incoming(device), ending.clone().wait());
         let operator = builder()
             .add_service(health_service)
-            .add_service(OperatorServer::new(operator_service))
+            .add_service(OperatorServer::with_interceptor(
+                operator_service,
+                Authorization::new(tokens),
+            ))
             .serve_with_incoming_shutdown(incoming(operator), ending.wait());
         let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
 
@@ -218,6 +242,9 @@ pub enum ServerError {
          else may reach them. Use 127.0.0.1 and a tunnel"
     )]
     OperatorBeyondLoopback(SocketAddr),
+    /// Operators can't be told apart.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
     /// An address can't be bound.
     #[error("can't listen on {address}")]
     Listen {

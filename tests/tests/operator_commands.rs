@@ -216,7 +216,7 @@ async fn estimates_are_shown_and_exported() -> anyhow::Result<()> {
     let before = object(&url, &["estimate", "colours", "--json"]).await?;
     assert_eq!((&before["arms"][2]["estimate"], &before["best_arm"]), (&Value::Null, &Value::Null));
     // Ones for nearly all of the second arm, and for a quarter of the others.
-    let bit = |n: usize| if n % 3 == 1 { n % 20 > 0 } else { n % 4 < 1 };
+    let bit = |n: usize| if n % 3 == 1 { !n.is_multiple_of(20) } else { n.is_multiple_of(4) };
     let reports: Vec<_> = (0..3000).map(|n| (n % 3, bit(n))).collect();
     report(&mut aggregator, 1, &specification, &reports).await?;
 

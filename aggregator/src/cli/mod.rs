@@ -1,5 +1,6 @@
 //! The command line: `bandana`.
 
+mod bearer;
 mod check_config;
 mod connection;
 mod consent;
@@ -18,6 +19,7 @@ mod serve;
 mod settings_arguments;
 mod sign;
 mod table;
+mod token;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -53,6 +55,9 @@ enum Command {
     #[command(subcommand)]
     Keys(keys::Keys),
     Sign(sign::Sign),
+    /// Make and revoke tokens of operators.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     Completions(generated::Completions),
     Man(generated::Man),
 }
@@ -91,6 +96,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(sign),
+        Command::Token(command) => token::run(&command),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),
     };

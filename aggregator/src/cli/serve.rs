@@ -14,6 +14,8 @@ use crate::server::{Server, ServerSettings};
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
+/// SIGHUP reads the tokens file again.
+///
 /// When both services listen, their addresses are printed to standard output,
 /// one `device=ADDRESS` and one `operator=ADDRESS` line.
 #[derive(Debug, Args)]
@@ -38,12 +40,19 @@ pub(super) fn run(serve: Serve) -> anyhow::Result<()> {
 async fn serve_until_signal(settings: ServerSettings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
     let server = Server::bind(settings, Arc::new(SystemClock::new())).await?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "device={}", server.device_address()?)?;
     writeln!(stdout, "operator={}", server.operator_address()?)?;
     stdout.flush()?;
     drop(stdout);
+    let reloader = server.reloader();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            reloader.reload();
+        }
+    });
     let signalled = async {
         tokio::select! {
             _ = terminate.recv() => {}

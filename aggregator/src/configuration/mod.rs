@@ -58,6 +58,8 @@ pub struct Devices {
 pub struct Operators {
     /// Its address, on loopback. Port 0 picks a free one.
     pub listen: SocketAddr,
+    /// The tokens that callers must show one of.
+    pub tokens_file: Option<PathBuf>,
 }
 
 /// The orderly end.
@@ -105,7 +107,10 @@ impl Configuration {
                 ids_max: effective.value(&settings::IDS_MAX)?,
             },
             devices: Devices { listen: effective.value(&settings::DEVICES_LISTEN)? },
-            operators: Operators { listen: effective.value(&settings::OPERATORS_LISTEN)? },
+            operators: Operators {
+                listen: effective.value(&settings::OPERATORS_LISTEN)?,
+                tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
+            },
             shutdown: Shutdown {
                 drain_deadline: Duration::from_secs(
                     effective.value(&settings::DRAIN_DEADLINE_SECONDS)?,
@@ -143,6 +148,7 @@ impl From<Configuration> for ServerSettings {
             data_dir: store.data_dir,
             listen: devices.listen,
             operator_listen: operators.listen,
+            operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
             writer: WriterSettings {
                 replay_window_days: store.replay_window_days,

@@ -14,12 +14,13 @@ pub static SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 6] = [
+pub static SETTINGS: [&Setting; 7] = [
     &DATA_DIR,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
     &DEVICES_LISTEN,
     &OPERATORS_LISTEN,
+    &OPERATORS_TOKENS_FILE,
     &DRAIN_DEADLINE_SECONDS,
 ];
 
@@ -77,6 +78,18 @@ pub(super) static OPERATORS_LISTEN: Setting = Setting {
     fallback: Fallback::Default("127.0.0.1:7302"),
     doc: "Address for operators; loopback only, since whoever reaches it is not asked who they \
           are. Port 0 picks a free one.",
+};
+
+pub(super) static OPERATORS_TOKENS_FILE: Setting = Setting {
+    section: "operators",
+    key: "tokens_file",
+    environment: "BANDANA_OPERATOR_TOKENS_FILE",
+    flag: "operator-tokens-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("operator-tokens"),
+    doc: "File of the tokens that operators must show, made by `bandana token new`. It is read \
+          again when it changes, and on SIGHUP.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

@@ -25,7 +25,8 @@ fn the_documented_file_sets_the_defaults_and_nothing_else() {
     assert_eq!(documented.store.replay_window_days, 7);
     assert_eq!(documented.shutdown.drain_deadline, Duration::from_secs(20));
     for setting in SETTINGS {
-        let line = format!("\n{} = ", setting.key);
+        let mark = if matches!(setting.fallback, Fallback::Unset(_)) { "# " } else { "" };
+        let line = format!("\n{mark}{} = ", setting.key);
         assert!(documented_file().contains(&line), "{}", setting.key);
     }
 }
@@ -52,6 +53,7 @@ listen = \"127.0.0.1:7301\" # default
 
 [operators]
 listen = \"127.0.0.1:7302\" # default
+# tokens_file # not set
 
 [shutdown]
 drain_deadline_seconds = 20 # default
