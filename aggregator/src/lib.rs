@@ -14,6 +14,7 @@ pub mod ending;
 pub mod estimates;
 pub mod ingest;
 pub mod learner;
+pub mod network;
 pub mod policy;
 pub mod registry;
 pub mod security;

@@ -13,6 +13,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::bearer::{Bearer, TokenSource};
+use super::client_tls::TlsSource;
 use super::failure::Failure;
 
 /// How long connecting, and a call, may take.
@@ -30,6 +31,8 @@ pub(super) struct Connection {
     operator_url: Uri,
     #[command(flatten)]
     token: TokenSource,
+    #[command(flatten)]
+    tls: TlsSource,
 }
 
 impl Connection {
@@ -43,8 +46,8 @@ impl Connection {
                  token; use https, or a tunnel"
             )));
         }
-        let endpoint =
-            Endpoint::from(self.operator_url.clone()).connect_timeout(PATIENCE).timeout(PATIENCE);
+        let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
+        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
         // A watch may be silent for long, and must learn that its server is gone.
         let channel = endpoint.http2_keep_alive_interval(PATIENCE).connect().await;
         channel.map(|channel| OperatorClient::with_interceptor(channel, bearer)).map_err(|source| {

@@ -2,6 +2,7 @@
 
 mod bearer;
 mod check_config;
+mod client_tls;
 mod connection;
 mod consent;
 mod disclosure;
@@ -54,7 +55,7 @@ enum Command {
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
-    Sign(sign::Sign),
+    Sign(Box<sign::Sign>),
     /// Make and revoke tokens of operators.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -95,7 +96,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Estimate(estimate) => estimate::run(&estimate),
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Keys(keys) => keys::run(&keys),
-        Command::Sign(sign) => sign::run(sign),
+        Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),

@@ -8,6 +8,7 @@ mod file;
 mod problem;
 mod setting;
 mod settings;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS};
 
 use crate::ingest::WriterSettings;
+use crate::network::ConnectionLimits;
+use crate::security::TlsFiles;
 use crate::server::ServerSettings;
 
 /// What counts, checked.
@@ -51,13 +54,18 @@ pub struct Store {
 pub struct Devices {
     /// Its address. Port 0 picks a free one.
     pub listen: SocketAddr,
+    /// Its TLS. None: in the clear.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The service for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operators {
-    /// Its address, on loopback. Port 0 picks a free one.
+    /// Its address: on loopback, unless callers are known and nobody on the way hears
+    /// them. Port 0 picks a free one.
     pub listen: SocketAddr,
+    /// Its TLS. None: in the clear.
+    pub tls: Option<TlsFiles>,
     /// The tokens that callers must show one of.
     pub tokens_file: Option<PathBuf>,
 }
@@ -106,9 +114,13 @@ impl Configuration {
                 replay_window_days: effective.value(&settings::REPLAY_WINDOW_DAYS)?,
                 ids_max: effective.value(&settings::IDS_MAX)?,
             },
-            devices: Devices { listen: effective.value(&settings::DEVICES_LISTEN)? },
+            devices: Devices {
+                listen: effective.value(&settings::DEVICES_LISTEN)?,
+                tls: tls::devices(effective)?,
+            },
             operators: Operators {
                 listen: effective.value(&settings::OPERATORS_LISTEN)?,
+                tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
             shutdown: Shutdown {
@@ -123,11 +135,12 @@ impl Configuration {
     fn check(&self, effective: &Effective) -> Result<(), ConfigurationError> {
         let mut problems = Vec::new();
         let operators = self.operators.listen;
-        if !operators.ip().is_loopback() {
+        if !operators.ip().is_loopback() && !self.operators.are_safe() {
             let place = effective.origin(&settings::OPERATORS_LISTEN).to_string();
             let what = format!(
-                "{operators} is not on loopback, and whoever reaches the operators' service is not \
-                 asked who they are; use 127.0.0.1 or [::1], and a tunnel from elsewhere"
+                "{operators} is not on loopback; there the operators' service needs `tls_certificate` \
+                 and `tls_key`, and `tokens_file` or `client_ca`. Set them in [operators], or use \
+                 127.0.0.1 or [::1], and a tunnel from elsewhere"
             );
             problems.push(Problem { place, what });
         }
@@ -141,6 +154,14 @@ impl Configuration {
     }
 }
 
+impl Operators {
+    /// Whether callers are known, and nobody on the way hears them.
+    fn are_safe(&self) -> bool {
+        let tls = self.tls.as_ref();
+        tls.is_some_and(|tls| self.tokens_file.is_some() || tls.client_ca.is_some())
+    }
+}
+
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
         let Configuration { store, devices, operators, shutdown } = configuration;
@@ -148,6 +169,14 @@ impl From<Configuration> for ServerSettings {
             data_dir: store.data_dir,
             listen: devices.listen,
             operator_listen: operators.listen,
+            device_tls: devices.tls,
+            operator_tls: operators.tls,
+            connections: ConnectionLimits {
+                connections: 10_000,
+                handshakes: 512,
+                handshake_time: Duration::from_secs(10),
+                idle_time: Duration::from_mins(2),
+            },
             operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
             writer: WriterSettings {

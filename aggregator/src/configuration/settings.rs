@@ -14,13 +14,18 @@ pub static SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 7] = [
+pub static SETTINGS: [&Setting; 12] = [
     &DATA_DIR,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
     &DEVICES_LISTEN,
+    &DEVICES_TLS_CERTIFICATE,
+    &DEVICES_TLS_KEY,
     &OPERATORS_LISTEN,
     &OPERATORS_TOKENS_FILE,
+    &OPERATORS_TLS_CERTIFICATE,
+    &OPERATORS_TLS_KEY,
+    &OPERATORS_CLIENT_CA,
     &DRAIN_DEADLINE_SECONDS,
 ];
 
@@ -68,6 +73,29 @@ pub(super) static DEVICES_LISTEN: Setting = Setting {
     doc: "Address for devices. Port 0 picks a free one.",
 };
 
+pub(super) static DEVICES_TLS_CERTIFICATE: Setting = Setting {
+    section: "devices",
+    key: "tls_certificate",
+    environment: "BANDANA_TLS_CERTIFICATE",
+    flag: "tls-certificate",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("certificate.pem"),
+    doc: "Certificate for devices, with those that lead to its root, in PEM; read again on SIGHUP. Without \
+          it, devices are answered in the clear, as behind a proxy.",
+};
+
+pub(super) static DEVICES_TLS_KEY: Setting = Setting {
+    section: "devices",
+    key: "tls_key",
+    environment: "BANDANA_TLS_KEY",
+    flag: "tls-key",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("key.pem"),
+    doc: "Key of that certificate, in PEM.",
+};
+
 pub(super) static OPERATORS_LISTEN: Setting = Setting {
     section: "operators",
     key: "listen",
@@ -76,8 +104,8 @@ pub(super) static OPERATORS_LISTEN: Setting = Setting {
     placeholder: "ADDRESS",
     kind: Kind::Address,
     fallback: Fallback::Default("127.0.0.1:7302"),
-    doc: "Address for operators; loopback only, since whoever reaches it is not asked who they \
-          are. Port 0 picks a free one.",
+    doc: "Address for operators. Beyond loopback only with TLS, and with tokens or client \
+          certificates. Port 0 picks a free one.",
 };
 
 pub(super) static OPERATORS_TOKENS_FILE: Setting = Setting {
@@ -90,6 +118,40 @@ pub(super) static OPERATORS_TOKENS_FILE: Setting = Setting {
     fallback: Fallback::Unset("operator-tokens"),
     doc: "File of the tokens that operators must show, made by `bandana token new`. It is read \
           again when it changes, and on SIGHUP.",
+};
+
+pub(super) static OPERATORS_TLS_CERTIFICATE: Setting = Setting {
+    section: "operators",
+    key: "tls_certificate",
+    environment: "BANDANA_OPERATOR_TLS_CERTIFICATE",
+    flag: "operator-tls-certificate",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("certificate.pem"),
+    doc: "Certificate for operators, with those that lead to its root, in PEM; read again on SIGHUP.",
+};
+
+pub(super) static OPERATORS_TLS_KEY: Setting = Setting {
+    section: "operators",
+    key: "tls_key",
+    environment: "BANDANA_OPERATOR_TLS_KEY",
+    flag: "operator-tls-key",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("key.pem"),
+    doc: "Key of that certificate, in PEM.",
+};
+
+pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
+    section: "operators",
+    key: "client_ca",
+    environment: "BANDANA_OPERATOR_CLIENT_CA",
+    flag: "operator-client-ca",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("operators-ca.pem"),
+    doc: "Certificates in PEM, read again on SIGHUP. Operators need a certificate that one of these has \
+          signed, besides a token if there are tokens.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

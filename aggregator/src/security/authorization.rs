@@ -8,6 +8,7 @@ use tonic::{Extensions, Request, Status};
 
 use super::token::{TokenHash, TokenName};
 use super::tokens::Tokens;
+use crate::network::Peer;
 
 /// What is before a token in its header; compared without regard to case.
 const SCHEME: &str = "bearer ";
@@ -15,7 +16,7 @@ const SCHEME: &str = "bearer ";
 /// Lets calls pass whose caller may make them, and notes who that is.
 #[derive(Clone, Debug)]
 pub struct Authorization {
-    /// None: everybody may.
+    /// None: no token is asked for.
     tokens: Option<Arc<Tokens>>,
 }
 
@@ -26,7 +27,9 @@ impl Authorization {
     }
 
     fn caller(&self, request: &Request<()>) -> Option<Caller> {
-        let Some(tokens) = &self.tokens else { return Some(Caller(None)) };
+        let peer: Option<&Peer> = request.extensions().get();
+        let certificate = peer.and_then(|peer| peer.certificate.clone());
+        let Some(tokens) = &self.tokens else { return Some(Caller { named: None, certificate }) };
         let mut headers = request.metadata().get_all("authorization").iter();
         let (Some(header), None) = (headers.next(), headers.next()) else { return None };
         let (scheme, presented) = header.as_bytes().split_at_checked(SCHEME.len())?;
@@ -35,7 +38,8 @@ impl Authorization {
         }
         let hash = TokenHash::of(presented);
         let name = tokens.find(&hash)?;
-        Some(Caller(Some(Named { name, hash, tokens: Arc::clone(tokens) })))
+        let named = Some(Named { name, hash, tokens: Arc::clone(tokens) });
+        Some(Caller { named, certificate })
     }
 }
 
@@ -57,8 +61,12 @@ pub(crate) fn denied() -> Status {
 }
 
 /// Who makes a call.
-#[derive(Clone, Debug)]
-pub struct Caller(Option<Named>);
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    named: Option<Named>,
+    /// The certificate (DER) that was shown.
+    certificate: Option<Arc<[u8]>>,
+}
 
 #[derive(Clone, Debug)]
 struct Named {
@@ -70,29 +78,33 @@ struct Named {
 impl Caller {
     /// The caller of a request, as [`Authorization`] noted it.
     pub(crate) fn of(extensions: &Extensions) -> Self {
-        extensions.get().cloned().unwrap_or(Self(None))
+        extensions.get().cloned().unwrap_or_default()
     }
 
     /// Whether the caller may still call.
     pub(crate) fn is_allowed(&self) -> bool {
-        self.0.as_ref().is_none_or(|named| named.tokens.find(&named.hash).is_some())
+        self.named.as_ref().is_none_or(|named| named.tokens.find(&named.hash).is_some())
     }
 
     /// Returns when the caller may call no more.
     pub(crate) async fn revoked(self) {
-        match self.0 {
+        match self.named {
             Some(Named { hash, tokens, .. }) => tokens.revoked(hash).await,
             None => std::future::pending().await,
         }
     }
 }
 
-/// The name of the token, for the log.
+/// The name of the token, or else the SHA-256 of the certificate, for the log.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(named) => named.name.fmt(f),
-            None => f.write_str("(anybody)"),
+        match (&self.named, &self.certificate) {
+            (Some(named), _) => named.name.fmt(f),
+            (None, Some(certificate)) => {
+                f.write_str("certificate ")?;
+                TokenHash::of(certificate).fmt(f)
+            }
+            (None, None) => f.write_str("(anybody)"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod authorization;
 mod reloader;
+mod tls;
 mod token;
 mod token_list;
 mod tokens;
@@ -9,6 +10,8 @@ mod tokens;
 pub(crate) use authorization::denied;
 pub use authorization::{Authorization, Caller};
 pub use reloader::Reloader;
+pub(crate) use tls::provider;
+pub use tls::{Tls, TlsError, TlsFiles};
 pub use token::{Token, TokenHash, TokenName, TokenNameError};
 pub use token_list::{TokenList, TokenListError};
 pub use tokens::{Tokens, TokensError};

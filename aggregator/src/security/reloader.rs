@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use super::tls::Tls;
 use super::tokens::Tokens;
 
 /// Reads again the files that may change while a server runs.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) tls: Vec<Arc<Tls>>,
 }
 
 impl Reloader {
@@ -18,6 +20,11 @@ impl Reloader {
             && let Err(error) = tokens.reload()
         {
             error.log();
+        }
+        for tls in &self.tls {
+            if let Err(error) = tls.reload() {
+                error.log();
+            }
         }
         tracing::info!("files were read again");
     }
