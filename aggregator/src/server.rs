@@ -24,10 +24,6 @@ use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, 
 use crate::service::{DeviceService, OperatorService};
 use crate::store::{SqliteStore, StoreError};
 
-/// Streams, and so calls, of one connection at the same time. Enough for a
-/// gateway; a flood on one connection waits instead of filling memory.
-const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
-
 /// Silence on a connection after which its other end is asked for a sign of
 /// life, so that connections of devices that are gone do not pile up.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_mins(1);
@@ -78,6 +74,7 @@ pub struct Server {
     operator: Listener,
     tokens: Option<Arc<Tokens>>,
     reloader: Reloader,
+    connections: ConnectionLimits,
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     ingest: Ingest,
@@ -137,6 +134,7 @@ impl Server {
             operator,
             tokens,
             reloader,
+            connections: settings.connections,
             registry,
             clock,
             ingest,
@@ -175,7 +173,7 @@ impl Server {
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self { device, operator, tokens, registry, clock, ingest, .. } = self;
-        let Self { mut ended, policy_ended, drain_deadline, .. } = self;
+        let Self { connections, mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
         let device_service = DeviceService::new(
@@ -191,7 +189,8 @@ impl Server {
 
         let builder = || {
             GrpcServer::builder()
-                .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+                .max_concurrent_streams(connections.streams_per_connection)
+                .http2_max_header_list_size(connections.header_bytes)
                 .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
                 .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         };

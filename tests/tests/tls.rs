@@ -10,6 +10,8 @@ use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
 use bandana_tests::watched_server::WatchedServer;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::process::Command;
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -188,6 +190,22 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
     before.list_experiments(ListExperimentsRequest {}).await?;
     drop(before);
     server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn silent_handshakes_end_and_do_not_keep_others_out_for_long() -> anyhow::Result<()> {
+    let files = Files::new()?;
+    let mut flags = files.flags(&[("tls-certificate", "server.pem"), ("tls-key", "server.key")]);
+    flags.extend(["--limit-handshakes=1", "--limit-handshake-seconds=1"].map(str::to_owned));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = WatchedServer::start(PROGRAM, &files.path("data"), &flags).await?;
+    let mut silent = TcpStream::connect(&server.device).await?;
+    let patience = std::time::Duration::from_mins(1);
+    let mut said = Vec::new();
+    let read = tokio::time::timeout(patience, silent.read_to_end(&mut said));
+    assert_eq!(read.await??, 0, "the server says nothing to who says nothing");
+    files.authority.connect(&server.device).await?;
     Ok(())
 }
 

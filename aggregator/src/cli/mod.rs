@@ -5,6 +5,7 @@ mod check_config;
 mod client_tls;
 mod connection;
 mod consent;
+mod descriptors;
 mod disclosure;
 mod draft;
 mod estimate;

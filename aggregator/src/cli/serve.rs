@@ -30,6 +30,7 @@ pub(super) fn run(serve: Serve) -> anyhow::Result<()> {
     // A host program may have set up its own subscriber.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     log.with_ansi(std::io::stderr().is_terminal()).try_init().ok();
+    super::descriptors::allow(configuration.limits.connections);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve_until_signal(configuration.into()));
     // Connections that did not end in time are not waited for.

@@ -34,6 +34,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
+    /// What connections may cost.
+    pub limits: ConnectionLimits,
     /// The orderly end.
     pub shutdown: Shutdown,
 }
@@ -123,6 +125,7 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
+            limits: limits(effective)?,
             shutdown: Shutdown {
                 drain_deadline: Duration::from_secs(
                     effective.value(&settings::DRAIN_DEADLINE_SECONDS)?,
@@ -154,6 +157,18 @@ impl Configuration {
     }
 }
 
+fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError> {
+    let seconds = |setting| effective.value(setting).map(Duration::from_secs);
+    Ok(ConnectionLimits {
+        connections: effective.value(&settings::CONNECTIONS)?,
+        streams_per_connection: effective.value(&settings::STREAMS_PER_CONNECTION)?,
+        header_bytes: effective.value(&settings::HEADER_BYTES)?,
+        handshakes: effective.value(&settings::HANDSHAKES)?,
+        handshake_time: seconds(&settings::HANDSHAKE_SECONDS)?,
+        idle_time: seconds(&settings::IDLE_SECONDS)?,
+    })
+}
+
 impl Operators {
     /// Whether callers are known, and nobody on the way hears them.
     fn are_safe(&self) -> bool {
@@ -164,19 +179,14 @@ impl Operators {
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, shutdown } = configuration;
+        let Configuration { store, devices, operators, limits, shutdown } = configuration;
         Self {
             data_dir: store.data_dir,
             listen: devices.listen,
             operator_listen: operators.listen,
             device_tls: devices.tls,
             operator_tls: operators.tls,
-            connections: ConnectionLimits {
-                connections: 10_000,
-                handshakes: 512,
-                handshake_time: Duration::from_secs(10),
-                idle_time: Duration::from_mins(2),
-            },
+            connections: limits,
             operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
             writer: WriterSettings {

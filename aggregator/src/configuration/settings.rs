@@ -6,15 +6,16 @@
 use super::setting::{Fallback, Kind, Setting};
 
 /// The tables of the file, in their order, and what each is about.
-pub static SECTIONS: [(&str, &str); 4] = [
+pub static SECTIONS: [(&str, &str); 5] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
+    ("limits", "What one side of a connection may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 12] = [
+pub static SETTINGS: [&Setting; 18] = [
     &DATA_DIR,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
@@ -26,6 +27,12 @@ pub static SETTINGS: [&Setting; 12] = [
     &OPERATORS_TLS_CERTIFICATE,
     &OPERATORS_TLS_KEY,
     &OPERATORS_CLIENT_CA,
+    &CONNECTIONS,
+    &STREAMS_PER_CONNECTION,
+    &HEADER_BYTES,
+    &HANDSHAKES,
+    &HANDSHAKE_SECONDS,
+    &IDLE_SECONDS,
     &DRAIN_DEADLINE_SECONDS,
 ];
 
@@ -152,6 +159,76 @@ pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
     fallback: Fallback::Unset("operators-ca.pem"),
     doc: "Certificates in PEM, read again on SIGHUP. Operators need a certificate that one of these has \
           signed, besides a token if there are tokens.",
+};
+
+pub(super) static CONNECTIONS: Setting = Setting {
+    section: "limits",
+    key: "connections",
+    environment: "BANDANA_LIMIT_CONNECTIONS",
+    flag: "limit-connections",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=1_000_000),
+    fallback: Fallback::Default("10000"),
+    doc: "Connections of each service at the same time; further ones are closed at once, since \
+          each takes a descriptor and some 20 kB.",
+};
+
+pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
+    section: "limits",
+    key: "streams_per_connection",
+    environment: "BANDANA_LIMIT_STREAMS_PER_CONNECTION",
+    flag: "limit-streams-per-connection",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=65_536),
+    fallback: Fallback::Default("1024"),
+    doc: "Calls of one connection at the same time; further ones wait. Enough for a gateway.",
+};
+
+pub(super) static HEADER_BYTES: Setting = Setting {
+    section: "limits",
+    key: "header_bytes",
+    environment: "BANDANA_LIMIT_HEADER_BYTES",
+    flag: "limit-header-bytes",
+    placeholder: "BYTES",
+    kind: Kind::Integer(1_024..=1_048_576),
+    fallback: Fallback::Default("16384"),
+    doc: "Bytes of a call's headers, which are kept in memory; calls with more are refused.",
+};
+
+pub(super) static HANDSHAKES: Setting = Setting {
+    section: "limits",
+    key: "handshakes",
+    environment: "BANDANA_LIMIT_HANDSHAKES",
+    flag: "limit-handshakes",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=65_536),
+    fallback: Fallback::Default("512"),
+    doc: "Handshakes of TLS of each service at the same time, the costly part of a connection; \
+          further ones wait.",
+};
+
+pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "handshake_seconds",
+    environment: "BANDANA_LIMIT_HANDSHAKE_SECONDS",
+    flag: "limit-handshake-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=300),
+    fallback: Fallback::Default("10"),
+    doc: "Seconds from a connection to the end of its handshake, at most, so that silent \
+          connections do not keep others waiting.",
+};
+
+pub(super) static IDLE_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "idle_seconds",
+    environment: "BANDANA_LIMIT_IDLE_SECONDS",
+    flag: "limit-idle-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(90..=86_400),
+    fallback: Fallback::Default("120"),
+    doc: "Seconds of silence after which a connection is closed. A living one is never silent: it \
+          answers a ping every minute.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

@@ -60,6 +60,14 @@ listen = \"127.0.0.1:7302\" # default
 # tls_key # not set
 # client_ca # not set
 
+[limits]
+connections = 10000 # default
+streams_per_connection = 1024 # default
+header_bytes = 16384 # default
+handshakes = 512 # default
+handshake_seconds = 10 # default
+idle_seconds = 120 # default
+
 [shutdown]
 drain_deadline_seconds = 20 # default
 ";

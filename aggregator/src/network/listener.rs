@@ -25,6 +25,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct ConnectionLimits {
     /// Open ones at the same time; further ones are closed at once.
     pub connections: usize,
+    /// Calls of one connection at the same time; further ones wait.
+    pub streams_per_connection: u32,
+    /// Bytes of the headers of a call; calls with more are refused.
+    pub header_bytes: u32,
     /// Handshakes of TLS at the same time; further ones wait.
     pub handshakes: usize,
     /// From the connection to the end of its handshake.
