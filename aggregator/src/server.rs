@@ -10,23 +10,19 @@ use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::device_server::DeviceServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tonic::transport::Server as GrpcServer;
-use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 
 use crate::clock::Clock;
 use crate::ending::ending;
 use crate::ingest::{Ingest, Writer, WriterError, WriterSettings};
+use crate::network::{ConnectionLimits, Listener};
 use crate::policy;
 use crate::registry::Registry;
+use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
 use crate::service::{DeviceService, OperatorService};
 use crate::store::{SqliteStore, StoreError};
-
-/// Streams, and so calls, of one connection at the same time. Enough for a
-/// gateway; a flood on one connection waits instead of filling memory.
-const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
 /// Silence on a connection after which its other end is asked for a sign of
 /// life, so that connections of devices that are gone do not pile up.
@@ -45,20 +41,40 @@ pub struct ServerSettings {
     pub data_dir: PathBuf,
     /// Address for devices. Port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Address for operators: loopback, since callers are not authorised.
+    /// Address for operators. Beyond loopback only with TLS, and with tokens or with
+    /// client certificates.
     pub operator_listen: SocketAddr,
+    /// TLS for devices. None: in the clear.
+    pub device_tls: Option<TlsFiles>,
+    /// TLS for operators. None: in the clear.
+    pub operator_tls: Option<TlsFiles>,
+    /// What connections of each service may take.
+    pub connections: ConnectionLimits,
+    /// File of the tokens of operators. None: nobody is asked for one.
+    pub operator_tokens: Option<PathBuf>,
     /// Longest time from the signal to the end.
     pub drain_deadline: Duration,
     /// Limits of the writer.
     pub writer: WriterSettings,
 }
 
+impl ServerSettings {
+    /// Whether operators are known, and nobody on the way hears them.
+    fn operators_are_safe(&self) -> bool {
+        let tls = self.operator_tls.as_ref();
+        tls.is_some_and(|tls| self.operator_tokens.is_some() || tls.client_ca.is_some())
+    }
+}
+
 /// A server that listens. Dropping it without [`Self::run`] ends it without an
 /// orderly close; nothing acknowledged is lost.
 #[derive(Debug)]
 pub struct Server {
-    device: TcpListener,
-    operator: TcpListener,
+    device: Listener,
+    operator: Listener,
+    tokens: Option<Arc<Tokens>>,
+    reloader: Reloader,
+    connections: ConnectionLimits,
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     ingest: Ingest,
@@ -79,15 +95,22 @@ impl Server {
         settings: ServerSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ServerError> {
-        if !settings.operator_listen.ip().is_loopback() {
+        if !settings.operator_listen.ip().is_loopback() && !settings.operators_are_safe() {
             return Err(ServerError::OperatorBeyondLoopback(settings.operator_listen));
         }
-        let listen = async |address| {
-            let bound = TcpListener::bind(address).await;
+        let tokens = settings.operator_tokens.map(|path| Tokens::open(path, Arc::clone(&clock)));
+        let tokens = tokens.transpose()?.map(Arc::new);
+        let open = |files: Option<TlsFiles>| files.map(Tls::open).transpose();
+        let device_tls = open(settings.device_tls)?.map(Arc::new);
+        let operator_tls = open(settings.operator_tls)?.map(Arc::new);
+        let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
+        let reloader = Reloader { tokens: tokens.clone(), tls };
+        let listen = async |address, tls| {
+            let bound = Listener::bind(address, tls, settings.connections).await;
             bound.map_err(|source| ServerError::Listen { address, source })
         };
-        let device = listen(settings.listen).await?;
-        let operator = listen(settings.operator_listen).await?;
+        let device = listen(settings.listen, device_tls).await?;
+        let operator = listen(settings.operator_listen, operator_tls).await?;
 
         let store = SqliteStore::open(&settings.data_dir)?;
         let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
@@ -106,7 +129,19 @@ impl Server {
             policy_end.send(()).ok();
         })?;
         let drain_deadline = settings.drain_deadline;
-        Ok(Self { device, operator, registry, clock, ingest, ended, policy_ended, drain_deadline })
+        Ok(Self {
+            device,
+            operator,
+            tokens,
+            reloader,
+            connections: settings.connections,
+            registry,
+            clock,
+            ingest,
+            ended,
+            policy_ended,
+            drain_deadline,
+        })
     }
 
     /// The address that devices reach.
@@ -114,7 +149,7 @@ impl Server {
     /// # Errors
     /// [`ServerError::Address`] when the operating system does not tell.
     pub fn device_address(&self) -> Result<SocketAddr, ServerError> {
-        self.device.local_addr().map_err(ServerError::Address)
+        self.device.address().map_err(ServerError::Address)
     }
 
     /// The address that operators reach.
@@ -122,7 +157,12 @@ impl Server {
     /// # Errors
     /// [`ServerError::Address`] when the operating system does not tell.
     pub fn operator_address(&self) -> Result<SocketAddr, ServerError> {
-        self.operator.local_addr().map_err(ServerError::Address)
+        self.operator.address().map_err(ServerError::Address)
+    }
+
+    /// Reads again the files that may change while the server runs.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Serves until `signal`, then ends in order: health NOT_SERVING, streams
@@ -132,8 +172,8 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, registry, clock, ingest, .. } = self;
-        let Self { mut ended, policy_ended, drain_deadline, .. } = self;
+        let Self { device, operator, tokens, registry, clock, ingest, .. } = self;
+        let Self { connections, mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
         let device_service = DeviceService::new(
@@ -149,25 +189,24 @@ impl Server {
 
         let builder = || {
             GrpcServer::builder()
-                .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+                .max_concurrent_streams(connections.streams_per_connection)
+                .http2_max_header_list_size(connections.header_bytes)
                 .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
                 .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        };
-        let incoming = |listener| {
-            TcpIncoming::from(listener)
-                .with_nodelay(Some(true))
-                .with_keepalive(Some(KEEPALIVE_INTERVAL))
         };
         let device = builder()
             .add_service(health_service.clone())
             .add_service(
                 DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX),
             )
-            .serve_with_incoming_shutdown(incoming(device), ending.clone().wait());
+            .serve_with_incoming_shutdown(device.incoming(), ending.clone().wait());
         let operator = builder()
             .add_service(health_service)
-            .add_service(OperatorServer::new(operator_service))
-            .serve_with_incoming_shutdown(incoming(operator), ending.wait());
+            .add_service(OperatorServer::with_interceptor(
+                operator_service,
+                Authorization::new(tokens),
+            ))
+            .serve_with_incoming_shutdown(operator.incoming(), ending.wait());
         let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
 
         tokio::select! {
@@ -214,10 +253,16 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerE
 pub enum ServerError {
     /// The operators' port must not be reachable from elsewhere.
     #[error(
-        "the operators' address {0} is not on loopback; operators are not authorised, so nobody \
-         else may reach them. Use 127.0.0.1 and a tunnel"
+        "the operators' address {0} is not on loopback; there the service needs TLS, and tokens \
+         or client certificates. Set them, or use 127.0.0.1 and a tunnel"
     )]
     OperatorBeyondLoopback(SocketAddr),
+    /// There can be no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Operators can't be told apart.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
     /// An address can't be bound.
     #[error("can't listen on {address}")]
     Listen {

@@ -4,6 +4,7 @@ pub mod committed;
 pub mod harness;
 pub mod recorder;
 pub mod vectors;
+pub mod watched_server;
 pub mod wire_code;
 
 /// The README's code, compiled as documentation tests.

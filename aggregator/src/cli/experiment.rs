@@ -4,16 +4,14 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use bandana_shared::identity::ExperimentId;
-use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     AddArmRequest, ExperimentName, ExperimentStatus, ListExperimentsRequest, RetireArmRequest,
 };
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use super::connection::{Connection, block_on, experiment_id};
+use super::connection::{Client, Connection, block_on, experiment_id};
 use super::consent::{Consent, Question};
 use super::draft::Draft;
 use super::experiment_view::{ExperimentView, FIELDS, list};
@@ -154,7 +152,6 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
     }
 }
 
-type Client = OperatorClient<Channel>;
 type Answer = Result<Response<ExperimentStatus>, Status>;
 
 /// Makes one call about an experiment, and reads the answer.

@@ -1,8 +1,11 @@
 //! The command line: `bandana`.
 
+mod bearer;
 mod check_config;
+mod client_tls;
 mod connection;
 mod consent;
+mod descriptors;
 mod disclosure;
 mod draft;
 mod estimate;
@@ -18,6 +21,7 @@ mod serve;
 mod settings_arguments;
 mod sign;
 mod table;
+mod token;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -52,7 +56,10 @@ enum Command {
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
-    Sign(sign::Sign),
+    Sign(Box<sign::Sign>),
+    /// Make and revoke tokens of operators.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     Completions(generated::Completions),
     Man(generated::Man),
 }
@@ -90,7 +97,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Estimate(estimate) => estimate::run(&estimate),
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Keys(keys) => keys::run(&keys),
-        Command::Sign(sign) => sign::run(sign),
+        Command::Sign(sign) => sign::run(*sign),
+        Command::Token(command) => token::run(&command),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),
     };

@@ -14,6 +14,8 @@ use crate::server::{Server, ServerSettings};
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
+/// SIGHUP reads the tokens file again.
+///
 /// When both services listen, their addresses are printed to standard output,
 /// one `device=ADDRESS` and one `operator=ADDRESS` line.
 #[derive(Debug, Args)]
@@ -28,6 +30,7 @@ pub(super) fn run(serve: Serve) -> anyhow::Result<()> {
     // A host program may have set up its own subscriber.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     log.with_ansi(std::io::stderr().is_terminal()).try_init().ok();
+    super::descriptors::allow(configuration.limits.connections);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve_until_signal(configuration.into()));
     // Connections that did not end in time are not waited for.
@@ -38,12 +41,19 @@ pub(super) fn run(serve: Serve) -> anyhow::Result<()> {
 async fn serve_until_signal(settings: ServerSettings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
     let server = Server::bind(settings, Arc::new(SystemClock::new())).await?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "device={}", server.device_address()?)?;
     writeln!(stdout, "operator={}", server.operator_address()?)?;
     stdout.flush()?;
     drop(stdout);
+    let reloader = server.reloader();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            reloader.reload();
+        }
+    });
     let signalled = async {
         tokio::select! {
             _ = terminate.recv() => {}

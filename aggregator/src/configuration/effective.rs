@@ -77,12 +77,24 @@ impl Effective {
         T::Err: fmt::Display,
     {
         let required = || ConfigurationError::Problems(vec![Problem::required(setting)]);
-        let (text, origin) = self.find(setting).ok_or_else(required)?;
-        text.parse().map_err(|error: T::Err| {
+        self.optional(setting)?.ok_or_else(required)
+    }
+
+    /// The value of a setting that may have none.
+    pub(super) fn optional<T: FromStr>(
+        &self,
+        setting: &Setting,
+    ) -> Result<Option<T>, ConfigurationError>
+    where
+        T::Err: fmt::Display,
+    {
+        let Some((text, origin)) = self.find(setting) else { return Ok(None) };
+        let value = text.parse().map_err(|error: T::Err| {
             let Setting { section, key, .. } = setting;
             let what = format!("[{section}] {key} = {text:?} can't be used: {error}");
             ConfigurationError::Problems(vec![Problem { place: origin.to_string(), what }])
-        })
+        });
+        value.map(Some)
     }
 
     fn find(&self, setting: &Setting) -> Option<&(String, Origin)> {

@@ -8,6 +8,7 @@ mod file;
 mod problem;
 mod setting;
 mod settings;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS};
 
 use crate::ingest::WriterSettings;
+use crate::network::ConnectionLimits;
+use crate::security::TlsFiles;
 use crate::server::ServerSettings;
 
 /// What counts, checked.
@@ -31,6 +34,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
+    /// What connections may cost.
+    pub limits: ConnectionLimits,
     /// The orderly end.
     pub shutdown: Shutdown,
 }
@@ -51,13 +56,20 @@ pub struct Store {
 pub struct Devices {
     /// Its address. Port 0 picks a free one.
     pub listen: SocketAddr,
+    /// Its TLS. None: in the clear.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The service for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operators {
-    /// Its address, on loopback. Port 0 picks a free one.
+    /// Its address: on loopback, unless callers are known and nobody on the way hears
+    /// them. Port 0 picks a free one.
     pub listen: SocketAddr,
+    /// Its TLS. None: in the clear.
+    pub tls: Option<TlsFiles>,
+    /// The tokens that callers must show one of.
+    pub tokens_file: Option<PathBuf>,
 }
 
 /// The orderly end.
@@ -104,8 +116,16 @@ impl Configuration {
                 replay_window_days: effective.value(&settings::REPLAY_WINDOW_DAYS)?,
                 ids_max: effective.value(&settings::IDS_MAX)?,
             },
-            devices: Devices { listen: effective.value(&settings::DEVICES_LISTEN)? },
-            operators: Operators { listen: effective.value(&settings::OPERATORS_LISTEN)? },
+            devices: Devices {
+                listen: effective.value(&settings::DEVICES_LISTEN)?,
+                tls: tls::devices(effective)?,
+            },
+            operators: Operators {
+                listen: effective.value(&settings::OPERATORS_LISTEN)?,
+                tls: tls::operators(effective)?,
+                tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
+            },
+            limits: limits(effective)?,
             shutdown: Shutdown {
                 drain_deadline: Duration::from_secs(
                     effective.value(&settings::DRAIN_DEADLINE_SECONDS)?,
@@ -118,11 +138,12 @@ impl Configuration {
     fn check(&self, effective: &Effective) -> Result<(), ConfigurationError> {
         let mut problems = Vec::new();
         let operators = self.operators.listen;
-        if !operators.ip().is_loopback() {
+        if !operators.ip().is_loopback() && !self.operators.are_safe() {
             let place = effective.origin(&settings::OPERATORS_LISTEN).to_string();
             let what = format!(
-                "{operators} is not on loopback, and whoever reaches the operators' service is not \
-                 asked who they are; use 127.0.0.1 or [::1], and a tunnel from elsewhere"
+                "{operators} is not on loopback; there the operators' service needs `tls_certificate` \
+                 and `tls_key`, and `tokens_file` or `client_ca`. Set them in [operators], or use \
+                 127.0.0.1 or [::1], and a tunnel from elsewhere"
             );
             problems.push(Problem { place, what });
         }
@@ -136,13 +157,37 @@ impl Configuration {
     }
 }
 
+fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError> {
+    let seconds = |setting| effective.value(setting).map(Duration::from_secs);
+    Ok(ConnectionLimits {
+        connections: effective.value(&settings::CONNECTIONS)?,
+        streams_per_connection: effective.value(&settings::STREAMS_PER_CONNECTION)?,
+        header_bytes: effective.value(&settings::HEADER_BYTES)?,
+        handshakes: effective.value(&settings::HANDSHAKES)?,
+        handshake_time: seconds(&settings::HANDSHAKE_SECONDS)?,
+        idle_time: seconds(&settings::IDLE_SECONDS)?,
+    })
+}
+
+impl Operators {
+    /// Whether callers are known, and nobody on the way hears them.
+    fn are_safe(&self) -> bool {
+        let tls = self.tls.as_ref();
+        tls.is_some_and(|tls| self.tokens_file.is_some() || tls.client_ca.is_some())
+    }
+}
+
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, shutdown } = configuration;
+        let Configuration { store, devices, operators, limits, shutdown } = configuration;
         Self {
             data_dir: store.data_dir,
             listen: devices.listen,
             operator_listen: operators.listen,
+            device_tls: devices.tls,
+            operator_tls: operators.tls,
+            connections: limits,
+            operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
             writer: WriterSettings {
                 replay_window_days: store.replay_window_days,

@@ -6,20 +6,33 @@
 use super::setting::{Fallback, Kind, Setting};
 
 /// The tables of the file, in their order, and what each is about.
-pub static SECTIONS: [(&str, &str); 4] = [
+pub static SECTIONS: [(&str, &str); 5] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
+    ("limits", "What one side of a connection may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 6] = [
+pub static SETTINGS: [&Setting; 18] = [
     &DATA_DIR,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
     &DEVICES_LISTEN,
+    &DEVICES_TLS_CERTIFICATE,
+    &DEVICES_TLS_KEY,
     &OPERATORS_LISTEN,
+    &OPERATORS_TOKENS_FILE,
+    &OPERATORS_TLS_CERTIFICATE,
+    &OPERATORS_TLS_KEY,
+    &OPERATORS_CLIENT_CA,
+    &CONNECTIONS,
+    &STREAMS_PER_CONNECTION,
+    &HEADER_BYTES,
+    &HANDSHAKES,
+    &HANDSHAKE_SECONDS,
+    &IDLE_SECONDS,
     &DRAIN_DEADLINE_SECONDS,
 ];
 
@@ -67,6 +80,29 @@ pub(super) static DEVICES_LISTEN: Setting = Setting {
     doc: "Address for devices. Port 0 picks a free one.",
 };
 
+pub(super) static DEVICES_TLS_CERTIFICATE: Setting = Setting {
+    section: "devices",
+    key: "tls_certificate",
+    environment: "BANDANA_TLS_CERTIFICATE",
+    flag: "tls-certificate",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("certificate.pem"),
+    doc: "Certificate for devices, with those that lead to its root, in PEM; read again on SIGHUP. Without \
+          it, devices are answered in the clear, as behind a proxy.",
+};
+
+pub(super) static DEVICES_TLS_KEY: Setting = Setting {
+    section: "devices",
+    key: "tls_key",
+    environment: "BANDANA_TLS_KEY",
+    flag: "tls-key",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("key.pem"),
+    doc: "Key of that certificate, in PEM.",
+};
+
 pub(super) static OPERATORS_LISTEN: Setting = Setting {
     section: "operators",
     key: "listen",
@@ -75,8 +111,124 @@ pub(super) static OPERATORS_LISTEN: Setting = Setting {
     placeholder: "ADDRESS",
     kind: Kind::Address,
     fallback: Fallback::Default("127.0.0.1:7302"),
-    doc: "Address for operators; loopback only, since whoever reaches it is not asked who they \
-          are. Port 0 picks a free one.",
+    doc: "Address for operators. Beyond loopback only with TLS, and with tokens or client \
+          certificates. Port 0 picks a free one.",
+};
+
+pub(super) static OPERATORS_TOKENS_FILE: Setting = Setting {
+    section: "operators",
+    key: "tokens_file",
+    environment: "BANDANA_OPERATOR_TOKENS_FILE",
+    flag: "operator-tokens-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("operator-tokens"),
+    doc: "File of the tokens that operators must show, made by `bandana token new`. It is read \
+          again when it changes, and on SIGHUP.",
+};
+
+pub(super) static OPERATORS_TLS_CERTIFICATE: Setting = Setting {
+    section: "operators",
+    key: "tls_certificate",
+    environment: "BANDANA_OPERATOR_TLS_CERTIFICATE",
+    flag: "operator-tls-certificate",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("certificate.pem"),
+    doc: "Certificate for operators, with those that lead to its root, in PEM; read again on SIGHUP.",
+};
+
+pub(super) static OPERATORS_TLS_KEY: Setting = Setting {
+    section: "operators",
+    key: "tls_key",
+    environment: "BANDANA_OPERATOR_TLS_KEY",
+    flag: "operator-tls-key",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("key.pem"),
+    doc: "Key of that certificate, in PEM.",
+};
+
+pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
+    section: "operators",
+    key: "client_ca",
+    environment: "BANDANA_OPERATOR_CLIENT_CA",
+    flag: "operator-client-ca",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("operators-ca.pem"),
+    doc: "Certificates in PEM, read again on SIGHUP. Operators need a certificate that one of these has \
+          signed, besides a token if there are tokens.",
+};
+
+pub(super) static CONNECTIONS: Setting = Setting {
+    section: "limits",
+    key: "connections",
+    environment: "BANDANA_LIMIT_CONNECTIONS",
+    flag: "limit-connections",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=1_000_000),
+    fallback: Fallback::Default("10000"),
+    doc: "Connections of each service at the same time; further ones are closed at once, since \
+          each takes a descriptor and some 20 kB.",
+};
+
+pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
+    section: "limits",
+    key: "streams_per_connection",
+    environment: "BANDANA_LIMIT_STREAMS_PER_CONNECTION",
+    flag: "limit-streams-per-connection",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=65_536),
+    fallback: Fallback::Default("1024"),
+    doc: "Calls of one connection at the same time; further ones wait. Enough for a gateway.",
+};
+
+pub(super) static HEADER_BYTES: Setting = Setting {
+    section: "limits",
+    key: "header_bytes",
+    environment: "BANDANA_LIMIT_HEADER_BYTES",
+    flag: "limit-header-bytes",
+    placeholder: "BYTES",
+    kind: Kind::Integer(1_024..=1_048_576),
+    fallback: Fallback::Default("16384"),
+    doc: "Bytes of a call's headers, which are kept in memory; calls with more are refused.",
+};
+
+pub(super) static HANDSHAKES: Setting = Setting {
+    section: "limits",
+    key: "handshakes",
+    environment: "BANDANA_LIMIT_HANDSHAKES",
+    flag: "limit-handshakes",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=65_536),
+    fallback: Fallback::Default("512"),
+    doc: "Handshakes of TLS of each service at the same time, the costly part of a connection; \
+          further ones wait.",
+};
+
+pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "handshake_seconds",
+    environment: "BANDANA_LIMIT_HANDSHAKE_SECONDS",
+    flag: "limit-handshake-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=300),
+    fallback: Fallback::Default("10"),
+    doc: "Seconds from a connection to the end of its handshake, at most, so that silent \
+          connections do not keep others waiting.",
+};
+
+pub(super) static IDLE_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "idle_seconds",
+    environment: "BANDANA_LIMIT_IDLE_SECONDS",
+    flag: "limit-idle-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(90..=86_400),
+    fallback: Fallback::Default("120"),
+    doc: "Seconds of silence after which a connection is closed. A living one is never silent: it \
+          answers a ping every minute.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

@@ -25,7 +25,8 @@ fn the_documented_file_sets_the_defaults_and_nothing_else() {
     assert_eq!(documented.store.replay_window_days, 7);
     assert_eq!(documented.shutdown.drain_deadline, Duration::from_secs(20));
     for setting in SETTINGS {
-        let line = format!("\n{} = ", setting.key);
+        let mark = if matches!(setting.fallback, Fallback::Unset(_)) { "# " } else { "" };
+        let line = format!("\n{mark}{} = ", setting.key);
         assert!(documented_file().contains(&line), "{}", setting.key);
     }
 }
@@ -49,9 +50,23 @@ ids_max = 5 # $BANDANA_IDS_MAX
 
 [devices]
 listen = \"127.0.0.1:7301\" # default
+# tls_certificate # not set
+# tls_key # not set
 
 [operators]
 listen = \"127.0.0.1:7302\" # default
+# tokens_file # not set
+# tls_certificate # not set
+# tls_key # not set
+# client_ca # not set
+
+[limits]
+connections = 10000 # default
+streams_per_connection = 1024 # default
+header_bytes = 16384 # default
+handshakes = 512 # default
+handshake_seconds = 10 # default
+idle_seconds = 120 # default
 
 [shutdown]
 drain_deadline_seconds = 20 # default
@@ -84,10 +99,32 @@ fn what_is_missing_or_contradictory_is_told() {
     let with = |rest: &str| refusal(&format!("store.data_dir = \"x\"\n{rest}"));
     let said = with("operators.listen = \"0.0.0.0:7302\"");
     assert!(said.contains("line 2") && said.contains("not on loopback"), "{said}");
+    let said = with("operators.tls_certificate = \"c\"");
+    assert!(said.contains("line 2") && said.contains("needs `tls_key`"), "{said}");
+    let said = with("devices.tls_key = \"k\"");
+    assert!(said.contains("needs `tls_certificate` in [devices]"), "{said}");
+    let said = with("operators.client_ca = \"c\"");
+    assert!(said.contains("`client_ca` needs `tls_certificate` and `tls_key`"), "{said}");
     let said = with("devices.listen = \"127.0.0.1:7302\"");
     assert!(said.contains("the operators' address too"), "{said}");
     let said = with("shutdown = 3");
     assert!(said.contains("[shutdown]"), "{said}");
     let said = with("[store]\n");
     assert!(said.contains("b.toml is not valid TOML"), "{said}");
+}
+
+#[test]
+fn operators_beyond_loopback_are_known_and_not_overheard() {
+    let of = |operators: &str| {
+        let text =
+            format!("[store]\ndata_dir = \"x\"\n[operators]\nlisten = \"[::]:9\"\n{operators}");
+        of_text(&text, Vec::new()).map(|(configuration, _)| configuration.operators)
+    };
+    let (tls, tokens) = ("tls_certificate = \"c\"\ntls_key = \"k\"\n", "tokens_file = \"t\"\n");
+    for unsafe_settings in ["", tokens, tls] {
+        assert!(of(unsafe_settings).unwrap_err().contains("not on loopback"), "{unsafe_settings}");
+    }
+    assert!(of(&format!("{tls}{tokens}")).unwrap().tls.is_some());
+    let mutual = of(&format!("{tls}client_ca = \"ca\"")).unwrap();
+    assert_eq!(mutual.tls.unwrap().client_ca, Some(PathBuf::from("ca")));
 }

@@ -1,5 +1,6 @@
 //! The two gRPC services: wire types outside, validated types inside.
 
+mod act;
 mod device;
 mod operator;
 
@@ -37,7 +38,7 @@ fn until_end<T: Send + 'static>(
 const GOING_DOWN: &str = "the aggregator is going down; call again";
 
 /// An error with its causes, in one line.
-fn explain(error: &dyn std::error::Error) -> String {
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }

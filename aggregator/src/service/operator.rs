@@ -19,6 +19,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
+use super::act::{Act, until_revoked};
 use super::{GOING_DOWN, explain, find, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
@@ -26,6 +27,7 @@ use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::{Administration, AdministrationError, Ingest, Revise};
 use crate::learner::Learner;
 use crate::registry::{Experiment, Registry};
+use crate::security::Caller;
 use crate::store::{Conduct, ExperimentState, StoreError};
 
 /// What operators and their tools call.
@@ -49,22 +51,26 @@ impl OperatorService {
         Self { registry, ingest, clock, ending }
     }
 
+    /// Makes a change, and logs who made it.
     async fn administer(
         &self,
+        act: Act,
         administration: Administration,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let experiment = self.ingest.administer(administration).await.map_err(|e| decline(&e))?;
+        act.log(&experiment);
         Ok(Response::new(status_of(&experiment)))
     }
 
     async fn set_state(
         &self,
+        act: Act,
         name: ExperimentName,
         from: &'static [ExperimentState],
         to: ExperimentState,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let experiment = find(&self.registry, name.experiment_id)?;
-        self.administer(Administration::SetState { experiment, from, to }).await
+        self.administer(act, Administration::SetState { experiment, from, to }).await
     }
 }
 
@@ -191,8 +197,9 @@ impl Operator for OperatorService {
         &self,
         request: Request<CreateExperimentRequest>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("experiment created", &request);
         let (specification, conduct) = creation(request.into_inner())?;
-        self.administer(Administration::Create(Box::new(specification), conduct)).await
+        self.administer(act, Administration::Create(Box::new(specification), conduct)).await
     }
 
     async fn list_experiments(
@@ -216,53 +223,59 @@ impl Operator for OperatorService {
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("experiment paused", &request);
         let from = &[ExperimentState::Running];
-        self.set_state(request.into_inner(), from, ExperimentState::Paused).await
+        self.set_state(act, request.into_inner(), from, ExperimentState::Paused).await
     }
 
     async fn resume_experiment(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("experiment resumed", &request);
         let from = &[ExperimentState::Paused];
-        self.set_state(request.into_inner(), from, ExperimentState::Running).await
+        self.set_state(act, request.into_inner(), from, ExperimentState::Running).await
     }
 
     async fn stop_experiment(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("experiment stopped", &request);
         let from = &[ExperimentState::Running, ExperimentState::Paused];
-        self.set_state(request.into_inner(), from, ExperimentState::Stopped).await
+        self.set_state(act, request.into_inner(), from, ExperimentState::Stopped).await
     }
 
     async fn add_arm(
         &self,
         request: Request<AddArmRequest>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("arm added", &request);
         let request = request.into_inner();
         let experiment = find(&self.registry, request.experiment_id)?;
         let arm = Arm::new(request.label).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let change = Revise::Add(arm);
-        self.administer(Administration::Revise { experiment, change }).await
+        self.administer(act, Administration::Revise { experiment, change }).await
     }
 
     async fn retire_arm(
         &self,
         request: Request<RetireArmRequest>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("arm retired", &request);
         let request = request.into_inner();
         let experiment = find(&self.registry, request.experiment_id)?;
         let arm = ArmIndex::new(request.arm as usize)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let change = Revise::Retire(arm);
-        self.administer(Administration::Revise { experiment, change }).await
+        self.administer(act, Administration::Revise { experiment, change }).await
     }
 
     async fn add_signature(
         &self,
         request: Request<AddSignatureRequest>,
     ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("signature added", &request);
         let request = request.into_inner();
         let experiment = find(&self.registry, request.experiment_id)?;
         let digest = Digest::try_from(&request.digest[..])
@@ -274,7 +287,7 @@ impl Operator for OperatorService {
         })?;
         let now = UnixSeconds::new(self.clock.unix_seconds());
         let signature = signature_for(&revision.specification, request.signature.as_ref(), now)?;
-        self.administer(Administration::AddSignature { revision, signature, now }).await
+        self.administer(act, Administration::AddSignature { revision, signature, now }).await
     }
 
     async fn get_estimates(
@@ -294,24 +307,28 @@ impl Operator for OperatorService {
         &self,
         request: Request<EstimatesRequest>,
     ) -> Result<Response<Self::WatchEstimatesStream>, Status> {
+        let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let settings = settings(&request)?;
         let experiment = find(&self.registry, request.experiment_id)?;
         let end = Box::pin(self.ending.clone().wait());
         let versions = WatchStream::new(experiment.watch()).take_until(end);
         let stream = versions.map(move |_| Ok(estimates(&experiment, settings)));
-        Ok(Response::new(until_end(stream, self.ending.clone())))
+        Ok(Response::new(until_revoked(until_end(stream, self.ending.clone()), caller)))
     }
 
     async fn refresh_policy(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<RefreshPolicyResponse>, Status> {
+        let act = Act::new("policy refreshed", &request);
         let experiment = find(&self.registry, request.into_inner().experiment_id)?;
-        let serving = tokio::task::spawn_blocking(move || experiment.recompute())
+        let computed = Arc::clone(&experiment);
+        let serving = tokio::task::spawn_blocking(move || computed.recompute())
             .await
             .map_err(|_| Status::internal("the policy could not be computed"))?
             .map_err(|_| Status::internal("the policy could not be computed"))?;
+        act.log(&experiment);
         Ok(Response::new(RefreshPolicyResponse {
             policy_version: serving.policy.version,
             reports: serving.policy_reports,

@@ -1,0 +1,57 @@
+//! TLS of the commands that call a server.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::failure::Failure;
+use crate::security::provider;
+
+/// Whom to trust, and what to show.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TlsSource {
+    /// Certificates (PEM) that the server's must be signed by; without it, those that the
+    /// system trusts.
+    #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_CA", value_hint = ValueHint::FilePath)]
+    ca: Option<PathBuf>,
+    /// Certificate (PEM) to show to a server that asks for one.
+    #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_CLIENT_CERTIFICATE",
+          requires = "client_key", value_hint = ValueHint::FilePath)]
+    client_certificate: Option<PathBuf>,
+    /// Key (PEM) of that certificate.
+    #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_CLIENT_KEY",
+          requires = "client_certificate", value_hint = ValueHint::FilePath)]
+    client_key: Option<PathBuf>,
+}
+
+impl TlsSource {
+    /// The endpoint with TLS, if its URL asks for it.
+    pub(super) fn apply(&self, endpoint: Endpoint) -> Result<Endpoint, Failure> {
+        let unusable = |error| Failure::Incomplete(format!("TLS can't be set up: {error:?}"));
+        if endpoint.uri().scheme_str() != Some("https") {
+            return if self.ca.is_some() || self.client_certificate.is_some() {
+                let url = endpoint.uri();
+                let what = format!("{url} is not https, so no certificate counts; use https://");
+                Err(Failure::Incomplete(what))
+            } else {
+                Ok(endpoint)
+            };
+        }
+        // An error means that it was chosen before.
+        provider().install_default().ok();
+        let mut tls = match &self.ca {
+            Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        if let (Some(certificate), Some(key)) = (&self.client_certificate, &self.client_key) {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        endpoint.tls_config(tls).map_err(unusable)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::Incomplete(format!("can't read {}: {error}", path.display())))
+}

@@ -1,0 +1,110 @@
+//! The check before every call of the operators' service.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tonic::service::Interceptor;
+use tonic::{Extensions, Request, Status};
+
+use super::token::{TokenHash, TokenName};
+use super::tokens::Tokens;
+use crate::network::Peer;
+
+/// What is before a token in its header; compared without regard to case.
+const SCHEME: &str = "bearer ";
+
+/// Lets calls pass whose caller may make them, and notes who that is.
+#[derive(Clone, Debug)]
+pub struct Authorization {
+    /// None: no token is asked for.
+    tokens: Option<Arc<Tokens>>,
+}
+
+impl Authorization {
+    /// Asks for one of these tokens, if there are any to be had.
+    pub fn new(tokens: Option<Arc<Tokens>>) -> Self {
+        Self { tokens }
+    }
+
+    fn caller(&self, request: &Request<()>) -> Option<Caller> {
+        let peer: Option<&Peer> = request.extensions().get();
+        let certificate = peer.and_then(|peer| peer.certificate.clone());
+        let Some(tokens) = &self.tokens else { return Some(Caller { named: None, certificate }) };
+        let mut headers = request.metadata().get_all("authorization").iter();
+        let (Some(header), None) = (headers.next(), headers.next()) else { return None };
+        let (scheme, presented) = header.as_bytes().split_at_checked(SCHEME.len())?;
+        if !scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) {
+            return None;
+        }
+        let hash = TokenHash::of(presented);
+        let name = tokens.find(&hash)?;
+        let named = Some(Named { name, hash, tokens: Arc::clone(tokens) });
+        Some(Caller { named, certificate })
+    }
+}
+
+impl Interceptor for Authorization {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        match self.caller(&request) {
+            Some(caller) => {
+                request.extensions_mut().insert(caller);
+                Ok(request)
+            }
+            None => Err(denied()),
+        }
+    }
+}
+
+/// What a caller hears who may not call: the same in all cases.
+pub(crate) fn denied() -> Status {
+    Status::unauthenticated("not authorised; a valid token is needed")
+}
+
+/// Who makes a call.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    named: Option<Named>,
+    /// The certificate (DER) that was shown.
+    certificate: Option<Arc<[u8]>>,
+}
+
+#[derive(Clone, Debug)]
+struct Named {
+    name: TokenName,
+    hash: TokenHash,
+    tokens: Arc<Tokens>,
+}
+
+impl Caller {
+    /// The caller of a request, as [`Authorization`] noted it.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Whether the caller may still call.
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.named.as_ref().is_none_or(|named| named.tokens.find(&named.hash).is_some())
+    }
+
+    /// Returns when the caller may call no more.
+    pub(crate) async fn revoked(self) {
+        match self.named {
+            Some(Named { hash, tokens, .. }) => tokens.revoked(hash).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The name of the token, or else the SHA-256 of the certificate, for the log.
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.named, &self.certificate) {
+            (Some(named), _) => named.name.fmt(f),
+            (None, Some(certificate)) => {
+                f.write_str("certificate ")?;
+                TokenHash::of(certificate).fmt(f)
+            }
+            (None, None) => f.write_str("(anybody)"),
+        }
+    }
+}

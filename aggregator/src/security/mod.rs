@@ -1,0 +1,17 @@
+//! Who may call, and what nobody on the way can read.
+
+mod authorization;
+mod reloader;
+mod tls;
+mod token;
+mod token_list;
+mod tokens;
+
+pub(crate) use authorization::denied;
+pub use authorization::{Authorization, Caller};
+pub use reloader::Reloader;
+pub(crate) use tls::provider;
+pub use tls::{Tls, TlsError, TlsFiles};
+pub use token::{Token, TokenHash, TokenName, TokenNameError};
+pub use token_list::{TokenList, TokenListError};
+pub use tokens::{Tokens, TokensError};

@@ -1,0 +1,173 @@
+//! What an operator shows, and what the server keeps of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+/// What every token begins with, so that people and scanners for lost secrets know it.
+const PREFIX: &str = "bndn_";
+
+/// Random bytes of a token.
+const SECRET_BYTES: usize = 32;
+
+/// Longest name of a token, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// A secret that lets its bearer call the operators' service.
+pub struct Token(Zeroizing<String>);
+
+impl Token {
+    /// A new token: 32 bytes of the operating system's randomness.
+    ///
+    /// # Errors
+    /// When the operating system has none.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        getrandom::fill(&mut *secret)?;
+        // Long enough from the start: a buffer that grows leaves copies of the secret.
+        let mut text = Zeroizing::new(String::with_capacity(2 * SECRET_BYTES + PREFIX.len()));
+        text.push_str(PREFIX);
+        URL_SAFE_NO_PAD.encode_string(*secret, &mut text);
+        Ok(Self(text))
+    }
+
+    /// The secret itself: `bndn_` and 43 characters of base64url.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What the server keeps.
+    pub fn hash(&self) -> TokenHash {
+        TokenHash::of(self.reveal().as_bytes())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(<private>)")
+    }
+}
+
+/// The SHA-256 of a token's text.
+///
+/// Plain, not slow and salted as a password's would be: a token has 256 random bits,
+/// so that nobody finds it by trying, however fast a trial is.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash of what somebody presented as a token.
+    pub fn of(presented: &[u8]) -> Self {
+        Self(Sha256::digest(presented).into())
+    }
+}
+
+impl ConstantTimeEq for TokenHash {
+    fn ct_eq(&self, other: &Self) -> Choice {
+        self.0.ct_eq(&other.0)
+    }
+}
+
+/// 64 hexadecimal digits.
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for TokenHash {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(());
+        }
+        let mut hash = [0; 32];
+        for (place, byte) in hash.iter_mut().enumerate() {
+            let digits = text.get(2 * place..2 * place + 2).ok_or(())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(drop)?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// What a token is called in the log: 1 to 64 letters, digits and `-`, `_`, `.`, `@`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenName(String);
+
+impl TokenName {
+    /// A name.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn new(name: impl Into<String>) -> Result<Self, TokenNameError> {
+        let name = name.into();
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {
+            Ok(Self(name))
+        } else {
+            Err(TokenNameError)
+        }
+    }
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for TokenName {
+    type Err = TokenNameError;
+
+    fn from_str(text: &str) -> Result<Self, TokenNameError> {
+        Self::new(text)
+    }
+}
+
+/// A name that no token can have.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("a token's name has 1 to {NAME_BYTES_MAX} of the characters a-z, A-Z, 0-9, -, _, . and @")]
+pub struct TokenNameError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_are_hidden() {
+        let (one, other) = (Token::generate().unwrap(), Token::generate().unwrap());
+        assert_ne!(one.reveal(), other.reveal());
+        assert_eq!(one.reveal().len(), 48);
+        assert!(one.reveal().starts_with("bndn_"));
+        assert_eq!(format!("{one:?}"), "Token(<private>)");
+        assert!(bool::from(one.hash().ct_eq(&TokenHash::of(one.reveal().as_bytes()))));
+        assert!(!bool::from(one.hash().ct_eq(&other.hash())));
+    }
+
+    #[test]
+    fn hashes_are_those_of_sha256sum() {
+        let text = TokenHash::of(b"abc").to_string();
+        assert_eq!(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(text.parse::<TokenHash>().unwrap().to_string(), text);
+        assert!(text[1..].parse::<TokenHash>().is_err());
+        assert!(text.replace('b', "+").parse::<TokenHash>().is_err());
+        assert!("é".repeat(32).parse::<TokenHash>().is_err());
+    }
+
+    #[test]
+    fn names_can_stand_in_a_log() {
+        for good in ["a", "anna@laptop", "ci-2.x_Y", &"n".repeat(64)] {
+            assert_eq!(TokenName::new(good).unwrap().to_string(), good);
+        }
+        for bad in ["", " ", "a b", "a\n", "#a", "ä", &"n".repeat(65)] {
+            assert_eq!(TokenName::new(bad), Err(TokenNameError));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Who does what.
+
+use std::future::ready;
+use std::pin::Pin;
+
+use futures_util::stream::{self, Stream, StreamExt as _};
+use tonic::{Request, Status};
+
+use crate::registry::Experiment;
+use crate::security::{Caller, denied};
+
+/// What somebody does to an experiment, for the log.
+#[derive(Debug)]
+pub(super) struct Act {
+    caller: Caller,
+    what: &'static str,
+}
+
+impl Act {
+    pub(super) fn new<T>(what: &'static str, request: &Request<T>) -> Self {
+        Self { caller: Caller::of(request.extensions()), what }
+    }
+
+    /// Says that it was done.
+    pub(super) fn log(&self, experiment: &Experiment) {
+        let Self { caller, what } = self;
+        tracing::info!(%caller, experiment = %experiment.id(), "{what}");
+    }
+}
+
+/// The items of a stream until its caller may call no more, and then an error.
+pub(super) fn until_revoked<T: Send + 'static>(
+    items: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    caller: Caller,
+) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>> {
+    let (before, after) = (caller.clone(), caller.clone());
+    let items = items.take_while(move |_| ready(before.is_allowed()));
+    let items = items.take_until(Box::pin(caller.revoked()));
+    let cut = move || (!after.is_allowed()).then(|| Err(denied()));
+    Box::pin(items.chain(stream::once(async move { cut() }).filter_map(ready)))
+}

@@ -1,0 +1,126 @@
+//! A real aggregator process with settings of a test's choice, whose log is read.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+/// How long a server may take for anything.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A running aggregator on loopback; killed when this is dropped.
+#[derive(Debug)]
+pub struct WatchedServer {
+    child: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    /// All of the log that was read.
+    pub logged: String,
+    /// Address of the service for devices.
+    pub device: String,
+    /// Address of the service for operators.
+    pub operator: String,
+}
+
+impl WatchedServer {
+    /// Starts `program serve` with these arguments on free ports.
+    ///
+    /// # Errors
+    /// When it does not listen in time.
+    pub async fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut child = Command::new(program)
+            .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
+            .arg("--data-dir")
+            .arg(data_dir)
+            .args(arguments)
+            .env_clear()
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        let stderr = child.stderr.take().context("no standard error")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let mut log = BufReader::new(stderr).lines();
+        let addresses = async {
+            let device = address(&mut lines, "device=").await?;
+            let operator = address(&mut lines, "operator=").await?;
+            anyhow::Ok((device, operator))
+        };
+        match tokio::time::timeout(PATIENCE, addresses).await? {
+            Ok((device, operator)) => {
+                Ok(Self { child, log, logged: String::new(), device, operator })
+            }
+            Err(error) => {
+                let mut said = String::new();
+                while let Some(line) = log.next_line().await? {
+                    said += &line;
+                }
+                Err(error.context(said))
+            }
+        }
+    }
+
+    /// Has it read its files again, and waits until it has.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn reload(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::HUP)?;
+        self.log_until("files were read again").await
+    }
+
+    /// Reads the log up to a line with this text.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub async fn log_until(&mut self, text: &str) -> anyhow::Result<()> {
+        let reading = async {
+            while let Some(line) = self.log.next_line().await? {
+                self.logged += &line;
+                self.logged += "\n";
+                if line.contains(text) {
+                    return Ok(());
+                }
+            }
+            bail!("the log ended")
+        };
+        let outcome = tokio::time::timeout(PATIENCE, reading).await;
+        let outcome = outcome.unwrap_or_else(|_| bail!("the log does not go on"));
+        outcome.with_context(|| format!("without {text:?}: {}", self.logged))
+    }
+
+    /// Ends it in order, and returns its whole log.
+    ///
+    /// # Errors
+    /// When it ends with an error or not in time.
+    pub async fn stop(mut self) -> anyhow::Result<String> {
+        self.signal(Signal::TERM)?;
+        let ending = async {
+            while let Some(line) = self.log.next_line().await? {
+                self.logged += &line;
+                self.logged += "\n";
+            }
+            anyhow::Ok(self.child.wait().await?)
+        };
+        let status = tokio::time::timeout(PATIENCE, ending).await??;
+        ensure!(status.success(), "{status}: {}", self.logged);
+        Ok(self.logged)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = self.child.id().context("the server has ended")?;
+        let process = Pid::from_raw(i32::try_from(id)?).context("no process has id 0")?;
+        Ok(kill_process(process, signal)?)
+    }
+}
+
+async fn address(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> anyhow::Result<String> {
+    let line = lines.next_line().await?.context("the server ended before it listened")?;
+    Ok(line.strip_prefix(name).with_context(|| format!("unexpected line {line:?}"))?.to_owned())
+}

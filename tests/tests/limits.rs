@@ -1,0 +1,84 @@
+//! Connections beyond what the server can serve.
+
+use std::time::Duration;
+
+use bandana_shared::wire::v1::GetExperimentRequest;
+use bandana_shared::wire::v1::ListExperimentsRequest;
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_tests::watched_server::WatchedServer;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tonic::{Code, Request, Status};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn question() -> GetExperimentRequest {
+    GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() }
+}
+
+/// Waits until the server has closed a connection.
+async fn closed(mut stream: TcpStream) -> anyhow::Result<()> {
+    let mut said = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said));
+    // Closed with or without a reset: both are an end.
+    drop(read.await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed_and_places_come_back() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let arguments = ["--limit-connections", "3"];
+    let mut server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
+    let url = format!("http://{}", server.device);
+    let mut first = DeviceClient::connect(url.clone()).await?;
+    let mut silent = Vec::new();
+    for _ in 0..2 {
+        silent.push(TcpStream::connect(&server.device).await?);
+    }
+    for _ in 0..100 {
+        closed(TcpStream::connect(&server.device).await?).await?;
+    }
+    server.log_until("all connections are taken").await?;
+    // Whoever is in is served, and operators are not kept out by devices.
+    assert_eq!(first.get_experiment(question()).await.unwrap_err().code(), Code::NotFound);
+    let mut operator = OperatorClient::connect(format!("http://{}", server.operator)).await?;
+    operator.list_experiments(ListExperimentsRequest {}).await?;
+
+    drop(silent);
+    let again = async {
+        loop {
+            let Ok(mut client) = DeviceClient::connect(url.clone()).await else { continue };
+            let answer = client.get_experiment(question()).await;
+            if answer.is_err_and(|status| status.code() == Code::NotFound) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await?;
+    drop((first, operator));
+    let log = server.stop().await?;
+    assert_eq!(log.matches("all connections are taken").count(), 1, "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_with_too_many_headers_are_refused() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let arguments = ["--limit-header-bytes", "2048"];
+    let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
+    let mut client = DeviceClient::connect(format!("http://{}", server.device)).await?;
+    let mut ask = async |bytes: usize| -> anyhow::Result<Status> {
+        let mut request = Request::new(question());
+        request.metadata_mut().insert("x-long", "y".repeat(bytes).parse()?);
+        Ok(client.get_experiment(request).await.unwrap_err())
+    };
+    assert_eq!(ask(100).await?.code(), Code::NotFound);
+    assert_ne!(ask(4000).await?.code(), Code::NotFound);
+    assert_eq!(ask(100).await?.code(), Code::NotFound);
+    Ok(())
+}
