@@ -13,7 +13,9 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::stored;
 
-use super::format::{PendingReward, PendingRewards, StoredChanges, StoredLedger, StoredState};
+use super::format::{
+    PendingReward, PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredState,
+};
 use crate::assignment::AssignmentId;
 use crate::core::{Change, Draw, Epoch, Held, State};
 use crate::ledger::Ledger;
@@ -27,6 +29,7 @@ type Failure = Box<dyn std::error::Error>;
 /// any more is lost on every device that has it.
 const LEDGER: &str = "\
     42446c6701001e3169aa07fc009435770200fc00ca9a3b01fc00ca9a3bfc005c2605";
+const DONE: &str = "4244646e01005d1b7a3cfb2c01";
 const REWARDS: &str = "\
     424472770100ac3b04fd01fb2c01000000000000e83f";
 const STATE: &str = "\
@@ -147,6 +150,7 @@ fn golden_bytes() -> Result<(), Failure> {
     let state = stored::to_bytes(&StoredState::new(&state()?, 4, true))?;
     let changes = stored::to_bytes(&StoredChanges::new(5, &changes()?))?;
     assert_eq!(hex(&ledger), LEDGER);
+    assert_eq!(hex(&stored::to_bytes(&StoredDone(300))?), DONE);
     assert_eq!(hex(&stored::to_bytes(&rewards)?), REWARDS);
     assert_eq!(hex(&state), STATE);
     assert_eq!(hex(&changes), CHANGES);
