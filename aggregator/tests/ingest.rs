@@ -1,5 +1,7 @@
 //! The writer over a real store, on a clock that the test moves.
 
+mod two_arms;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,32 +15,19 @@ use bandana_aggregator::ingest::{
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{Conduct, ExperimentState, SqliteStore, StoreError};
-use bandana_shared::curve::Mechanism;
-use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
-use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tempfile::TempDir;
+
+use two_arms::specification;
 
 type Failure = Box<dyn std::error::Error>;
 
 const SETTINGS: WriterSettings = WriterSettings { replay_window_days: 3, ids_max: 10 };
 
 const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
-
-fn specification(id: &str) -> Result<Specification, Failure> {
-    Ok(Specification::first(
-        ExperimentId::new(id)?,
-        Epsilon::new(1.0)?,
-        Rewards::binary(),
-        Mechanism::Linear,
-        vec![Arm::new("a")?, Arm::new("b")?],
-        ReleaseTiming::IMMEDIATE,
-    )?)
-}
 
 /// A writer at work, and what a test needs to talk to it.
 struct Running<C> {

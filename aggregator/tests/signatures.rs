@@ -1,5 +1,7 @@
 //! Signatures in the aggregator, and stores from before there were any.
 
+mod two_arms;
+
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
@@ -11,13 +13,10 @@ use bandana_aggregator::registry::Registry;
 use bandana_aggregator::seen::SeenIds;
 use bandana_aggregator::service::{DeviceService, OperatorService};
 use bandana_aggregator::store::{Conduct, ExperimentRecord, SqliteStore, StoreError};
-use bandana_shared::curve::Mechanism;
-use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
+use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
-use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::{Signature, SigningKey};
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::specification::Arm;
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::signatures;
@@ -28,23 +27,14 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use tonic::Request;
 
+use two_arms::specification;
+
 type Failure = Box<dyn std::error::Error>;
 
 const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
 
 /// The tables of version 1, as its program wrote them.
 const SCHEMA_1: &str = include_str!("schema-1.sql");
-
-fn specification(id: &str) -> Result<Specification, Failure> {
-    Ok(Specification::first(
-        ExperimentId::new(id)?,
-        Epsilon::new(1.0)?,
-        Rewards::binary(),
-        Mechanism::Linear,
-        vec![Arm::new("a")?, Arm::new("b")?],
-        ReleaseTiming::IMMEDIATE,
-    )?)
-}
 
 fn key(number: u8) -> SigningKey {
     SigningKey::from_secret(&[number; 32])

@@ -1,5 +1,7 @@
 //! The embedded store: what it keeps, and what it refuses to open.
 
+mod two_arms;
+
 use std::fs;
 use std::path::Path;
 
@@ -8,28 +10,16 @@ use bandana_aggregator::seen::SeenIds;
 use bandana_aggregator::store::{
     Conduct, Delta, ExperimentKey, ExperimentState, GroupRow, SqliteStore, StoreError,
 };
-use bandana_shared::curve::Mechanism;
-use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
-use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use rusqlite::Connection;
+
+use two_arms::specification;
 
 type Failure = Box<dyn std::error::Error>;
 
 const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
-
-fn specification(id: &str) -> Result<Specification, Failure> {
-    Ok(Specification::first(
-        ExperimentId::new(id)?,
-        Epsilon::new(1.0)?,
-        Rewards::binary(),
-        Mechanism::Linear,
-        vec![Arm::new("a")?, Arm::new("b")?],
-        ReleaseTiming::IMMEDIATE,
-    )?)
-}
 
 fn group(
     day: u32,

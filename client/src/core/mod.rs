@@ -1,26 +1,29 @@
 //! The client without input or output of its own.
 
+mod error;
 mod experiment;
 mod journal;
+mod reporting;
 mod state;
+mod statistics;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{Day, ExperimentId, UploadId};
-use thiserror::Error;
+use bandana_shared::identity::{Day, ExperimentId};
 
-use crate::acceptance::Refusal;
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
 use crate::ledger::{Budget, Exhausted, Spent};
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
-use crate::noise::{EntropyError, NoiseSource, OsNoise, uniform_up_to};
-use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX, UploadOutcome, UploadTask};
-use crate::privatizer::PrivatizeError;
+use crate::noise::{NoiseSource, OsNoise, uniform_up_to};
+use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX, UploadTask};
 use crate::reward::Reward;
 use crate::time::Timestamp;
+pub use error::ClientError;
 use experiment::Enrolled;
 pub use experiment::{FetchTask, Fetched};
 use journal::Journal;
@@ -29,6 +32,7 @@ pub(crate) use journal::{Content, Write};
 #[cfg(feature = "storage")]
 pub(crate) use state::Held;
 pub(crate) use state::{Change, Draw, Epoch, Once, State};
+pub use statistics::Statistics;
 
 /// The client of a device.
 ///
@@ -71,10 +75,6 @@ pub type Client = Core<OsNoise>;
 /// None: whoever knows the seed knows the noise.
 #[cfg(feature = "simulation")]
 pub type SimulatedClient = Core<SeededNoise>;
-
-/// A report that no server has counted this long after its release time is dropped: its
-/// server is gone.
-const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 
 /// A client without input or output of its own: it is told the time, hands out
 /// tasks, and is told their results.
@@ -160,56 +160,6 @@ pub enum Task {
     Wait(Timestamp),
     /// Nothing, until something else happens: an arm is drawn, or an experiment enrolled.
     Done,
-}
-
-/// Counts since the client was made; a restart begins at zero again.
-///
-/// ```
-#[doc = include_str!("../example.txt")]
-/// use bandana_client::{Reward, Statistics};
-///
-/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// let chosen = client.choose(&id, now())?;
-/// // Binary rewards are 0 or 1.
-/// assert!(client.reward(chosen.id(), Reward::new(3.0)?, now()).is_err());
-/// let expected = Statistics { assignments: 1, rewards_refused: 1, ..Statistics::default() };
-/// assert_eq!(client.statistics(), expected);
-/// # Ok::<(), Failure>(())
-/// ```
-///
-/// # Privacy
-/// They stay on the device. `rewards_refused` is about rewards: an app that sends it
-/// anywhere says so much about its user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Arms given.
-    pub assignments: u64,
-    /// Arms given without a report to come.
-    pub assignments_without_report: u64,
-    /// Private bits made, one for each assignment that reports.
-    pub reports_made: u64,
-    /// Reports dropped because no server had counted them 60 days after their release
-    /// time.
-    pub reports_expired: u64,
-    /// Server days that were not believed: more than a day from the device's own.
-    pub days_refused: u64,
-    /// Writes to the storage that failed; each is tried again.
-    pub writes_failed: u64,
-    /// Rewards that were not added: no finite number, not one that the experiment
-    /// admits, or for an assignment that never reports or takes no more.
-    pub rewards_refused: u64,
-    /// Uploads that a server counted on this answer.
-    pub uploads_accepted: u64,
-    /// Uploads that a server had counted before.
-    pub uploads_duplicate: u64,
-    /// Uploads refused for good.
-    pub uploads_refused: u64,
-    /// Attempts to upload that will be repeated.
-    pub uploads_postponed: u64,
-    /// Questions for an experiment that no server answered.
-    pub fetches_failed: u64,
-    /// Answers that the client refused.
-    pub answers_refused: u64,
 }
 
 impl Client {
@@ -431,7 +381,10 @@ impl<N: NoiseSource> Core<N> {
 
     /// The assignment that an upload reports.
     #[cfg(test)]
-    pub(crate) fn assignment_of(&self, id: UploadId) -> Option<AssignmentId> {
+    pub(crate) fn assignment_of(
+        &self,
+        id: bandana_shared::identity::UploadId,
+    ) -> Option<AssignmentId> {
         self.state.outbox.find(id)
     }
 
@@ -467,130 +420,6 @@ impl<N: NoiseSource> Core<N> {
         let label = open.specification.arms()[open.arm.get()].label().to_owned();
         let experiment_id = open.specification.experiment_id().clone();
         Some(Chosen { id, experiment_id, arm: open.arm, label, unreported: None })
-    }
-
-    /// What to do next. Assignments whose attribution window has ended are
-    /// privatized here. A task whose result is not told within two minutes is handed
-    /// out again.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use std::time::Duration;
-    /// use bandana_client::Task;
-    ///
-    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
-    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (1, 0));
-    /// let end = now().after(Duration::from_secs(600));
-    /// client.next_task(end)?;
-    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 1));
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ClientError::Entropy`]: nothing is lost, ask again later.
-    pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
-        if self.is_opted_out() {
-            return Ok(Task::Done);
-        }
-        self.privatize(now)?;
-        self.drop_expired(now);
-        if let Some(day) = self.day(now) {
-            for (id, task) in self.state.outbox.seal(day, now, &mut self.noise)? {
-                self.record(Change::Sealed { id, task });
-            }
-        }
-        let durable = self.journal.durable();
-        if let Some(task) = self.state.outbox.take(now, durable, &mut self.noise)? {
-            return Ok(Task::Upload(task));
-        }
-        if let Some(task) = self.fetch_task(now) {
-            return Ok(Task::Fetch(task));
-        }
-        Ok(self.next_time(now).map_or(Task::Done, Task::Wait))
-    }
-
-    /// The earliest time at which [`Self::next_task`] will have something to do.
-    fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
-        let windows = self.state.open.values().map(|open| open.rewards_until);
-        let outbox = self.state.outbox.next_time(now, self.journal.durable());
-        windows.chain(self.next_fetch()).chain(outbox).min()
-    }
-
-    /// Turns every assignment whose attribution window has ended into a private bit.
-    fn privatize(&mut self, now: Timestamp) -> Result<(), ClientError> {
-        let over = self.state.open.iter().filter(|(_, open)| open.is_over(now));
-        let ids: Vec<AssignmentId> = over.map(|(id, _)| *id).collect();
-        for id in ids {
-            let Some(open) = self.state.open.get(&id) else {
-                continue;
-            };
-            let bit = open.privatize(&mut self.noise)?;
-            self.record(Change::Privatized { id, bit });
-            self.statistics.reports_made += 1;
-        }
-        Ok(())
-    }
-
-    /// Drops reports whose server is gone, if a server says too how late it is: a clock
-    /// that is wrong for a moment costs no report.
-    fn drop_expired(&mut self, now: Timestamp) {
-        if self.day(now).is_none() {
-            return;
-        }
-        let parcels = self.state.outbox.parcels.iter();
-        let expired = parcels.filter(|(_, parcel)| now.since(parcel.release_at) > REPORT_AGE_MAX);
-        let ids: Vec<AssignmentId> = expired.map(|(id, _)| *id).collect();
-        for id in ids {
-            self.record(Change::Settled { id });
-            self.statistics.reports_expired += 1;
-        }
-    }
-
-    /// Notes what became of an upload. One that is no longer known is ignored.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use std::time::Duration;
-    /// use bandana_client::{Task, UploadOutcome};
-    ///
-    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// # client.choose(&id, now())?;
-    /// # let later = now().after(Duration::from_secs(600 + 3600));
-    /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
-    /// # client.on_fetched(&id, answer(later)?, later)?;
-    /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
-    /// // The answer to the first attempt was lost; the server knows the upload.
-    /// client.on_upload_result(task.id(), &UploadOutcome::Duplicate, later)?;
-    /// assert_eq!(client.waiting_reports(), 0);
-    /// assert_eq!(client.statistics().uploads_duplicate, 1);
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ClientError::Entropy`]; the upload is handed out again later.
-    pub fn on_upload_result(
-        &mut self,
-        id: UploadId,
-        outcome: &UploadOutcome,
-        now: Timestamp,
-    ) -> Result<(), ClientError> {
-        let Some(id) = self.state.outbox.find(id) else {
-            return Ok(());
-        };
-        let counter = match outcome {
-            UploadOutcome::Accepted => &mut self.statistics.uploads_accepted,
-            UploadOutcome::Duplicate => &mut self.statistics.uploads_duplicate,
-            UploadOutcome::Refused { .. } => &mut self.statistics.uploads_refused,
-            UploadOutcome::Retry { retry_after } => {
-                self.state.outbox.postpone(id, *retry_after, now, &mut self.noise)?;
-                self.statistics.uploads_postponed += 1;
-                return Ok(());
-            }
-        };
-        *counter += 1;
-        self.record(Change::Settled { id });
-        Ok(())
     }
 
     /// Stops everything and forgets everything but what was spent: the user has
@@ -690,173 +519,5 @@ impl<N: NoiseSource> Core<N> {
     /// Counts since the client was made.
     pub fn statistics(&self) -> Statistics {
         self.statistics
-    }
-}
-
-/// A call that the client can't carry out. It went on as before, apart from counting it
-/// and, after an answer that it refused, asking again later.
-///
-/// ```
-#[doc = include_str!("../example.txt")]
-/// use bandana_client::{Budget, Client, ClientError};
-///
-/// # let id = specification()?.experiment_id().clone();
-/// let mut client = Client::new(Budget::UNLIMITED);
-/// assert!(matches!(client.choose(&id, now()), Err(ClientError::NotEnrolled { .. })));
-/// client.enroll(id.clone(), acceptance()?);
-/// let label = match client.choose(&id, now()) {
-///     Ok(chosen) => chosen.label().to_owned(),
-///     Err(ClientError::NoPolicy { .. }) => "the default".to_owned(),
-///     Err(error) => return Err(error.into()),
-/// };
-/// assert_eq!(label, "the default");
-/// # Ok::<(), Failure>(())
-/// ```
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// The app does not take part in it, see [`Core::enroll`].
-    #[error("the client is not enrolled in experiment {experiment_id}; call `enroll` first")]
-    NotEnrolled {
-        /// The experiment.
-        experiment_id: ExperimentId,
-    },
-    /// No server has answered yet, or nothing that the app accepts.
-    #[error("there is no policy for experiment {experiment_id} yet; show a default and try later")]
-    NoPolicy {
-        /// The experiment.
-        experiment_id: ExperimentId,
-    },
-    /// What is held of the experiment is no longer vouched for.
-    #[error(
-        "the signatures of experiment {experiment_id} have expired; show a default until its \
-         operator signs it anew"
-    )]
-    SignaturesExpired {
-        /// The experiment.
-        experiment_id: ExperimentId,
-    },
-    /// The user has withdrawn.
-    #[error("the user has opted out; show a default")]
-    OptedOut,
-    /// The assignment's time is over, or it never reports.
-    #[error("the assignment takes no more rewards")]
-    NotOpen,
-    /// The reward is not one that the experiment admits.
-    #[error(transparent)]
-    Reward(PrivatizeError),
-    /// The server asks for more than the app accepts.
-    #[error("the server's answer was refused")]
-    Refused(#[from] Refusal),
-    /// No randomness.
-    #[error(transparent)]
-    Entropy(#[from] EntropyError),
-}
-
-impl From<PrivatizeError> for ClientError {
-    fn from(error: PrivatizeError) -> Self {
-        match error {
-            PrivatizeError::Entropy(entropy) => Self::Entropy(entropy),
-            other => Self::Reward(other),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bandana_shared::curve::Mechanism;
-    use bandana_shared::epsilon::Epsilon;
-    use bandana_shared::identity::Revision;
-    use bandana_shared::policy::{Policy, Weights};
-    use bandana_shared::rewards::Rewards;
-    use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
-
-    use super::*;
-    use crate::acceptance::Acceptance;
-    use crate::noise::double::Words;
-
-    type Failure = Box<dyn std::error::Error>;
-
-    fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
-        let epsilon = Epsilon::new(1.0)?;
-        let specification = Specification::new(SpecificationParts {
-            experiment_id: id.clone(),
-            revision: Revision::FIRST,
-            simulation: true,
-            epsilon,
-            floor: bandana_shared::channel::Floor::for_epsilon(epsilon).get(),
-            rewards: Rewards::binary(),
-            mechanism: Mechanism::Linear,
-            arms: vec![Arm::new("a")?, Arm::new("b")?],
-            timing: ReleaseTiming { release_delay_seconds_max: 5, ..ReleaseTiming::IMMEDIATE },
-        })?;
-        let weights = Weights::uniform(&[true, true])?;
-        let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
-        Ok(Fetched {
-            specification: Some(specification),
-            signatures: Vec::new(),
-            policy: Some(policy),
-            day: Day::new(1),
-        })
-    }
-
-    /// Does `step`, and again with more words when they ran out. Counts the
-    /// times that they did.
-    fn patiently<T>(
-        core: &mut Core<Words>,
-        failures: &mut u32,
-        mut step: impl FnMut(&mut Core<Words>) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
-        match step(core) {
-            Err(ClientError::Entropy(_)) => {
-                *failures += 1;
-                core.noise.0.extend(1000..1100);
-                step(core)
-            }
-            other => other,
-        }
-    }
-
-    #[test]
-    fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), Failure> {
-        let id = ExperimentId::new("entropy")?;
-        let mut total = 0;
-        for words in 0..12 {
-            let mut failures = 0;
-            let noise = Words((0..words).collect());
-            let journal = Journal::volatile();
-            let mut core = Core::with(noise, Budget::UNLIMITED, State::default(), journal);
-            let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
-            core.enroll(id.clone(), acceptance);
-            let now = Timestamp::from_unix_ms(0);
-            patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, now))?;
-            core.on_fetched(&id, fetched(&id)?, now)?;
-            patiently(&mut core, &mut failures, |core| core.choose(&id, now))?;
-            let later = Timestamp::from_unix_ms(6000);
-            let mut sent = Vec::new();
-            for attempt in 0..3 {
-                let now = later.after(Duration::from_secs(200 * attempt));
-                let task = patiently(&mut core, &mut failures, |core| core.next_task(now))?;
-                let Task::Upload(task) = task else { return Err(format!("{task:?}").into()) };
-                let outcome = match attempt {
-                    2 => UploadOutcome::Accepted,
-                    _ => UploadOutcome::Retry { retry_after: None },
-                };
-                let told = core.on_upload_result(task.id(), &outcome, now);
-                failures += u32::from(told.is_err());
-                core.noise.0.extend(told.is_err().then_some(0..100).into_iter().flatten());
-                sent.push(task);
-            }
-            assert!(sent.iter().all(|task| *task == sent[0]), "the same bytes every time");
-            assert_eq!(core.statistics.reports_made, 1, "with {words} words");
-            assert_eq!(
-                (core.open_assignments(), core.waiting_reports()),
-                (0, 0),
-                "with {words} words"
-            );
-            total += failures;
-        }
-        assert!(total > 8, "the randomness failed {total} times");
-        Ok(())
     }
 }

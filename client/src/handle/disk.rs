@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::builder::Settings;
+use super::settings::Settings;
 use crate::core::Core;
 use crate::noise::OsNoise;
 use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};

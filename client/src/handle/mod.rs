@@ -4,6 +4,7 @@ mod builder;
 #[cfg_attr(not(feature = "storage"), path = "no_disk.rs")]
 mod disk;
 mod experiment;
+mod settings;
 mod shared;
 mod tasks;
 mod wake;
@@ -20,10 +21,11 @@ use crate::ledger::{Budget, Spent};
 #[cfg(feature = "storage")]
 use crate::storage::StorageError;
 pub use builder::{
-    Builder, Consent, HostTransport, Ready, WantsAcceptance, WantsBudget, WantsConsent,
-    WantsStorage, WantsTransport,
+    Builder, HostTransport, Ready, WantsAcceptance, WantsBudget, WantsConsent, WantsStorage,
+    WantsTransport,
 };
 pub use experiment::{Assignment, Choice, DefaultReason, Experiment};
+pub use settings::Consent;
 pub(crate) use shared::Shared;
 pub use tasks::Tasks;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use super::builder::Settings;
+use super::settings::Settings;
 use crate::core::Core;
 use crate::noise::OsNoise;
 use crate::time::Clock;

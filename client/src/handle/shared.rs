@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bandana_shared::identity::ExperimentId;
 
-use super::builder::{Acceptances, Consent, Settings};
 use super::disk::Disk;
+use super::settings::{Acceptances, Consent, Settings};
 use super::wake::Wake;
 use crate::core::Core;
 use crate::ledger::Budget;

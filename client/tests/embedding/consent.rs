@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bandana_client::{Bandana, Choice, Consent, DefaultReason, Reporting, Task};
+use bandana_client::{Bandana, Choice, Consent, DefaultReason, Reporting, Task, danger};
 
 use super::{Failure, Hands, NAME, acceptance, budget, builder, choose, serve, started};
 
@@ -70,5 +70,32 @@ fn without_consent_nothing_is_asked_for_or_kept() -> Result<(), Failure> {
     assert!(matches!(tasks.next_task()?, Task::Done));
     assert!(!mentions(directory.path(), NAME)?);
     assert_eq!(bandana.status().spent.lifetime.get(), 2_000_000_000);
+    Ok(())
+}
+
+#[test]
+fn an_opt_out_outlives_damage_and_a_reset() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, tasks) = started(directory.path(), &clock, 10)?;
+    bandana.opt_out()?;
+    drop((bandana, tasks));
+    fs::remove_file(directory.path().join("ledger"))?;
+    for reset in [false, true] {
+        if reset {
+            danger::reset(directory.path())?;
+        }
+        let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
+        let choice = bandana.experiment(NAME)?.choose();
+        assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)), "reset: {reset}");
+        assert!(matches!(tasks.next_task()?, Task::Done), "nobody is asked");
+    }
+    let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
+    bandana.opt_in()?;
+    bandana.experiment(NAME)?;
+    serve(&mut tasks, &clock)?;
+    drop((bandana, tasks));
+    let (bandana, _tasks) = builder(directory.path(), &clock, 10)?.build();
+    assert!(bandana.experiment(NAME)?.choose().assignment().is_some());
     Ok(())
 }

@@ -1,0 +1,19 @@
+//! The experiment that tests of the store and of ingest have.
+
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+
+/// Two arms, binary rewards, an epsilon of 1.
+pub(crate) fn specification(id: &str) -> Result<Specification, Box<dyn std::error::Error>> {
+    Ok(Specification::first(
+        ExperimentId::new(id)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("a")?, Arm::new("b")?],
+        ReleaseTiming::IMMEDIATE,
+    )?)
+}

@@ -1,0 +1,77 @@
+//! What a client can't do.
+
+use bandana_shared::identity::ExperimentId;
+use thiserror::Error;
+
+use crate::acceptance::Refusal;
+use crate::noise::EntropyError;
+use crate::privatizer::PrivatizeError;
+
+/// A call that the client can't carry out. It went on as before, apart from counting it
+/// and, after an answer that it refused, asking again later.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Budget, Client, ClientError};
+///
+/// # let id = specification()?.experiment_id().clone();
+/// let mut client = Client::new(Budget::UNLIMITED);
+/// assert!(matches!(client.choose(&id, now()), Err(ClientError::NotEnrolled { .. })));
+/// client.enroll(id.clone(), acceptance()?);
+/// let label = match client.choose(&id, now()) {
+///     Ok(chosen) => chosen.label().to_owned(),
+///     Err(ClientError::NoPolicy { .. }) => "the default".to_owned(),
+///     Err(error) => return Err(error.into()),
+/// };
+/// assert_eq!(label, "the default");
+/// # Ok::<(), Failure>(())
+/// ```
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The app does not take part in it, see [`Core::enroll`].
+    #[error("the client is not enrolled in experiment {experiment_id}; call `enroll` first")]
+    NotEnrolled {
+        /// The experiment.
+        experiment_id: ExperimentId,
+    },
+    /// No server has answered yet, or nothing that the app accepts.
+    #[error("there is no policy for experiment {experiment_id} yet; show a default and try later")]
+    NoPolicy {
+        /// The experiment.
+        experiment_id: ExperimentId,
+    },
+    /// What is held of the experiment is no longer vouched for.
+    #[error(
+        "the signatures of experiment {experiment_id} have expired; show a default until its \
+         operator signs it anew"
+    )]
+    SignaturesExpired {
+        /// The experiment.
+        experiment_id: ExperimentId,
+    },
+    /// The user has withdrawn.
+    #[error("the user has opted out; show a default")]
+    OptedOut,
+    /// The assignment's time is over, or it never reports.
+    #[error("the assignment takes no more rewards")]
+    NotOpen,
+    /// The reward is not one that the experiment admits.
+    #[error(transparent)]
+    Reward(PrivatizeError),
+    /// The server asks for more than the app accepts.
+    #[error("the server's answer was refused")]
+    Refused(#[from] Refusal),
+    /// No randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+}
+
+impl From<PrivatizeError> for ClientError {
+    fn from(error: PrivatizeError) -> Self {
+        match error {
+            PrivatizeError::Entropy(entropy) => Self::Entropy(entropy),
+            other => Self::Reward(other),
+        }
+    }
+}

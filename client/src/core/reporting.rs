@@ -1,0 +1,141 @@
+//! How an assignment becomes a report, and the report an upload.
+
+use std::time::Duration;
+
+use bandana_shared::identity::UploadId;
+
+use super::{Change, ClientError, Core, Task};
+use crate::assignment::AssignmentId;
+use crate::noise::NoiseSource;
+use crate::outbox::UploadOutcome;
+use crate::time::Timestamp;
+
+/// A report that no server has counted this long after its release time is dropped: its
+/// server is gone.
+const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
+
+impl<N: NoiseSource> Core<N> {
+    /// What to do next. Assignments whose attribution window has ended are
+    /// privatized here. A task whose result is not told within two minutes is handed
+    /// out again.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Task;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (1, 0));
+    /// let end = now().after(Duration::from_secs(600));
+    /// client.next_task(end)?;
+    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 1));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::Entropy`]: nothing is lost, ask again later.
+    pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
+        if self.is_opted_out() {
+            return Ok(Task::Done);
+        }
+        self.privatize(now)?;
+        self.drop_expired(now);
+        if let Some(day) = self.day(now) {
+            for (id, task) in self.state.outbox.seal(day, now, &mut self.noise)? {
+                self.record(Change::Sealed { id, task });
+            }
+        }
+        let durable = self.journal.durable();
+        if let Some(task) = self.state.outbox.take(now, durable, &mut self.noise)? {
+            return Ok(Task::Upload(task));
+        }
+        if let Some(task) = self.fetch_task(now) {
+            return Ok(Task::Fetch(task));
+        }
+        Ok(self.next_time(now).map_or(Task::Done, Task::Wait))
+    }
+
+    /// The earliest time at which [`Self::next_task`] will have something to do.
+    fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
+        let windows = self.state.open.values().map(|open| open.rewards_until);
+        let outbox = self.state.outbox.next_time(now, self.journal.durable());
+        windows.chain(self.next_fetch()).chain(outbox).min()
+    }
+
+    /// Turns every assignment whose attribution window has ended into a private bit.
+    fn privatize(&mut self, now: Timestamp) -> Result<(), ClientError> {
+        let over = self.state.open.iter().filter(|(_, open)| open.is_over(now));
+        let ids: Vec<AssignmentId> = over.map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(open) = self.state.open.get(&id) else {
+                continue;
+            };
+            let bit = open.privatize(&mut self.noise)?;
+            self.record(Change::Privatized { id, bit });
+            self.statistics.reports_made += 1;
+        }
+        Ok(())
+    }
+
+    /// Drops reports whose server is gone, if a server says too how late it is: a clock
+    /// that is wrong for a moment costs no report.
+    fn drop_expired(&mut self, now: Timestamp) {
+        if self.day(now).is_none() {
+            return;
+        }
+        let parcels = self.state.outbox.parcels.iter();
+        let expired = parcels.filter(|(_, parcel)| now.since(parcel.release_at) > REPORT_AGE_MAX);
+        let ids: Vec<AssignmentId> = expired.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.record(Change::Settled { id });
+            self.statistics.reports_expired += 1;
+        }
+    }
+
+    /// Notes what became of an upload. One that is no longer known is ignored.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{Task, UploadOutcome};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// # client.choose(&id, now())?;
+    /// # let later = now().after(Duration::from_secs(600 + 3600));
+    /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
+    /// # client.on_fetched(&id, answer(later)?, later)?;
+    /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
+    /// // The answer to the first attempt was lost; the server knows the upload.
+    /// client.on_upload_result(task.id(), &UploadOutcome::Duplicate, later)?;
+    /// assert_eq!(client.waiting_reports(), 0);
+    /// assert_eq!(client.statistics().uploads_duplicate, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::Entropy`]; the upload is handed out again later.
+    pub fn on_upload_result(
+        &mut self,
+        id: UploadId,
+        outcome: &UploadOutcome,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
+        let Some(id) = self.state.outbox.find(id) else {
+            return Ok(());
+        };
+        let counter = match outcome {
+            UploadOutcome::Accepted => &mut self.statistics.uploads_accepted,
+            UploadOutcome::Duplicate => &mut self.statistics.uploads_duplicate,
+            UploadOutcome::Refused { .. } => &mut self.statistics.uploads_refused,
+            UploadOutcome::Retry { retry_after } => {
+                self.state.outbox.postpone(id, *retry_after, now, &mut self.noise)?;
+                self.statistics.uploads_postponed += 1;
+                return Ok(());
+            }
+        };
+        *counter += 1;
+        self.record(Change::Settled { id });
+        Ok(())
+    }
+}

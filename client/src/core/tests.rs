@@ -1,0 +1,94 @@
+//! What becomes of a client whose randomness runs out.
+
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::Revision;
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+
+use super::*;
+use crate::acceptance::Acceptance;
+use crate::noise::double::Words;
+use crate::outbox::UploadOutcome;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
+    let epsilon = Epsilon::new(1.0)?;
+    let specification = Specification::new(SpecificationParts {
+        experiment_id: id.clone(),
+        revision: Revision::FIRST,
+        simulation: true,
+        epsilon,
+        floor: bandana_shared::channel::Floor::for_epsilon(epsilon).get(),
+        rewards: Rewards::binary(),
+        mechanism: Mechanism::Linear,
+        arms: vec![Arm::new("a")?, Arm::new("b")?],
+        timing: ReleaseTiming { release_delay_seconds_max: 5, ..ReleaseTiming::IMMEDIATE },
+    })?;
+    let weights = Weights::uniform(&[true, true])?;
+    let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
+    Ok(Fetched {
+        specification: Some(specification),
+        signatures: Vec::new(),
+        policy: Some(policy),
+        day: Day::new(1),
+    })
+}
+
+/// Does `step`, and again with more words when they ran out. Counts the
+/// times that they did.
+fn patiently<T>(
+    core: &mut Core<Words>,
+    failures: &mut u32,
+    mut step: impl FnMut(&mut Core<Words>) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    match step(core) {
+        Err(ClientError::Entropy(_)) => {
+            *failures += 1;
+            core.noise.0.extend(1000..1100);
+            step(core)
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), Failure> {
+    let id = ExperimentId::new("entropy")?;
+    let mut total = 0;
+    for words in 0..12 {
+        let mut failures = 0;
+        let noise = Words((0..words).collect());
+        let journal = Journal::volatile();
+        let mut core = Core::with(noise, Budget::UNLIMITED, State::default(), journal);
+        let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
+        core.enroll(id.clone(), acceptance);
+        let now = Timestamp::from_unix_ms(0);
+        patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, now))?;
+        core.on_fetched(&id, fetched(&id)?, now)?;
+        patiently(&mut core, &mut failures, |core| core.choose(&id, now))?;
+        let later = Timestamp::from_unix_ms(6000);
+        let mut sent = Vec::new();
+        for attempt in 0..3 {
+            let now = later.after(Duration::from_secs(200 * attempt));
+            let task = patiently(&mut core, &mut failures, |core| core.next_task(now))?;
+            let Task::Upload(task) = task else { return Err(format!("{task:?}").into()) };
+            let outcome = match attempt {
+                2 => UploadOutcome::Accepted,
+                _ => UploadOutcome::Retry { retry_after: None },
+            };
+            let told = core.on_upload_result(task.id(), &outcome, now);
+            failures += u32::from(told.is_err());
+            core.noise.0.extend(told.is_err().then_some(0..100).into_iter().flatten());
+            sent.push(task);
+        }
+        assert!(sent.iter().all(|task| *task == sent[0]), "the same bytes every time");
+        assert_eq!(core.statistics.reports_made, 1, "with {words} words");
+        assert_eq!((core.open_assignments(), core.waiting_reports()), (0, 0), "with {words} words");
+        total += failures;
+    }
+    assert!(total > 8, "the randomness failed {total} times");
+    Ok(())
+}
