@@ -29,7 +29,7 @@ use crate::privatizer::PrivatizeError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The app does not take part in it, see [`Core::enroll`].
+    /// The app does not take part in it, see [`crate::Core::enroll`].
     #[error("the client is not enrolled in experiment {experiment_id}; call `enroll` first")]
     NotEnrolled {
         /// The experiment.

@@ -43,11 +43,11 @@ use crate::time::Clock;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// The user agrees. An earlier [`Bandana::opt_out`] stands until [`Bandana::opt_in`].
+    /// The user agrees. An earlier [`crate::Bandana::opt_out`] stands until [`crate::Bandana::opt_in`].
     Given,
     /// The user does not agree, or was not asked yet: nothing is asked for, kept or
     /// sent, and what was kept is deleted, all but what was spent. It lasts until
-    /// [`Bandana::opt_in`], or the next start with [`Self::Given`].
+    /// [`crate::Bandana::opt_in`], or the next start with [`Self::Given`].
     Withheld,
 }
 
