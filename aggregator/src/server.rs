@@ -22,7 +22,7 @@ use crate::policy;
 use crate::registry::Registry;
 use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
 use crate::service::{DeviceService, OperatorService};
-use crate::store::{SqliteStore, StoreError};
+use crate::store::{SqliteStore, StoreError, StoreReader};
 
 /// Silence on a connection after which its other end is asked for a sign of
 /// life, so that connections of devices that are gone do not pile up.
@@ -78,6 +78,7 @@ pub struct Server {
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     ingest: Ingest,
+    reader: StoreReader,
     /// What the writer ended with.
     ended: oneshot::Receiver<Result<(), WriterError>>,
     /// Tells when the policy thread has done its work; fails when it panicked.
@@ -113,6 +114,7 @@ impl Server {
         let operator = listen(settings.operator_listen, operator_tls).await?;
 
         let store = SqliteStore::open(&settings.data_dir)?;
+        let reader = StoreReader::new(&settings.data_dir);
         let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
         let (due, experiments_due) = mpsc::channel();
         let (writer, ingest) =
@@ -138,6 +140,7 @@ impl Server {
             registry,
             clock,
             ingest,
+            reader,
             ended,
             policy_ended,
             drain_deadline,
@@ -172,7 +175,7 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, tokens, registry, clock, ingest, .. } = self;
+        let Self { device, operator, tokens, registry, clock, ingest, reader, .. } = self;
         let Self { connections, mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
@@ -183,7 +186,7 @@ impl Server {
             ending.clone(),
         );
         let operator_service =
-            OperatorService::new(registry, ingest.clone(), clock, ending.clone());
+            OperatorService::new(registry, ingest.clone(), reader, clock, ending.clone());
         health.set_serving::<DeviceServer<DeviceService>>().await;
         health.set_serving::<OperatorServer<OperatorService>>().await;
 

@@ -1,5 +1,7 @@
 //! The writer over a real store, on a clock that the test moves.
 
+#[path = "two_arms/orders.rs"]
+mod orders;
 mod two_arms;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +11,20 @@ use std::time::Duration;
 use bandana_aggregator::clock::{Clock, ManualClock};
 use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::ingest::{
-    Administration, AdministrationError, Arrival, Ingest, IngestError, Verdict, Writer,
+    Administration, AdministrationError, Arrival, Ingest, IngestError, Order, Verdict, Writer,
     WriterError, WriterSettings,
 };
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
-use bandana_aggregator::store::{Conduct, ExperimentState, SqliteStore, StoreError};
+use bandana_aggregator::store::{Conduct, ExperimentState, SqliteStore, StoreError, Transition};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tempfile::TempDir;
 
-use two_arms::specification;
+use orders::creation;
+use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -57,8 +60,7 @@ impl<C: Clock + 'static> Running<C> {
     }
 
     async fn create(&self, id: &str) -> Result<Arc<Experiment>, Failure> {
-        let create = Administration::Create(Box::new(specification(id)?), CONDUCT);
-        Ok(self.ingest.administer(create).await?)
+        Ok(self.ingest.administer(creation(specification(id)?, CONDUCT)).await?)
     }
 
     async fn stop(self) -> Result<TempDir, Failure> {
@@ -181,7 +183,12 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     // A writer that does not run.
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    store.create_experiment(&specification("queue")?, CONDUCT)?;
+    store.create_experiment(
+        &specification("queue")?,
+        CONDUCT,
+        ExperimentState::Running,
+        &entry("any")?,
+    )?;
     let registry = Arc::new(Registry::new(1));
     let (sender, _due) = mpsc::channel();
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
@@ -278,16 +285,17 @@ async fn a_cancelled_call_harms_nobody() -> Result<(), Failure> {
 async fn changes_that_do_not_fit_change_nothing() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let experiment = running.create("states").await?;
-    let set = async |from, to| {
+    let step = async |transition| {
         let experiment = Arc::clone(&experiment);
-        running.ingest.administer(Administration::SetState { experiment, from, to }).await
+        let administration = Administration::Move { experiment, transition };
+        running.ingest.administer(Order { caller: "anna".to_owned(), administration }).await
     };
-    let refused = set(&[ExperimentState::Paused], ExperimentState::Running).await;
+    let refused = step(Transition::Resume).await;
     assert!(matches!(refused, Err(AdministrationError::State { .. })), "{refused:?}");
     let again = running.create("states").await;
     let message = again.err().ok_or("created twice")?.to_string();
     assert!(message.contains("exists already"), "{message}");
-    set(&[ExperimentState::Running], ExperimentState::Stopped).await?;
+    step(Transition::Stop).await?;
     let verdict = running.ingest.submit(arrival(&experiment, 1, 100, 1)?).await?;
     assert_eq!(verdict, Verdict::Stopped);
     running.stop().await?;

@@ -1,5 +1,7 @@
 //! Signatures in the aggregator, and stores from before there were any.
 
+#[path = "two_arms/orders.rs"]
+mod orders;
 mod two_arms;
 
 use std::path::Path;
@@ -7,12 +9,14 @@ use std::sync::{Arc, mpsc};
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
-use bandana_aggregator::ingest::{Administration, Writer, WriterSettings};
+use bandana_aggregator::ingest::{Writer, WriterSettings};
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::seen::SeenIds;
 use bandana_aggregator::service::{DeviceService, OperatorService};
-use bandana_aggregator::store::{Conduct, ExperimentRecord, SqliteStore, StoreError};
+use bandana_aggregator::store::{
+    Conduct, ExperimentRecord, ExperimentState, SqliteStore, StoreError, StoreReader,
+};
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
@@ -27,9 +31,12 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use tonic::Request;
 
-use two_arms::specification;
+use orders::creation;
+use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
+
+const RUNNING: ExperimentState = ExperimentState::Running;
 
 const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
 
@@ -87,7 +94,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
     assert_eq!(record.tallies, [Tally::new(3, 2)?, Tally::EMPTY]);
     assert_eq!((store.oldest_day()?, SeenIds::load(&store)?.len()), (Day::new(19_999), 1));
     let signature = key(1).sign(&first, at(100));
-    store.add_signature(&first, &signature, at(0))?;
+    store.add_signature(&first, &signature, at(0), &entry("any")?)?;
     drop(store);
     // The second time there is nothing to do.
     assert_eq!(only(&SqliteStore::open(directory.path())?)?.signatures, [signature]);
@@ -112,26 +119,26 @@ fn one_signature_per_key_and_revision_is_kept() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("signed")?;
-    let experiment = store.create_experiment(&first, CONDUCT)?;
+    let experiment = store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
     let second = first.with_arm(Arm::new("c")?)?;
-    store.add_revision(experiment, &second)?;
+    store.add_revision(experiment, &second, &entry("any")?)?;
     let early = key(1).sign(&second, at(100));
     let late = key(1).sign(&second, at(200));
     let witness = key(2).sign(&second, at(150));
     let old = key(1).sign(&first, at(300));
     let mut both = [late, witness];
     both.sort_by_key(Signature::key);
-    store.add_signature(&second, &early, at(0))?;
-    store.add_signature(&second, &witness, at(0))?;
-    assert_eq!(store.add_signature(&second, &late, at(0))?, both);
-    assert_eq!(store.add_signature(&second, &late, at(0))?, both, "again");
-    assert_eq!(store.add_signature(&first, &old, at(0))?, [old]);
+    store.add_signature(&second, &early, at(0), &entry("any")?)?;
+    store.add_signature(&second, &witness, at(0), &entry("any")?)?;
+    assert_eq!(store.add_signature(&second, &late, at(0), &entry("any")?)?, both);
+    assert_eq!(store.add_signature(&second, &late, at(0), &entry("any")?)?, both, "again");
+    assert_eq!(store.add_signature(&first, &old, at(0), &entry("any")?)?, [old]);
     // As after a crash: nothing is closed.
     drop(store);
     let mut store = SqliteStore::open(directory.path())?;
     assert_eq!(only(&store)?.signatures, both, "those of the newest revision");
     // Expired ones go when another comes.
-    assert_eq!(store.add_signature(&second, &late, at(150))?, [late]);
+    assert_eq!(store.add_signature(&second, &late, at(150), &entry("any")?)?, [late]);
     Ok(())
 }
 
@@ -140,20 +147,20 @@ fn a_revision_has_so_many_signatures_and_no_more() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("full")?;
-    store.create_experiment(&first, CONDUCT)?;
+    store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
     let keys = 0..=u8::try_from(SIGNATURES_MAX)?;
     let signatures: Vec<_> =
         keys.map(|number| key(number).sign(&first, at(100 + u64::from(number)))).collect();
     let (one_more, fitting) = signatures.split_last().ok_or("no signatures")?;
     for signature in fitting {
-        store.add_signature(&first, signature, at(0))?;
+        store.add_signature(&first, signature, at(0), &entry("any")?)?;
     }
-    let refused = store.add_signature(&first, one_more, at(0));
+    let refused = store.add_signature(&first, one_more, at(0), &entry("any")?);
     assert!(matches!(refused, Err(StoreError::TooManySignatures)), "{refused:?}");
     assert_eq!(store.signatures(&first)?.len(), SIGNATURES_MAX, "nothing is lost");
-    store.add_signature(&first, &fitting[3], at(0))?;
+    store.add_signature(&first, &fitting[3], at(0), &entry("any")?)?;
     // When the first has expired there is room.
-    let now = store.add_signature(&first, one_more, at(100))?;
+    let now = store.add_signature(&first, one_more, at(100), &entry("any")?)?;
     assert!(now.contains(one_more) && !now.contains(&fitting[0]));
     assert_eq!(now.len(), SIGNATURES_MAX);
     Ok(())
@@ -164,8 +171,8 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let first = specification("damaged")?;
     let mut store = SqliteStore::open(directory.path())?;
-    store.create_experiment(&first, CONDUCT)?;
-    store.add_signature(&first, &key(1).sign(&first, at(100)), at(0))?;
+    store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
+    store.add_signature(&first, &key(1).sign(&first, at(100)), at(0), &entry("any")?)?;
     store.close()?;
     for statement in [
         "UPDATE signature SET expires = 101",
@@ -193,13 +200,14 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let (writer, ingest) =
         Writer::open(store, Arc::clone(&registry), clock.clone(), settings, sender)?;
     let writer = std::thread::spawn(move || writer.run());
+    let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = ending();
     let device =
         DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
-    let operator = OperatorService::new(registry, ingest.clone(), clock.clone(), ending);
+    let operator = OperatorService::new(registry, ingest.clone(), reader, clock.clone(), ending);
 
     let first = specification("expiring")?;
-    ingest.administer(Administration::Create(Box::new(first.clone()), CONDUCT)).await?;
+    ingest.administer(creation(first.clone(), CONDUCT)).await?;
     let noon = |day: u64| at(day * 86_400 + 43_200);
     let [short, long] =
         [(1, 100), (2, 101)].map(|(number, day)| key(number).sign(&first, noon(day)));

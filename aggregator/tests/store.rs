@@ -15,9 +15,11 @@ use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use rusqlite::Connection;
 
-use two_arms::specification;
+use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
+
+const RUNNING: ExperimentState = ExperimentState::Running;
 
 const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
 
@@ -51,11 +53,12 @@ fn everything_comes_back_after_reopening() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("first")?;
-    let one = store.create_experiment(&first, CONDUCT)?;
-    let two = store.create_experiment(&specification("second")?, CONDUCT)?;
+    let one = store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
+    let two =
+        store.create_experiment(&specification("second")?, CONDUCT, RUNNING, &entry("any")?)?;
     let revised = first.with_arm(Arm::new("c")?)?;
-    store.add_revision(one, &revised)?;
-    store.set_state(two, ExperimentState::Paused)?;
+    store.add_revision(one, &revised, &entry("any")?)?;
+    store.set_state(two, ExperimentState::Paused, &entry("any")?)?;
     store.commit_group(&[
         group(7, &[1, 2], &[(one, 0, 10, 4), (one, 2, 1, 1)])?,
         group(8, &[1], &[(one, 0, 5, 5), (two, 1, 3, 0)])?,
@@ -84,7 +87,8 @@ fn everything_comes_back_after_reopening() -> Result<(), Failure> {
 fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    let key = store.create_experiment(&specification("folded")?, CONDUCT)?;
+    let key =
+        store.create_experiment(&specification("folded")?, CONDUCT, RUNNING, &entry("any")?)?;
     store.commit_group(&[group(7, &[1], &[(key, 0, 4, 1)])?])?;
     store.commit_group(&[group(7, &[2], &[(key, 0, 2, 2), (key, 1, 1, 0)])?])?;
     store.commit_group(&[group(8, &[3], &[(key, 0, 8, 8)])?])?;
@@ -110,7 +114,8 @@ fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure>
     let directory = tempfile::tempdir()?;
     let log = directory.path().join("bandana.sqlite3-wal");
     let mut store = SqliteStore::open(directory.path())?;
-    let key = store.create_experiment(&specification("settled")?, CONDUCT)?;
+    let key =
+        store.create_experiment(&specification("settled")?, CONDUCT, RUNNING, &entry("any")?)?;
     store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
     // A copy of the files is what a kill leaves behind.
     let copy = tempfile::tempdir()?;
@@ -128,7 +133,7 @@ fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure>
 fn a_reader_holds_up_neither_start_nor_end() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    let key = store.create_experiment(&specification("read")?, CONDUCT)?;
+    let key = store.create_experiment(&specification("read")?, CONDUCT, RUNNING, &entry("any")?)?;
     let mut reader = Connection::open(directory.path().join("bandana.sqlite3"))?;
     let reading = reader.transaction()?;
     reading.query_row("SELECT count(*) FROM upload_group", [], |_| Ok(()))?;
@@ -144,8 +149,8 @@ fn a_reader_holds_up_neither_start_nor_end() -> Result<(), Failure> {
 fn an_experiment_id_is_taken_once() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    store.create_experiment(&specification("taken")?, CONDUCT)?;
-    let again = store.create_experiment(&specification("taken")?, CONDUCT);
+    store.create_experiment(&specification("taken")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let again = store.create_experiment(&specification("taken")?, CONDUCT, RUNNING, &entry("any")?);
     assert!(matches!(again, Err(StoreError::ExperimentExists(_))));
     assert_eq!(store.experiments()?.len(), 1);
     Ok(())
@@ -167,7 +172,12 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
     let change = |statement: &str| -> Result<StoreError, Failure> {
         let directory = tempfile::tempdir()?;
         let mut store = SqliteStore::open(directory.path())?;
-        let key = store.create_experiment(&specification("changed")?, CONDUCT)?;
+        let key = store.create_experiment(
+            &specification("changed")?,
+            CONDUCT,
+            RUNNING,
+            &entry("any")?,
+        )?;
         store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
         store.close()?;
         Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(statement)?;
@@ -178,8 +188,8 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };
-    let newer = change("PRAGMA user_version = 3")?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 3, known: 2 }), "{newer}");
+    let newer = change("PRAGMA user_version = 4")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 4, known: 3 }), "{newer}");
     let unborn = change("PRAGMA user_version = 0")?;
     assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
     let foreign = change("PRAGMA application_id = 1")?;

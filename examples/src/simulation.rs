@@ -168,6 +168,7 @@ async fn create(
         floor_weight: 0.0,
         // Whoever runs a simulation sees in its output what is estimated.
         accept_nonlinear_estimand: true,
+        draft: false,
     };
     let created = operator.create_experiment(request).await.context("creating the experiment")?;
     let created = created.into_inner().specification.context("an answer without experiment")?;

@@ -207,7 +207,15 @@ fn start_after_kill() -> anyhow::Result<()> {
         learner: bandana_aggregator::learner::Learner::LdpTs,
         floor_weight: 0.0,
     };
-    let experiment = store.create_experiment(&specification, conduct)?;
+    let entry = bandana_aggregator::store::AuditEntry {
+        at: bandana_shared::identity::UnixSeconds::new(0),
+        caller: String::new(),
+        action: bandana_aggregator::store::AuditAction::Create,
+        experiment: specification.experiment_id().clone(),
+        detail: String::new(),
+    };
+    let running = bandana_aggregator::store::ExperimentState::Running;
+    let experiment = store.create_experiment(&specification, conduct, running, &entry)?;
     let day = bandana_shared::identity::Day::new(20_000);
     for group in 0..IDS / GROUP {
         let tally = Tally::new(GROUP, GROUP / 2)?;

@@ -82,6 +82,7 @@ impl Aggregator {
             learner: v1::Learner::LdpTs.into(),
             floor_weight: 0.0,
             accept_nonlinear_estimand: false,
+            draft: false,
         };
         let created = self.operator.create_experiment(request).await?.into_inner();
         let created = created.specification.context("an answer without specification")?;

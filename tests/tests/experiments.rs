@@ -17,6 +17,7 @@ fn creation(specification: v1::Specification) -> CreateExperimentRequest {
         learner: v1::Learner::LdpTs.into(),
         floor_weight: 0.0,
         accept_nonlinear_estimand: false,
+        draft: false,
     }
 }
 

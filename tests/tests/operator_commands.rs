@@ -120,6 +120,20 @@ async fn an_experiment_is_created_by_flags_and_lives_its_life() -> anyhow::Resul
     refused(url, &stop, 1, &["not a terminal", "--yes"]).await?;
     let stopped = object(url, &[&stop[..], &["--yes", "--json"]].concat()).await?;
     assert_eq!((&stopped["state"], &stopped["revision"]), (&"stopped".into(), &3.into()));
+    let audit = object(url, &["audit", "checkout", "--limit", "3", "--json"]).await?;
+    let told = audit["entries"].as_array().context("no entries")?;
+    let told: Vec<_> = told.iter().map(|entry| (&entry["action"], &entry["caller"])).collect();
+    let [stop_action, retire, add] = ["stop", "retire-arm", "add-arm"].map(Value::from);
+    let anybody = Value::from("(anybody)");
+    assert_eq!(told, [(&stop_action, &anybody), (&retire, &anybody), (&add, &anybody)]);
+    let audit = printed(url, &["audit"]).await?;
+    assert!(audit.contains("running -> stopped") && audit.contains("arm 2 \"blue\""), "{audit}");
+
+    let draft = [&CHECKOUT[..2], &["later"], &CHECKOUT[3..], &["--draft"]].concat();
+    assert_eq!(object(url, &draft).await?["state"], "draft");
+    let started = printed(url, &["experiment", "start", "later"]).await?;
+    assert_eq!(started, "later is running, revision 1\n");
+    printed(url, &["experiment", "stop", "later", "--yes"]).await?;
     let table = printed(url, &["experiment", "list"]).await?;
     let row = table.lines().nth(1).context("a row")?;
     let cells: Vec<_> = row.split_whitespace().collect();

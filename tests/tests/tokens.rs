@@ -9,7 +9,8 @@ use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     AddArmRequest, AddSignatureRequest, CreateExperimentRequest, EstimatesRequest, ExperimentName,
-    GetExperimentRequest, Learner, ListExperimentsRequest, RetireArmRequest,
+    GetExperimentRequest, Learner, ListAuditEntriesRequest, ListExperimentsRequest,
+    RetireArmRequest,
 };
 use bandana_tests::harness::three_arms;
 use bandana_tests::watched_server::WatchedServer;
@@ -114,6 +115,8 @@ async fn every_call_of_operators_wants_a_token_and_no_other_call_does() -> anyho
         ("create", client.create_experiment(CreateExperimentRequest::default()).await.map(drop)),
         ("list", client.list_experiments(ListExperimentsRequest {}).await.map(drop)),
         ("status", client.get_experiment_status(name()).await.map(drop)),
+        ("start", client.start_experiment(name()).await.map(drop)),
+        ("audit", client.list_audit_entries(ListAuditEntriesRequest::default()).await.map(drop)),
         ("pause", client.pause_experiment(name()).await.map(drop)),
         ("resume", client.resume_experiment(name()).await.map(drop)),
         ("stop", client.stop_experiment(name()).await.map(drop)),
@@ -195,6 +198,10 @@ async fn tokens_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     assert!(guarded.server.logged.contains("tokens are left as they were"));
     client.list_experiments(ListExperimentsRequest {}).await?;
     std::fs::write(guarded.file(), whole)?;
+
+    let entries = client.list_audit_entries(ListAuditEntriesRequest::default()).await?.into_inner();
+    let callers: Vec<_> = entries.entries.iter().map(|entry| &*entry.caller).collect();
+    assert_eq!(callers, ["ben"]);
 
     token(&folder, &["revoke", "--name", "ben"]).await?;
     guarded.server.reload().await?;

@@ -190,6 +190,7 @@ impl Draft {
             },
             floor_weight: self.floor_weight.unwrap_or(0.0),
             accept_nonlinear_estimand,
+            draft: false,
         })
     }
 

@@ -29,7 +29,7 @@ const STOP: Question = Question {
 /// Create, show and change experiments on a running server.
 #[derive(Debug, Subcommand)]
 pub(super) enum Experiment {
-    /// Create an experiment and start it, from flags, a TOML file, or both.
+    /// Create an experiment, and start it, from flags, a TOML file, or both.
     ///
     /// A flag counts more than the file. The server checks all values.
     #[command(after_long_help = FIELDS)]
@@ -44,6 +44,8 @@ pub(super) enum Experiment {
     /// Show an experiment, and what its estimates are estimates of.
     #[command(after_long_help = FIELDS)]
     Show(Named),
+    /// Give a draft to devices.
+    Start(Named),
     /// Refuse uploads for now; devices keep them and arms are still given.
     ///
     /// Uploads keep the day that they were made on: after a pause as long as the replay
@@ -114,6 +116,11 @@ pub(super) struct Create {
     /// reward is lower.
     #[arg(long)]
     accept_nonlinear_estimand: bool,
+    /// Do not start it: devices see nothing of it until `bandana experiment start`.
+    ///
+    /// Meanwhile its arms can be changed, and it can be signed.
+    #[arg(long = "draft")]
+    is_draft: bool,
     #[command(flatten)]
     reach: Reach,
 }
@@ -126,6 +133,10 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
             let view =
                 change(&named, async |mut client, name| client.get_experiment_status(name).await)?;
             named.reach.print(&view, |view| view.describe(terminal_columns()))
+        }
+        Experiment::Start(named) => {
+            let started = async |mut client: Client, name| client.start_experiment(name).await;
+            named.changed(started)
         }
         Experiment::Pause(named) => {
             let paused = async |mut client: Client, name| client.pause_experiment(name).await;
@@ -195,7 +206,8 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
     };
     let draft = wanted.draft.over(file);
     let warning = draft.warning();
-    let request = draft.request(wanted.accept_nonlinear_estimand)?;
+    let mut request = draft.request(wanted.accept_nonlinear_estimand)?;
+    request.draft = wanted.is_draft;
     if let Some(warning) = warning {
         warn(&format!("warning: {warning}"));
     }

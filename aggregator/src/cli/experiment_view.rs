@@ -14,8 +14,8 @@ use super::table::{Side, Table, visible};
 
 /// What the help says of the fields.
 pub(super) const FIELDS: &str = "\
-Fields with --json: experiment_id, revision, digest (hexadecimal), state (running, paused or \
-stopped), learner (ldp-ts or ldp-ucb), floor_weight, reports, policy_version (a string: numbers of \
+Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
+paused or stopped), learner (ldp-ts or ldp-ucb), floor_weight, reports, policy_version (a string: numbers of \
 this size lose digits in some programs), simulation, epsilon, certified_epsilon (both in nats for \
 each report), mechanism (linear, quadratic, exponential or randomized-response), curvature (null \
 unless quadratic), rewards (kind: binary or bounded, low, high, out_of_range: refuse or clamp, \
@@ -200,6 +200,7 @@ pub(super) fn list(experiments: &[ExperimentView], columns: Option<usize>) -> St
 
 fn state(status: &ExperimentStatus) -> &'static str {
     match status.state() {
+        ExperimentState::Draft => "draft",
         ExperimentState::Running => "running",
         ExperimentState::Paused => "paused",
         ExperimentState::Stopped => "stopped",

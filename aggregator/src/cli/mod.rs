@@ -1,5 +1,6 @@
 //! The command line: `bandana`.
 
+mod audit;
 mod bearer;
 mod check_config;
 mod client_tls;
@@ -53,6 +54,7 @@ enum Command {
     Experiment(experiment::Experiment),
     Estimate(estimate::Estimate),
     Watch(estimate::Watch),
+    Audit(audit::Audit),
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -96,6 +98,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Experiment(experiment) => experiment::run(experiment),
         Command::Estimate(estimate) => estimate::run(&estimate),
         Command::Watch(watch) => estimate::watch(&watch),
+        Command::Audit(audit) => audit::run(&audit),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),

@@ -4,10 +4,10 @@
 //! queue: uploads that wait while a commit is under way form the next group,
 //! which is committed in one transaction and then acknowledged.
 
+mod administration;
 mod plan;
 mod writer;
 
-use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use thiserror::Error;
@@ -17,7 +17,7 @@ pub use plan::{Arrival, Plan, Situation, Verdict, plan};
 pub use writer::{Writer, WriterError, WriterSettings};
 
 use crate::learner::LearnerError;
-use crate::store::{Conduct, ExperimentState, StoreError};
+use crate::store::{Conduct, ExperimentState, StoreError, Transition};
 use std::sync::Arc;
 
 use crate::registry::{Experiment, Revision};
@@ -29,23 +29,37 @@ const QUEUE_MAX: usize = 8192;
 #[derive(Debug)]
 enum Command {
     Upload(Arrival, oneshot::Sender<Verdict>),
-    Administer(Administration, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
+    Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
     Stop,
+}
+
+/// A change to an experiment, and who wants it.
+#[derive(Debug)]
+pub struct Order {
+    /// Who, for the audit log.
+    pub caller: String,
+    /// The change.
+    pub administration: Administration,
 }
 
 /// A change to an experiment.
 #[derive(Debug)]
 pub enum Administration {
-    /// Add a running experiment.
-    Create(Box<Specification>, Conduct),
-    /// Move an experiment to another state, if it is in one of these.
-    SetState {
+    /// Add an experiment.
+    Create {
+        /// Its first revision.
+        specification: Box<Specification>,
+        /// How it is run.
+        conduct: Conduct,
+        /// Whether it waits for [`Transition::Start`].
+        is_draft: bool,
+    },
+    /// Move an experiment to another state.
+    Move {
         /// The experiment.
         experiment: Arc<Experiment>,
-        /// States from which the change is allowed.
-        from: &'static [ExperimentState],
-        /// The new state.
-        to: ExperimentState,
+        /// The step.
+        transition: Transition,
     },
     /// Make the next revision from the current one.
     Revise {
@@ -60,8 +74,6 @@ pub enum Administration {
         revision: Revision,
         /// The signature, verified.
         signature: Signature,
-        /// The time, by which others have expired.
-        now: UnixSeconds,
     },
 }
 
@@ -106,12 +118,9 @@ impl Ingest {
     ///
     /// # Errors
     /// [`AdministrationError`] says why it was not made.
-    pub async fn administer(
-        &self,
-        administration: Administration,
-    ) -> Result<Arc<Experiment>, AdministrationError> {
+    pub async fn administer(&self, order: Order) -> Result<Arc<Experiment>, AdministrationError> {
         let (answer, outcome) = oneshot::channel();
-        let command = Command::Administer(administration, answer);
+        let command = Command::Administer(order, answer);
         self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }

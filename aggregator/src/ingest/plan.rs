@@ -119,7 +119,8 @@ fn judge(
         return Verdict::Duplicate;
     }
     match arrival.experiment.serving().state {
-        ExperimentState::Paused => Verdict::Paused,
+        // No device has a draft's specification; whoever has it may come again.
+        ExperimentState::Draft | ExperimentState::Paused => Verdict::Paused,
         ExperimentState::Stopped => Verdict::Stopped,
         ExperimentState::Running if seen.len() + fresh.len() >= ids_max => Verdict::Full,
         ExperimentState::Running => Verdict::Accepted,

@@ -5,18 +5,16 @@ use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use bandana_shared::identity::{Day, UnixSeconds};
-use bandana_shared::signing::Signature;
-use bandana_shared::tally::Tally;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
 use super::plan::{Arrival, Situation, Verdict, plan};
-use super::{Administration, AdministrationError, Command, Ingest, Revise};
+use super::{Command, Ingest};
 use crate::clock::Clock;
 use crate::learner::LearnerError;
-use crate::registry::{Experiment, Registry, Revision};
+use crate::registry::{Experiment, Registry};
 use crate::seen::SeenIds;
-use crate::store::{ExperimentRecord, ExperimentState, SqliteStore, StoreError};
+use crate::store::{SqliteStore, StoreError};
 
 /// Commands that are taken from the queue at once, and so uploads in a group.
 const GROUP_MAX: usize = 4096;
@@ -33,8 +31,8 @@ pub struct WriterSettings {
 /// Owns the store, decides about uploads, commits and publishes.
 #[derive(Debug)]
 pub struct Writer {
-    store: SqliteStore,
-    registry: Arc<Registry>,
+    pub(super) store: SqliteStore,
+    pub(super) registry: Arc<Registry>,
     seen: SeenIds,
     oldest: Day,
     today: Today,
@@ -98,9 +96,9 @@ impl Writer {
                         group.0.push(arrival);
                         group.1.push(waiting);
                     }
-                    Command::Administer(administration, answer) => {
+                    Command::Administer(order, answer) => {
                         self.commit(std::mem::take(&mut group))?;
-                        let outcome = self.administer(administration)?;
+                        let outcome = self.administer(order)?;
                         // Whoever asked may have gone away.
                         answer.send(outcome).ok();
                     }
@@ -153,6 +151,11 @@ impl Writer {
         Ok(())
     }
 
+    /// The time, for the audit log and the end of signatures.
+    pub(super) fn now(&self) -> UnixSeconds {
+        UnixSeconds::new(self.today.clock.unix_seconds())
+    }
+
     /// Moves the replay window on when a new day has begun.
     fn expire(&mut self, today: Day) -> Result<(), WriterError> {
         let oldest = today.back(self.settings.replay_window_days.saturating_sub(1));
@@ -161,105 +164,6 @@ impl Writer {
             self.seen.forget_before(oldest);
             self.oldest = oldest;
         }
-        Ok(())
-    }
-
-    /// The outer error ends the writer, the inner one is the caller's.
-    fn administer(
-        &mut self,
-        administration: Administration,
-    ) -> Result<Result<Arc<Experiment>, AdministrationError>, WriterError> {
-        let outcome = match administration {
-            Administration::Create(specification, conduct) => {
-                // The learner must be able to work before anything is stored.
-                let arms = vec![Tally::EMPTY; specification.arms().len()];
-                let active = specification.active_arms();
-                match conduct.learner.weights(&arms, &active, conduct.floor_weight) {
-                    Ok(_) => self.create(*specification, conduct),
-                    Err(error) => Err(error.into()),
-                }
-            }
-            Administration::SetState { experiment, from, to } => {
-                self.set_state(&experiment, from, to).map(|()| experiment)
-            }
-            Administration::Revise { experiment, change } => {
-                self.revise(&experiment, change).map(|()| experiment)
-            }
-            Administration::AddSignature { revision, signature, now } => {
-                self.add_signature(&revision, &signature, now).map(|()| revision.experiment)
-            }
-        };
-        match outcome {
-            // These changed nothing. What else goes wrong in the store is fatal.
-            Err(AdministrationError::Store(
-                declined @ (StoreError::ExperimentExists(_) | StoreError::TooManySignatures),
-            )) => Ok(Err(declined.into())),
-            Err(AdministrationError::Store(fatal)) => Err(fatal.into()),
-            other => Ok(other),
-        }
-    }
-
-    fn create(
-        &mut self,
-        specification: bandana_shared::specification::Specification,
-        conduct: crate::store::Conduct,
-    ) -> Result<Arc<Experiment>, AdministrationError> {
-        let key = self.store.create_experiment(&specification, conduct)?;
-        let tallies = vec![Tally::EMPTY; specification.arms().len()];
-        let state = ExperimentState::Running;
-        let (revisions, signatures) = (vec![specification], Vec::new());
-        let record = ExperimentRecord { key, conduct, state, revisions, signatures, tallies };
-        Ok(self.registry.add(record)?)
-    }
-
-    fn set_state(
-        &mut self,
-        experiment: &Experiment,
-        from: &'static [ExperimentState],
-        to: ExperimentState,
-    ) -> Result<(), AdministrationError> {
-        let serving = experiment.serving();
-        if !from.contains(&serving.state) {
-            return Err(AdministrationError::State { state: serving.state, from });
-        }
-        self.store.set_state(experiment.key(), to)?;
-        experiment.replace(Arc::clone(&serving.specification), to)?;
-        Ok(())
-    }
-
-    fn revise(
-        &mut self,
-        experiment: &Arc<Experiment>,
-        change: Revise,
-    ) -> Result<(), AdministrationError> {
-        const OPEN: &[ExperimentState] = &[ExperimentState::Running, ExperimentState::Paused];
-        let serving = experiment.serving();
-        if !OPEN.contains(&serving.state) {
-            return Err(AdministrationError::State { state: serving.state, from: OPEN });
-        }
-        let current = &serving.specification;
-        let revised = match change {
-            Revise::Add(arm) => current.with_arm(arm)?,
-            Revise::Retire(arm) => current.without_arm(arm)?,
-        };
-        let conduct = experiment.conduct();
-        let empty = vec![Tally::EMPTY; revised.arms().len()];
-        conduct.learner.weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
-        let revised = Arc::new(revised);
-        self.store.add_revision(experiment.key(), &revised)?;
-        self.registry.add_revision(experiment, &revised);
-        experiment.replace(revised, serving.state)?;
-        Ok(())
-    }
-
-    fn add_signature(
-        &mut self,
-        revision: &Revision,
-        signature: &Signature,
-        now: UnixSeconds,
-    ) -> Result<(), AdministrationError> {
-        let signatures = self.store.add_signature(&revision.specification, signature, now)?;
-        revision.experiment.publish_signatures(revision.specification.digest(), signatures);
         Ok(())
     }
 }

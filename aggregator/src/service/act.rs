@@ -21,6 +21,11 @@ impl Act {
         Self { caller: Caller::of(request.extensions()), what }
     }
 
+    /// Who does it, for the audit log.
+    pub(super) fn caller(&self) -> String {
+        self.caller.to_string()
+    }
+
     /// Says that it was done.
     pub(super) fn log(&self, experiment: &Experiment) {
         let Self { caller, what } = self;

@@ -13,11 +13,11 @@ use bandana_shared::wire::v1::{
 use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{explain, find, until_end};
+use super::{explain, find, unknown, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
-use crate::registry::Registry;
+use crate::registry::{Registry, Serving};
 use crate::store::ExperimentState;
 
 /// Metadata that tells a client how long to wait, in milliseconds.
@@ -49,6 +49,16 @@ impl DeviceService {
         ending: Ending,
     ) -> Self {
         Self { registry, ingest, clock, ending }
+    }
+
+    /// What there is of an experiment for devices: of a draft nothing.
+    fn find(&self, name: String) -> Result<Arc<Serving>, Status> {
+        let experiment = find(&self.registry, name)?;
+        let serving = experiment.serving();
+        if serving.state == ExperimentState::Draft {
+            return Err(unknown(experiment.id()));
+        }
+        Ok(serving)
     }
 
     /// Takes an upload through to its answer.
@@ -147,7 +157,7 @@ impl Device for DeviceService {
         request: Request<GetExperimentRequest>,
     ) -> Result<Response<GetExperimentResponse>, Status> {
         let request = request.into_inner();
-        let serving = find(&self.registry, request.experiment_id)?.serving();
+        let serving = self.find(request.experiment_id)?;
         let known = Digest::try_from(&request.known_digest[..]).ok();
         let same_specification = known == Some(serving.specification.digest());
         let same_policy =
@@ -166,7 +176,7 @@ impl Device for DeviceService {
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
-        let serving = find(&self.registry, request.into_inner().experiment_id)?.serving();
+        let serving = self.find(request.into_inner().experiment_id)?;
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }

@@ -21,7 +21,11 @@ use crate::registry::{Experiment, Registry};
 fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
     let id =
         ExperimentId::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    registry.by_id(&id).ok_or_else(|| Status::not_found(format!("there is no experiment {id}")))
+    registry.by_id(&id).ok_or_else(|| unknown(&id))
+}
+
+fn unknown(id: &ExperimentId) -> Status {
+    Status::not_found(format!("there is no experiment {id}"))
 }
 
 /// The items of a stream until the server goes down, and then an error: whoever

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::Estimand;
-use bandana_shared::identity::{ArmIndex, Digest, Revision, UnixSeconds};
+use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision, UnixSeconds};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::limits::SIGNATURE_DAYS_MAX;
 use bandana_shared::signing::Signature;
@@ -12,8 +12,8 @@ use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
     self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, Estimates, EstimatesRequest,
-    ExperimentName, ExperimentStatus, ListExperimentsRequest, ListExperimentsResponse,
-    RefreshPolicyResponse, RetireArmRequest,
+    ExperimentName, ExperimentStatus, ListAuditEntriesRequest, ListAuditEntriesResponse,
+    ListExperimentsRequest, ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
@@ -24,17 +24,27 @@ use super::{GOING_DOWN, explain, find, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
-use crate::ingest::{Administration, AdministrationError, Ingest, Revise};
+use crate::ingest::{Administration, AdministrationError, Ingest, Order, Revise};
 use crate::learner::Learner;
 use crate::registry::{Experiment, Registry};
 use crate::security::Caller;
-use crate::store::{Conduct, ExperimentState, StoreError};
+use crate::store::{
+    AuditAction, AuditQuery, AuditRecord, Conduct, ExperimentState, StoreError, StoreReader,
+    Transition,
+};
+
+/// Entries of the audit log that are sent when nothing is said.
+const AUDIT_ENTRIES: u32 = 100;
+
+/// Most entries of the audit log in one answer.
+const AUDIT_ENTRIES_MAX: u32 = 1000;
 
 /// What operators and their tools call.
 #[derive(Clone, Debug)]
 pub struct OperatorService {
     registry: Arc<Registry>,
     ingest: Ingest,
+    reader: StoreReader,
     clock: Arc<dyn Clock>,
     ending: Ending,
 }
@@ -45,10 +55,11 @@ impl OperatorService {
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
+        reader: StoreReader,
         clock: Arc<dyn Clock>,
         ending: Ending,
     ) -> Self {
-        Self { registry, ingest, clock, ending }
+        Self { registry, ingest, reader, clock, ending }
     }
 
     /// Makes a change, and logs who made it.
@@ -57,20 +68,21 @@ impl OperatorService {
         act: Act,
         administration: Administration,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let experiment = self.ingest.administer(administration).await.map_err(|e| decline(&e))?;
+        let order = Order { caller: act.caller(), administration };
+        let experiment = self.ingest.administer(order).await.map_err(|e| decline(&e))?;
         act.log(&experiment);
         Ok(Response::new(status_of(&experiment)))
     }
 
-    async fn set_state(
+    async fn step(
         &self,
-        act: Act,
-        name: ExperimentName,
-        from: &'static [ExperimentState],
-        to: ExperimentState,
+        act: &'static str,
+        request: Request<ExperimentName>,
+        transition: Transition,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let experiment = find(&self.registry, name.experiment_id)?;
-        self.administer(act, Administration::SetState { experiment, from, to }).await
+        let act = Act::new(act, &request);
+        let experiment = find(&self.registry, request.into_inner().experiment_id)?;
+        self.administer(act, Administration::Move { experiment, transition }).await
     }
 }
 
@@ -116,6 +128,7 @@ fn status_of(experiment: &Experiment) -> ExperimentStatus {
     let serving = experiment.serving();
     let conduct = experiment.conduct();
     let state = match serving.state {
+        ExperimentState::Draft => v1::ExperimentState::Draft,
         ExperimentState::Running => v1::ExperimentState::Running,
         ExperimentState::Paused => v1::ExperimentState::Paused,
         ExperimentState::Stopped => v1::ExperimentState::Stopped,
@@ -191,6 +204,55 @@ fn settings(request: &EstimatesRequest) -> Result<EstimatesSettings, Status> {
     Ok(EstimatesSettings { alpha, dishonest_share })
 }
 
+fn audit_query(request: ListAuditEntriesRequest) -> Result<AuditQuery, Status> {
+    let ListAuditEntriesRequest { experiment_id, limit, before } = request;
+    let experiment = match &experiment_id[..] {
+        "" => None,
+        _ => Some(
+            ExperimentId::new(experiment_id)
+                .map_err(|error| Status::invalid_argument(error.to_string()))?,
+        ),
+    };
+    let limit = match limit {
+        0 => AUDIT_ENTRIES,
+        1..=AUDIT_ENTRIES_MAX => limit,
+        _ => {
+            let message = format!(
+                "limit must be at most {AUDIT_ENTRIES_MAX}; ask for the rest with `before`"
+            );
+            return Err(Status::invalid_argument(message));
+        }
+    };
+    Ok(AuditQuery { experiment, limit, before: (before > 0).then_some(before) })
+}
+
+fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
+    let AuditRecord { number, entry } = record;
+    let action = match entry.action {
+        AuditAction::Create => v1::AuditAction::Create,
+        AuditAction::Start => v1::AuditAction::Start,
+        AuditAction::Pause => v1::AuditAction::Pause,
+        AuditAction::Resume => v1::AuditAction::Resume,
+        AuditAction::Stop => v1::AuditAction::Stop,
+        AuditAction::AddArm => v1::AuditAction::AddArm,
+        AuditAction::RetireArm => v1::AuditAction::RetireArm,
+        AuditAction::AddSignature => v1::AuditAction::AddSignature,
+    };
+    v1::AuditEntry {
+        number,
+        unix_seconds: entry.at.get(),
+        caller: entry.caller,
+        action: action.into(),
+        experiment_id: entry.experiment.to_string(),
+        detail: entry.detail,
+    }
+}
+
+/// What a caller hears when the store can't be read; the log has the reason.
+fn unreadable() -> Status {
+    Status::unavailable("the store can't be read now; try again, and see the server's log")
+}
+
 #[tonic::async_trait]
 impl Operator for OperatorService {
     async fn create_experiment(
@@ -198,8 +260,11 @@ impl Operator for OperatorService {
         request: Request<CreateExperimentRequest>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let act = Act::new("experiment created", &request);
-        let (specification, conduct) = creation(request.into_inner())?;
-        self.administer(act, Administration::Create(Box::new(specification), conduct)).await
+        let request = request.into_inner();
+        let is_draft = request.draft;
+        let (specification, conduct) = creation(request)?;
+        let specification = Box::new(specification);
+        self.administer(act, Administration::Create { specification, conduct, is_draft }).await
     }
 
     async fn list_experiments(
@@ -219,31 +284,32 @@ impl Operator for OperatorService {
         Ok(Response::new(status_of(&experiment)))
     }
 
+    async fn start_experiment(
+        &self,
+        request: Request<ExperimentName>,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        self.step("experiment started", request, Transition::Start).await
+    }
+
     async fn pause_experiment(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let act = Act::new("experiment paused", &request);
-        let from = &[ExperimentState::Running];
-        self.set_state(act, request.into_inner(), from, ExperimentState::Paused).await
+        self.step("experiment paused", request, Transition::Pause).await
     }
 
     async fn resume_experiment(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let act = Act::new("experiment resumed", &request);
-        let from = &[ExperimentState::Paused];
-        self.set_state(act, request.into_inner(), from, ExperimentState::Running).await
+        self.step("experiment resumed", request, Transition::Resume).await
     }
 
     async fn stop_experiment(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let act = Act::new("experiment stopped", &request);
-        let from = &[ExperimentState::Running, ExperimentState::Paused];
-        self.set_state(act, request.into_inner(), from, ExperimentState::Stopped).await
+        self.step("experiment stopped", request, Transition::Stop).await
     }
 
     async fn add_arm(
@@ -287,7 +353,7 @@ impl Operator for OperatorService {
         })?;
         let now = UnixSeconds::new(self.clock.unix_seconds());
         let signature = signature_for(&revision.specification, request.signature.as_ref(), now)?;
-        self.administer(act, Administration::AddSignature { revision, signature, now }).await
+        self.administer(act, Administration::AddSignature { revision, signature }).await
     }
 
     async fn get_estimates(
@@ -315,6 +381,23 @@ impl Operator for OperatorService {
         let versions = WatchStream::new(experiment.watch()).take_until(end);
         let stream = versions.map(move |_| Ok(estimates(&experiment, settings)));
         Ok(Response::new(until_revoked(until_end(stream, self.ending.clone()), caller)))
+    }
+
+    async fn list_audit_entries(
+        &self,
+        request: Request<ListAuditEntriesRequest>,
+    ) -> Result<Response<ListAuditEntriesResponse>, Status> {
+        let query = audit_query(request.into_inner())?;
+        let reader = self.reader.clone();
+        let records = tokio::task::spawn_blocking(move || reader.audit(&query))
+            .await
+            .map_err(|_| unreadable())?
+            .map_err(|error| {
+                tracing::error!(error = explain(&error), "the audit log can't be read");
+                unreadable()
+            })?;
+        let entries = records.into_iter().map(audit_entry).collect();
+        Ok(Response::new(ListAuditEntriesResponse { entries }))
     }
 
     async fn refresh_policy(

@@ -1,5 +1,7 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
+mod audit;
+mod reader;
 mod schema;
 mod signatures;
 mod sqlite;
@@ -15,6 +17,8 @@ use bandana_shared::tally::Tally;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
+pub use reader::StoreReader;
 pub use sqlite::SqliteStore;
 
 use crate::learner::Learner;
@@ -22,6 +26,8 @@ use crate::learner::Learner;
 /// Where an experiment stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExperimentState {
+    /// Devices do not see it yet.
+    Draft,
     /// Arms are given and uploads are taken.
     Running,
     /// Uploads are refused for now.
@@ -34,6 +40,7 @@ impl ExperimentState {
     /// Its name in the store and in messages.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Draft => "draft",
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Stopped => "stopped",
@@ -41,7 +48,53 @@ impl ExperimentState {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Running, Self::Paused, Self::Stopped].into_iter().find(|s| s.name() == name)
+        let all = [Self::Draft, Self::Running, Self::Paused, Self::Stopped];
+        all.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// A step from one state of an experiment to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// A draft is given to devices.
+    Start,
+    /// A running experiment is paused.
+    Pause,
+    /// A paused experiment runs again.
+    Resume,
+    /// An experiment ends for good.
+    Stop,
+}
+
+impl Transition {
+    /// The states from which it is allowed.
+    pub fn from(self) -> &'static [ExperimentState] {
+        use ExperimentState::{Draft, Paused, Running};
+        match self {
+            Self::Start => &[Draft],
+            Self::Pause => &[Running],
+            Self::Resume => &[Paused],
+            Self::Stop => &[Draft, Running, Paused],
+        }
+    }
+
+    /// The state to which it leads.
+    pub fn to(self) -> ExperimentState {
+        match self {
+            Self::Start | Self::Resume => ExperimentState::Running,
+            Self::Pause => ExperimentState::Paused,
+            Self::Stop => ExperimentState::Stopped,
+        }
+    }
+
+    /// Its name in the audit log.
+    pub fn action(self) -> AuditAction {
+        match self {
+            Self::Start => AuditAction::Start,
+            Self::Pause => AuditAction::Pause,
+            Self::Resume => AuditAction::Resume,
+            Self::Stop => AuditAction::Stop,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::StoreError;
 const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 2] = [(1, TABLES), (2, SIGNATURES)];
+const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -74,6 +74,34 @@ CREATE TABLE signature (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Version 3: experiments can be drafts, which a new table has to say, since a check can't
+/// be changed; and an audit log, to which entries are only ever appended.
+const DRAFTS_AND_AUDIT: &str = "
+CREATE TABLE new_experiment (
+    key          INTEGER PRIMARY KEY,
+    id           TEXT NOT NULL UNIQUE,
+    state        TEXT NOT NULL CHECK (state IN ('draft', 'running', 'paused', 'stopped')),
+    learner      TEXT NOT NULL,
+    floor_weight REAL NOT NULL
+) STRICT;
+INSERT INTO new_experiment SELECT key, id, state, learner, floor_weight FROM experiment;
+DROP TABLE experiment;
+ALTER TABLE new_experiment RENAME TO experiment;
+CREATE TABLE audit (
+    key        INTEGER PRIMARY KEY AUTOINCREMENT,
+    at         INTEGER NOT NULL,
+    caller     TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    experiment TEXT NOT NULL,
+    detail     TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_by_experiment ON audit (experiment, key);
+CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
+BEGIN SELECT raise(ABORT, 'entries of the audit log are not changed'); END;
+CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
+BEGIN SELECT raise(ABORT, 'entries of the audit log are not deleted'); END;
+";
+
 /// Creates the tables in an empty file, and brings those of an earlier version up
 /// to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
@@ -94,11 +122,15 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
 /// Takes all steps after version `from`, in one transaction: a crash leaves the
 /// old version or the new one.
 fn upgrade(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
+    // A table that others refer to can't be replaced while that is watched, and within a
+    // transaction nothing can be said about it.
+    connection.pragma_update(None, "foreign_keys", false)?;
     let transaction = connection.transaction()?;
     for (_, step) in STEPS.iter().filter(|(version, _)| *version > from) {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
-    transaction.commit()
+    transaction.commit()?;
+    connection.pragma_update(None, "foreign_keys", true)
 }

@@ -7,7 +7,7 @@ use bandana_shared::specification::Specification;
 use rusqlite::{Connection, params};
 
 use super::sqlite::{committing, damaged, reading};
-use super::{SqliteStore, StoreError};
+use super::{AuditEntry, SqliteStore, StoreError, audit};
 
 impl SqliteStore {
     /// Adds a signature to a revision, in place of one by the same key, and tells
@@ -22,6 +22,7 @@ impl SqliteStore {
         specification: &Specification,
         signature: &Signature,
         now: UnixSeconds,
+        entry: &AuditEntry,
     ) -> Result<Vec<Signature>, StoreError> {
         let digest = specification.digest();
         let transaction = self.connection.transaction().map_err(committing)?;
@@ -46,6 +47,7 @@ impl SqliteStore {
             .execute("INSERT INTO signature VALUES (?, ?, ?, ?)", values)
             .map_err(committing)?;
         let signatures = read(&transaction, specification)?;
+        audit::append(&transaction, entry).map_err(committing)?;
         transaction.commit().map_err(committing)?;
         Ok(signatures)
     }

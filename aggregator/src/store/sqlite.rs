@@ -16,12 +16,12 @@ use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::{
-    Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow, StoreError,
-    StoredDeltas, schema,
+    AuditEntry, Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow,
+    StoreError, StoredDeltas, audit, schema,
 };
 
 /// The database file in the data directory.
-const DATABASE_FILE: &str = "bandana.sqlite3";
+pub(super) const DATABASE_FILE: &str = "bandana.sqlite3";
 
 /// The lock file in the data directory.
 const LOCK_FILE: &str = "bandana.lock";
@@ -254,7 +254,7 @@ impl SqliteStore {
         transaction.commit().map_err(committing)
     }
 
-    /// Adds a running experiment.
+    /// Adds an experiment in the state `state`.
     ///
     /// # Errors
     /// [`StoreError::ExperimentExists`]; [`StoreError::Database`].
@@ -262,6 +262,8 @@ impl SqliteStore {
         &mut self,
         specification: &Specification,
         conduct: Conduct,
+        state: ExperimentState,
+        entry: &AuditEntry,
     ) -> Result<ExperimentKey, StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         let id = specification.experiment_id();
@@ -270,11 +272,12 @@ impl SqliteStore {
         }
         let insert =
             "INSERT INTO experiment (id, state, learner, floor_weight) VALUES (?, ?, ?, ?)";
-        let state = ExperimentState::Running.name();
+        let state = state.name();
         let values = params![id.as_str(), state, conduct.learner.name(), conduct.floor_weight];
         transaction.execute(insert, values).map_err(committing)?;
         let key = ExperimentKey(transaction.last_insert_rowid());
         insert_specification(&transaction, key, specification).map_err(committing)?;
+        audit::append(&transaction, entry).map_err(committing)?;
         transaction.commit().map_err(committing)?;
         Ok(key)
     }
@@ -287,9 +290,11 @@ impl SqliteStore {
         &mut self,
         key: ExperimentKey,
         specification: &Specification,
+        entry: &AuditEntry,
     ) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         insert_specification(&transaction, key, specification).map_err(committing)?;
+        audit::append(&transaction, entry).map_err(committing)?;
         transaction.commit().map_err(committing)
     }
 
@@ -301,10 +306,13 @@ impl SqliteStore {
         &mut self,
         key: ExperimentKey,
         state: ExperimentState,
+        entry: &AuditEntry,
     ) -> Result<(), StoreError> {
         let update = "UPDATE experiment SET state = ? WHERE key = ?";
-        self.connection.execute(update, params![state.name(), key.0]).map_err(committing)?;
-        Ok(())
+        let transaction = self.connection.transaction().map_err(committing)?;
+        transaction.execute(update, params![state.name(), key.0]).map_err(committing)?;
+        audit::append(&transaction, entry).map_err(committing)?;
+        transaction.commit().map_err(committing)
     }
 
     /// Copies the log into the database file, unless somebody reads, and closes
@@ -398,7 +406,7 @@ fn groups_before(
     rows.map(decode).collect()
 }
 
-fn opening(source: rusqlite::Error) -> StoreError {
+pub(super) fn opening(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "opening", source }
 }
 

@@ -988,6 +988,10 @@ pub struct CreateExperimentRequest {
     /// arm whose mean reward is lower.
     #[prost(bool, tag = "4")]
     pub accept_nonlinear_estimand: bool,
+    /// Whether it is to wait for StartExperiment: for devices there is no such
+    /// experiment until then, and it can be signed and its arms changed.
+    #[prost(bool, tag = "5")]
+    pub draft: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExperimentStatus {
@@ -1133,6 +1137,46 @@ pub struct ArmEstimate {
     #[prost(double, tag = "10")]
     pub manipulation_shift: f64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListAuditEntriesRequest {
+    /// Changes of this experiment only. Empty: of all.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// Most entries to send: 1 to 1000. 0 stands for 100.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    /// Entries before this number only. 0: from the newest on.
+    #[prost(uint64, tag = "3")]
+    pub before: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListAuditEntriesResponse {
+    /// The newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<AuditEntry>,
+}
+/// A change of an experiment, stored together with it and never changed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditEntry {
+    /// Greater than those of all earlier entries; some numbers may be left out.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Seconds since 1970-01-01 (UTC), by the server's clock.
+    #[prost(uint64, tag = "2")]
+    pub unix_seconds: u64,
+    /// Name of the token, or else "certificate" and the SHA-256 of the
+    /// certificate, or else "(anybody)".
+    #[prost(string, tag = "3")]
+    pub caller: ::prost::alloc::string::String,
+    #[prost(enumeration = "AuditAction", tag = "4")]
+    pub action: i32,
+    /// See Specification.experiment_id.
+    #[prost(string, tag = "5")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// What exactly, for people.
+    #[prost(string, tag = "6")]
+    pub detail: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RefreshPolicyResponse {
     /// Version of the policy that devices get now.
@@ -1187,6 +1231,8 @@ pub enum ExperimentState {
     Paused = 2,
     /// Uploads are refused for good.
     Stopped = 3,
+    /// Devices do not see it yet.
+    Draft = 4,
 }
 impl ExperimentState {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1199,6 +1245,7 @@ impl ExperimentState {
             Self::Running => "EXPERIMENT_STATE_RUNNING",
             Self::Paused => "EXPERIMENT_STATE_PAUSED",
             Self::Stopped => "EXPERIMENT_STATE_STOPPED",
+            Self::Draft => "EXPERIMENT_STATE_DRAFT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1208,6 +1255,7 @@ impl ExperimentState {
             "EXPERIMENT_STATE_RUNNING" => Some(Self::Running),
             "EXPERIMENT_STATE_PAUSED" => Some(Self::Paused),
             "EXPERIMENT_STATE_STOPPED" => Some(Self::Stopped),
+            "EXPERIMENT_STATE_DRAFT" => Some(Self::Draft),
             _ => None,
         }
     }
@@ -1242,6 +1290,54 @@ impl Estimand {
             "ESTIMAND_UNSPECIFIED" => Some(Self::Unspecified),
             "ESTIMAND_MEAN_REWARD" => Some(Self::MeanReward),
             "ESTIMAND_MEAN_CURVED_REWARD" => Some(Self::MeanCurvedReward),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum AuditAction {
+    /// Never sent.
+    Unspecified = 0,
+    Create = 1,
+    Start = 2,
+    Pause = 3,
+    Resume = 4,
+    Stop = 5,
+    AddArm = 6,
+    RetireArm = 7,
+    AddSignature = 8,
+}
+impl AuditAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "AUDIT_ACTION_UNSPECIFIED",
+            Self::Create => "AUDIT_ACTION_CREATE",
+            Self::Start => "AUDIT_ACTION_START",
+            Self::Pause => "AUDIT_ACTION_PAUSE",
+            Self::Resume => "AUDIT_ACTION_RESUME",
+            Self::Stop => "AUDIT_ACTION_STOP",
+            Self::AddArm => "AUDIT_ACTION_ADD_ARM",
+            Self::RetireArm => "AUDIT_ACTION_RETIRE_ARM",
+            Self::AddSignature => "AUDIT_ACTION_ADD_SIGNATURE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "AUDIT_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "AUDIT_ACTION_CREATE" => Some(Self::Create),
+            "AUDIT_ACTION_START" => Some(Self::Start),
+            "AUDIT_ACTION_PAUSE" => Some(Self::Pause),
+            "AUDIT_ACTION_RESUME" => Some(Self::Resume),
+            "AUDIT_ACTION_STOP" => Some(Self::Stop),
+            "AUDIT_ACTION_ADD_ARM" => Some(Self::AddArm),
+            "AUDIT_ACTION_RETIRE_ARM" => Some(Self::RetireArm),
+            "AUDIT_ACTION_ADD_SIGNATURE" => Some(Self::AddSignature),
             _ => None,
         }
     }
@@ -1339,7 +1435,7 @@ pub mod operator_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Creates an experiment and starts it.
+        /// Creates an experiment, and starts it unless it is to be a draft.
         /// ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says which field.
         pub async fn create_experiment(
             &mut self,
@@ -1415,6 +1511,31 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "GetExperimentStatus"));
             self.inner.unary(req, path, codec).await
         }
+        /// Gives a draft to devices. Drafts only; nothing leads back.
+        pub async fn start_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExperimentStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/StartExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "StartExperiment"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Refuses uploads for now. Devices keep them and try again, but an upload keeps
         /// the day it was made on: after a pause as long as the replay window (7 days by
         /// default) it is refused as expired. Arms are still given. Running experiments
@@ -1468,7 +1589,7 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "ResumeExperiment"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends the experiment for good; uploads are refused from now on.
+        /// Ends the experiment for good, a draft too; uploads are refused from now on.
         pub async fn stop_experiment(
             &mut self,
             request: impl tonic::IntoRequest<super::ExperimentName>,
@@ -1622,6 +1743,32 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "WatchEstimates"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Who has changed which experiment, the newest change first.
+        /// INVALID_ARGUMENT: `experiment_id` is not empty and no valid id.
+        pub async fn list_audit_entries(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListAuditEntriesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListAuditEntriesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/ListAuditEntries",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "ListAuditEntries"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Recomputes the policy now, from all reports acknowledged so far, and
         /// returns once devices can fetch it.
         pub async fn refresh_policy(
@@ -1664,7 +1811,7 @@ pub mod operator_server {
     /// Generated trait containing gRPC methods that should be implemented for use with OperatorServer.
     #[async_trait]
     pub trait Operator: std::marker::Send + std::marker::Sync + 'static {
-        /// Creates an experiment and starts it.
+        /// Creates an experiment, and starts it unless it is to be a draft.
         /// ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says which field.
         async fn create_experiment(
             &self,
@@ -1683,6 +1830,14 @@ pub mod operator_server {
         >;
         /// One experiment. NOT_FOUND: no such experiment (so for all calls below).
         async fn get_experiment_status(
+            &self,
+            request: tonic::Request<super::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExperimentStatus>,
+            tonic::Status,
+        >;
+        /// Gives a draft to devices. Drafts only; nothing leads back.
+        async fn start_experiment(
             &self,
             request: tonic::Request<super::ExperimentName>,
         ) -> std::result::Result<
@@ -1708,7 +1863,7 @@ pub mod operator_server {
             tonic::Response<super::ExperimentStatus>,
             tonic::Status,
         >;
-        /// Ends the experiment for good; uploads are refused from now on.
+        /// Ends the experiment for good, a draft too; uploads are refused from now on.
         async fn stop_experiment(
             &self,
             request: tonic::Request<super::ExperimentName>,
@@ -1764,6 +1919,15 @@ pub mod operator_server {
             request: tonic::Request<super::EstimatesRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::WatchEstimatesStream>,
+            tonic::Status,
+        >;
+        /// Who has changed which experiment, the newest change first.
+        /// INVALID_ARGUMENT: `experiment_id` is not empty and no valid id.
+        async fn list_audit_entries(
+            &self,
+            request: tonic::Request<super::ListAuditEntriesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListAuditEntriesResponse>,
             tonic::Status,
         >;
         /// Recomputes the policy now, from all reports acknowledged so far, and
@@ -1972,6 +2136,49 @@ pub mod operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetExperimentStatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/StartExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct StartExperimentSvc<T: Operator>(pub Arc<T>);
+                    impl<T: Operator> tonic::server::UnaryService<super::ExperimentName>
+                    for StartExperimentSvc<T> {
+                        type Response = super::ExperimentStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::start_experiment(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StartExperimentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -2336,6 +2543,51 @@ pub mod operator_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/ListAuditEntries" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListAuditEntriesSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<super::ListAuditEntriesRequest>
+                    for ListAuditEntriesSvc<T> {
+                        type Response = super::ListAuditEntriesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListAuditEntriesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::list_audit_entries(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListAuditEntriesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
