@@ -125,7 +125,7 @@ impl Writer {
         conduct.learner.weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
         let label = revised.arms().get(arm).map(|arm| arm.label().to_owned()).unwrap_or_default();
         let detail = format!(
-            "arm {arm} {label:?}, revision {}, digest {}",
+            "arm {arm} ({label}), revision {}, digest {}",
             revised.revision().get(),
             revised.digest()
         );
