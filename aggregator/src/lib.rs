@@ -18,7 +18,6 @@ pub mod network;
 pub mod policy;
 pub mod registry;
 pub mod security;
-pub mod seen;
 pub mod server;
 pub mod service;
 pub mod store;

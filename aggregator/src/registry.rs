@@ -12,7 +12,7 @@ use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
 use crate::learner::LearnerError;
-use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState};
+use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 
 /// Seconds after which a device should ask for a new policy.
 const TIME_TO_LIVE_SECONDS: u32 = 60;
@@ -49,23 +49,30 @@ pub struct Serving {
 }
 
 impl Experiment {
-    fn new(record: ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
-        let ExperimentRecord { key, conduct, state, revisions, signatures, tallies } = record;
-        let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
-        let policy = make_policy(conduct, &newest, &tallies, version)?;
+    fn new(record: &ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
+        let ExperimentRecord { key, conduct, tallies, .. } = record;
+        let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
+        let StoredPolicy { policy, reports } = match &record.policy {
+            Some(policy) => policy.clone(),
+            None => StoredPolicy {
+                policy: make_policy(*conduct, &newest, tallies, version)?,
+                reports: reports(tallies),
+            },
+        };
+        let version = policy.version;
         let serving = Serving {
-            state,
+            state: record.state,
             policy: Arc::new(policy),
-            policy_reports: reports(&tallies),
-            specification: Arc::new(newest),
-            signatures: signatures.into(),
+            policy_reports: reports,
+            specification: newest,
+            signatures: record.signatures.clone().into(),
         };
         Ok(Self {
-            key,
-            conduct,
+            key: *key,
+            conduct: *conduct,
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
-            tallies: Mutex::new(tallies),
+            tallies: Mutex::new(tallies.clone()),
             computing: Mutex::new(()),
             policy_version: watch::Sender::new(version),
         })
@@ -137,30 +144,56 @@ impl Experiment {
         }
         let serving = self.serving();
         let specification = Arc::clone(&serving.specification);
-        self.serve(specification, serving.state)
+        self.serve(specification, serving.state, Arc::clone(&serving.signatures))
     }
 
-    /// Serves another revision or state, with a policy of its own.
-    pub(crate) fn replace(
-        &self,
-        specification: Arc<Specification>,
-        state: ExperimentState,
-    ) -> Result<Arc<Serving>, LearnerError> {
-        let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Replaces the tallies by what the store says, unless that is older.
+    pub(crate) fn set_tallies(&self, newer: Vec<Tally>) {
         let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        let arms = tallies.len().max(specification.arms().len());
-        tallies.resize(arms, Tally::EMPTY);
-        drop(tallies);
-        self.serve(specification, state)
+        if reports(&newer) >= reports(&tallies) && newer.len() >= tallies.len() {
+            *tallies = newer;
+        }
     }
 
-    /// Serves other signatures, if the revision with this digest is the current one.
-    pub(crate) fn publish_signatures(&self, digest: Digest, signatures: Vec<Signature>) {
+    /// The weights that the learner gives the arms of `specification` now, and the
+    /// number of reports that it knows.
+    ///
+    /// # Errors
+    /// [`LearnerError`], which valid specifications and conducts do not cause.
+    pub(crate) fn weigh(
+        &self,
+        specification: &Specification,
+    ) -> Result<(Weights, u64), LearnerError> {
+        let tallies = self.tallies();
+        Ok((weigh(self.conduct, specification, &tallies)?, reports(&tallies)))
+    }
+
+    /// Serves what a record of this experiment says, unless that is older.
+    fn take(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
+        let ExperimentRecord { state, revisions, signatures, tallies, policy, .. } = record;
+        let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
-        let serving = Serving::clone(&self.serving());
-        if serving.specification.digest() == digest {
-            self.serving.store(Arc::new(Serving { signatures: signatures.into(), ..serving }));
+        let before = self.serving();
+        if let Some(StoredPolicy { policy, reports }) = policy {
+            self.set_tallies(tallies);
+            if policy.version > before.policy.version {
+                let signatures = signatures.into();
+                let (policy, specification) = (Arc::new(policy), Arc::new(newest));
+                let policy_reports = reports;
+                self.show(Serving { specification, signatures, state, policy, policy_reports });
+            }
+            return Ok(());
         }
+        if before.state == state && before.specification.digest() == newest.digest() {
+            let serving = Serving::clone(&before);
+            self.serving.store(Arc::new(Serving { signatures: signatures.into(), ..serving }));
+            return Ok(());
+        }
+        let mut known = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let arms = known.len().max(newest.arms().len());
+        known.resize(arms, Tally::EMPTY);
+        drop(known);
+        self.serve(Arc::new(newest), state, signatures.into()).map(drop)
     }
 
     /// Must be called with `computing` held.
@@ -168,20 +201,21 @@ impl Experiment {
         &self,
         specification: Arc<Specification>,
         state: ExperimentState,
+        signatures: Arc<[Signature]>,
     ) -> Result<Arc<Serving>, LearnerError> {
         let tallies = self.tallies();
         let version = *self.policy_version.borrow() + 1;
         let policy = Arc::new(make_policy(self.conduct, &specification, &tallies, version)?);
         let policy_reports = reports(&tallies);
-        let before = self.serving();
-        // Nobody can have signed a revision that did not exist yet.
-        let same_revision = before.specification.digest() == specification.digest();
-        let signatures = if same_revision { Arc::clone(&before.signatures) } else { [].into() };
-        let serving =
-            Arc::new(Serving { specification, signatures, state, policy, policy_reports });
+        Ok(self.show(Serving { specification, signatures, state, policy, policy_reports }))
+    }
+
+    /// Must be called with `computing` held.
+    fn show(&self, serving: Serving) -> Arc<Serving> {
+        let (version, serving) = (serving.policy.version, Arc::new(serving));
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
-        Ok(serving)
+        serving
     }
 
     /// Tells of every new policy.
@@ -200,16 +234,31 @@ fn make_policy(
     tallies: &[Tally],
     version: u64,
 ) -> Result<Policy, LearnerError> {
+    let weights = weigh(conduct, specification, tallies)?;
+    Ok(policy(version, weights))
+}
+
+/// A policy as all are served.
+pub(crate) fn policy(version: u64, weights: Weights) -> Policy {
+    Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS }
+}
+
+/// The weights that a learner gives the arms of a specification.
+pub(crate) fn weigh(
+    conduct: Conduct,
+    specification: &Specification,
+    tallies: &[Tally],
+) -> Result<Weights, LearnerError> {
     let active = specification.active_arms();
-    let floor_weight = conduct.floor_weight;
-    let weights: Weights = conduct.learner.weights(tallies, &active, floor_weight)?;
-    Ok(Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS })
+    conduct.learner.weights(tallies, &active, conduct.floor_weight)
 }
 
 /// All experiments, by name and by the digest of every revision.
 #[derive(Debug)]
 pub struct Registry {
     index: ArcSwap<Index>,
+    /// Held while an experiment is published, so that none gets in twice.
+    publishing: Mutex<()>,
     /// Version of the first policy of every experiment.
     first_version: u64,
 }
@@ -241,7 +290,8 @@ impl Registry {
     /// differ from those before a restart.
     pub fn new(random: u64) -> Self {
         // Half of the numbers are left for counting up.
-        Self { index: ArcSwap::default(), first_version: (random >> 1).max(1) }
+        let first_version = (random >> 1).max(1);
+        Self { index: ArcSwap::default(), publishing: Mutex::default(), first_version }
     }
 
     /// The experiment of this name.
@@ -259,30 +309,35 @@ impl Registry {
         self.index.load().by_id.values().cloned().collect()
     }
 
-    /// Adds an experiment from the store.
+    /// Shows an experiment as the store has it: a new one, or one that has changed.
     ///
     /// # Errors
     /// [`LearnerError`], which valid records do not cause.
-    pub(crate) fn add(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
-        let revisions: Vec<_> = record.revisions.iter().cloned().map(Arc::new).collect();
-        let experiment = Arc::new(Experiment::new(record, self.first_version)?);
-        self.index.rcu(|index| {
-            let mut index = Index::clone(index);
-            index.by_id.insert(experiment.id.clone(), Arc::clone(&experiment));
-            for specification in &revisions {
-                index.add_revision(&experiment, specification);
-            }
-            index
-        });
+    pub fn publish(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = record.revisions.last().ok_or(LearnerError::NoActiveArm)?;
+        let known = self.by_id(newest.experiment_id());
+        // A revision can be found before it is served, and not the other way round.
+        let experiment = match &known {
+            Some(experiment) => Arc::clone(experiment),
+            None => Arc::new(Experiment::new(&record, self.first_version)?),
+        };
+        let index = self.index.load();
+        let is_new = |revision: &&Specification| !index.by_digest.contains_key(&revision.digest());
+        let news: Vec<_> = record.revisions.iter().filter(is_new).cloned().map(Arc::new).collect();
+        if known.is_none() || !news.is_empty() {
+            self.index.rcu(|index| {
+                let mut index = Index::clone(index);
+                index.by_id.entry(experiment.id.clone()).or_insert_with(|| Arc::clone(&experiment));
+                for specification in &news {
+                    index.add_revision(&experiment, specification);
+                }
+                index
+            });
+        }
+        if known.is_some() {
+            experiment.take(record)?;
+        }
         Ok(experiment)
-    }
-
-    /// Adds a new revision.
-    pub(crate) fn add_revision(&self, experiment: &Arc<Experiment>, revision: &Arc<Specification>) {
-        self.index.rcu(|index| {
-            let mut index = Index::clone(index);
-            index.add_revision(experiment, revision);
-            index
-        });
     }
 }

@@ -16,13 +16,13 @@ use tonic_health::ServingStatus;
 
 use crate::clock::Clock;
 use crate::ending::ending;
-use crate::ingest::{Ingest, Writer, WriterError, WriterSettings};
+use crate::ingest::{Ingest, Writer, WriterError};
 use crate::network::{ConnectionLimits, Listener};
 use crate::policy;
 use crate::registry::Registry;
 use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
 use crate::service::{DeviceService, OperatorService};
-use crate::store::{SqliteStore, StoreError, StoreReader};
+use crate::store::{EmbeddedSettings, EmbeddedStore, Store as _, StoreError, StoreReader};
 
 /// Silence on a connection after which its other end is asked for a sign of
 /// life, so that connections of devices that are gone do not pile up.
@@ -54,8 +54,8 @@ pub struct ServerSettings {
     pub operator_tokens: Option<PathBuf>,
     /// Longest time from the signal to the end.
     pub drain_deadline: Duration,
-    /// Limits of the writer.
-    pub writer: WriterSettings,
+    /// Limits of the embedded store.
+    pub store: EmbeddedSettings,
 }
 
 impl ServerSettings {
@@ -113,13 +113,13 @@ impl Server {
         let device = listen(settings.listen, device_tls).await?;
         let operator = listen(settings.operator_listen, operator_tls).await?;
 
-        let store = SqliteStore::open(&settings.data_dir)?;
+        let store = Box::new(EmbeddedStore::open(&settings.data_dir, settings.store)?);
+        let ids = store.window().ids.map(|(ids, _)| ids);
         let reader = StoreReader::new(&settings.data_dir);
         let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
         let (due, experiments_due) = mpsc::channel();
-        let (writer, ingest) =
-            Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), settings.writer, due)?;
-        tracing::info!(experiments = registry.all().len(), ids = writer.ids(), "store opened");
+        let (writer, ingest) = Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), due)?;
+        tracing::info!(experiments = registry.all().len(), ids, "store opened");
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;

@@ -12,11 +12,13 @@ use bandana_aggregator::clock::{Clock, ManualClock};
 use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::ingest::{
     Administration, AdministrationError, Arrival, Ingest, IngestError, Order, Verdict, Writer,
-    WriterError, WriterSettings,
+    WriterError,
 };
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
-use bandana_aggregator::store::{Conduct, ExperimentState, SqliteStore, StoreError, Transition};
+use bandana_aggregator::store::{
+    Conduct, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
+};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
@@ -28,7 +30,7 @@ use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
-const SETTINGS: WriterSettings = WriterSettings { replay_window_days: 3, ids_max: 10 };
+const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
 
 const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
 
@@ -51,10 +53,9 @@ impl Running<ManualClock> {
 impl<C: Clock + 'static> Running<C> {
     fn with_clock(directory: TempDir, clock: Arc<C>) -> Result<Self, Failure> {
         let registry = Arc::new(Registry::new(1));
-        let store = SqliteStore::open(directory.path())?;
+        let store = Box::new(EmbeddedStore::open(directory.path(), SETTINGS)?);
         let (sender, due) = mpsc::channel();
-        let (writer, ingest) =
-            Writer::open(store, Arc::clone(&registry), clock.clone(), SETTINGS, sender)?;
+        let (writer, ingest) = Writer::open(store, Arc::clone(&registry), clock.clone(), sender)?;
         let writer = std::thread::spawn(move || writer.run());
         Ok(Self { directory, clock, registry, ingest, due, writer })
     }
@@ -192,7 +193,8 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     let registry = Arc::new(Registry::new(1));
     let (sender, _due) = mpsc::channel();
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
-    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, SETTINGS, sender)?;
+    let store = Box::new(EmbeddedStore::over(store, SETTINGS)?);
+    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, sender)?;
     let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
     let submit = || -> Result<_, Failure> {
         Ok(ingest.submit(arrival(&experiment, 1, 100, 1)?).now_or_never())

@@ -9,13 +9,13 @@ use std::sync::{Arc, mpsc};
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
-use bandana_aggregator::ingest::{Writer, WriterSettings};
+use bandana_aggregator::ingest::Writer;
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::seen::SeenIds;
 use bandana_aggregator::service::{DeviceService, OperatorService};
 use bandana_aggregator::store::{
-    Conduct, ExperimentRecord, ExperimentState, SqliteStore, StoreError, StoreReader,
+    Conduct, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds,
+    SqliteStore, StoreError, StoreReader,
 };
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
@@ -194,11 +194,10 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let directory = tempfile::tempdir()?;
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
     let registry = Arc::new(Registry::new(1));
-    let settings = WriterSettings { replay_window_days: 3, ids_max: 10 };
-    let store = SqliteStore::open(directory.path())?;
+    let settings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
+    let store = Box::new(EmbeddedStore::open(directory.path(), settings)?);
     let (sender, _due) = mpsc::channel();
-    let (writer, ingest) =
-        Writer::open(store, Arc::clone(&registry), clock.clone(), settings, sender)?;
+    let (writer, ingest) = Writer::open(store, Arc::clone(&registry), clock.clone(), sender)?;
     let writer = std::thread::spawn(move || writer.run());
     let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = ending();

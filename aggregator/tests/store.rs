@@ -6,9 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use bandana_aggregator::learner::Learner;
-use bandana_aggregator::seen::SeenIds;
 use bandana_aggregator::store::{
-    Conduct, Delta, ExperimentKey, ExperimentState, GroupRow, SqliteStore, StoreError,
+    Conduct, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore, StoreError,
 };
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::specification::Arm;

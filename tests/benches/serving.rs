@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bandana_aggregator::seen::SeenIds;
-use bandana_aggregator::store::{Delta, GroupRow, SqliteStore};
+use bandana_aggregator::store::{Delta, GroupRow, SeenIds, SqliteStore};
 use bandana_shared::identity::{ArmIndex, UploadId};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::device_client::DeviceClient;

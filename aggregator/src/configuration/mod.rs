@@ -20,10 +20,10 @@ pub use problem::{ConfigurationError, Problem};
 pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS};
 
-use crate::ingest::WriterSettings;
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
+use crate::store::EmbeddedSettings;
 
 /// What counts, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl From<Configuration> for ServerSettings {
             connections: limits,
             operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
-            writer: WriterSettings {
+            store: EmbeddedSettings {
                 replay_window_days: store.replay_window_days,
                 ids_max: usize::try_from(store.ids_max).unwrap_or(usize::MAX),
             },

@@ -9,14 +9,19 @@ use bandana_shared::tally::Tally;
 
 use super::writer::{Writer, WriterError};
 use super::{Administration, AdministrationError, Order, Revise};
-use crate::registry::{Experiment, Revision};
+use crate::registry::{Experiment, Revision, Serving};
+use crate::service::explain;
 use crate::store::{
-    AuditAction, AuditEntry, Conduct, ExperimentRecord, ExperimentState, StoreError, Transition,
+    AuditAction, AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Outcome,
+    Standing, StoreError, Transition,
 };
 
 /// States in which the arms can change.
 const OPEN: &[ExperimentState] =
     &[ExperimentState::Draft, ExperimentState::Running, ExperimentState::Paused];
+
+/// How often a change is decided about anew, because somebody else was faster.
+const ATTEMPTS: usize = 5;
 
 impl Writer {
     /// The outer error ends the writer, the inner one is the caller's.
@@ -25,47 +30,70 @@ impl Writer {
         order: Order,
     ) -> Result<Result<Arc<Experiment>, AdministrationError>, WriterError> {
         let Order { caller, administration } = order;
-        let outcome = match administration {
-            Administration::Create { specification, conduct, is_draft } => {
-                self.create(caller, *specification, conduct, is_draft)
+        let mut outcome = self.attempt(&caller, &administration);
+        for _ in 1..ATTEMPTS {
+            match outcome {
+                Err(AdministrationError::Store(StoreError::Outdated(record))) => {
+                    self.registry.publish(*record)?;
+                    outcome = self.attempt(&caller, &administration);
+                }
+                _ => break,
             }
-            Administration::Move { experiment, transition } => {
-                self.set_state(caller, &experiment, transition).map(|()| experiment)
-            }
-            Administration::Revise { experiment, change } => {
-                self.revise(caller, &experiment, change).map(|()| experiment)
-            }
-            Administration::AddSignature { revision, signature } => {
-                self.add_signature(caller, &revision, &signature).map(|()| revision.experiment)
-            }
-        };
+        }
         match outcome {
-            // These changed nothing. What else goes wrong in the store is fatal.
-            Err(AdministrationError::Store(
-                declined @ (StoreError::ExperimentExists(_) | StoreError::TooManySignatures),
-            )) => Ok(Err(declined.into())),
-            Err(AdministrationError::Store(fatal)) => Err(fatal.into()),
+            Err(AdministrationError::Store(error)) if error.outcome() == Outcome::Fatal => {
+                Err(error.into())
+            }
+            Err(AdministrationError::Store(error)) => {
+                if error.outcome() == Outcome::Unknown {
+                    tracing::error!(error = explain(&error), "a change may not have been made");
+                }
+                Ok(Err(error.into()))
+            }
             other => Ok(other),
         }
     }
 
+    fn attempt(
+        &mut self,
+        caller: &str,
+        administration: &Administration,
+    ) -> Result<Arc<Experiment>, AdministrationError> {
+        let record = match administration {
+            Administration::Create { specification, conduct, is_draft } => {
+                self.create(caller, specification, *conduct, *is_draft)
+            }
+            Administration::Move { experiment, transition } => {
+                self.set_state(caller, experiment, *transition)
+            }
+            Administration::Revise { experiment, change } => {
+                self.revise(caller, experiment, change.clone())
+            }
+            Administration::AddSignature { revision, signature } => {
+                self.add_signature(caller, revision, signature)
+            }
+        }?;
+        Ok(self.registry.publish(record)?)
+    }
+
     fn entry(
         &self,
-        caller: String,
+        caller: &str,
         action: AuditAction,
         experiment: &ExperimentId,
         detail: String,
     ) -> AuditEntry {
-        AuditEntry { at: self.now(), caller, action, experiment: experiment.clone(), detail }
+        let (caller, experiment) = (caller.to_owned(), experiment.clone());
+        AuditEntry { at: self.now(), caller, action, experiment, detail }
     }
 
     fn create(
         &mut self,
-        caller: String,
-        specification: Specification,
+        caller: &str,
+        specification: &Specification,
         conduct: Conduct,
         is_draft: bool,
-    ) -> Result<Arc<Experiment>, AdministrationError> {
+    ) -> Result<ExperimentRecord, AdministrationError> {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
         let tallies = vec![Tally::EMPTY; specification.arms().len()];
         // The learner must be able to work before anything is stored.
@@ -81,18 +109,15 @@ impl Writer {
         );
         let id = specification.experiment_id();
         let entry = self.entry(caller, AuditAction::Create, id, detail);
-        let key = self.store.create_experiment(&specification, conduct, state, &entry)?;
-        let (revisions, signatures) = (vec![specification], Vec::new());
-        let record = ExperimentRecord { key, conduct, state, revisions, signatures, tallies };
-        Ok(self.registry.add(record)?)
+        Ok(self.store.create_experiment(specification, conduct, state, &entry)?)
     }
 
     fn set_state(
         &mut self,
-        caller: String,
+        caller: &str,
         experiment: &Experiment,
         transition: Transition,
-    ) -> Result<(), AdministrationError> {
+    ) -> Result<ExperimentRecord, AdministrationError> {
         let serving = experiment.serving();
         let (from, to) = (transition.from(), transition.to());
         if !from.contains(&serving.state) {
@@ -100,17 +125,15 @@ impl Writer {
         }
         let detail = format!("{} -> {}", serving.state.name(), to.name());
         let entry = self.entry(caller, transition.action(), experiment.id(), detail);
-        self.store.set_state(experiment.key(), to, &entry)?;
-        experiment.replace(Arc::clone(&serving.specification), to)?;
-        Ok(())
+        Ok(self.store.set_state(standing(experiment.key(), &serving), to, &entry)?)
     }
 
     fn revise(
         &mut self,
-        caller: String,
+        caller: &str,
         experiment: &Arc<Experiment>,
         change: Revise,
-    ) -> Result<(), AdministrationError> {
+    ) -> Result<ExperimentRecord, AdministrationError> {
         let serving = experiment.serving();
         if !OPEN.contains(&serving.state) {
             return Err(AdministrationError::State { state: serving.state, from: OPEN });
@@ -130,26 +153,25 @@ impl Writer {
             revised.digest()
         );
         let entry = self.entry(caller, action, experiment.id(), detail);
-        let revised = Arc::new(revised);
-        self.store.add_revision(experiment.key(), &revised, &entry)?;
-        self.registry.add_revision(experiment, &revised);
-        experiment.replace(revised, serving.state)?;
-        Ok(())
+        Ok(self.store.add_revision(standing(experiment.key(), &serving), &revised, &entry)?)
     }
 
     fn add_signature(
         &mut self,
-        caller: String,
+        caller: &str,
         revision: &Revision,
         signature: &Signature,
-    ) -> Result<(), AdministrationError> {
+    ) -> Result<ExperimentRecord, AdministrationError> {
         let Revision { experiment, specification } = revision;
         let digest = specification.digest();
         let detail =
             format!("digest {digest}, key {}, until {}", signature.key(), signature.expires());
         let entry = self.entry(caller, AuditAction::AddSignature, experiment.id(), detail);
-        let signatures = self.store.add_signature(specification, signature, entry.at, &entry)?;
-        experiment.publish_signatures(digest, signatures);
-        Ok(())
+        let (key, now) = (experiment.key(), entry.at);
+        Ok(self.store.add_signature(key, specification, signature, now, &entry)?)
     }
+}
+
+fn standing(key: ExperimentKey, serving: &Serving) -> Standing {
+    Standing { key, state: serving.state, digest: serving.specification.digest() }
 }

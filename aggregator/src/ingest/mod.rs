@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
 pub use plan::{Arrival, Plan, Situation, Verdict, plan};
-pub use writer::{Writer, WriterError, WriterSettings};
+pub use writer::{Writer, WriterError};
 
 use crate::learner::LearnerError;
 use crate::store::{Conduct, ExperimentState, StoreError, Transition};
@@ -28,7 +28,7 @@ const QUEUE_MAX: usize = 8192;
 /// A change that the writer is to make.
 #[derive(Debug)]
 enum Command {
-    Upload(Arrival, oneshot::Sender<Verdict>),
+    Upload(Arrival, oneshot::Sender<Result<Verdict, IngestError>>),
     Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
     Stop,
 }
@@ -103,15 +103,15 @@ impl Ingest {
     /// goes away in the meantime changes nothing for the others.
     ///
     /// # Errors
-    /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`]: it
-    /// is not known whether the upload was counted.
+    /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`] and
+    /// [`IngestError::Store`]: it is not known whether the upload was counted.
     pub async fn submit(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
         self.queue.try_send(Command::Upload(arrival, answer)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
             mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
         })?;
-        verdict.await.map_err(|_| IngestError::Ended)
+        verdict.await.map_err(|_| IngestError::Ended)?
     }
 
     /// Makes a change to an experiment, and waits until it is durable.
@@ -142,6 +142,9 @@ pub enum IngestError {
     /// The server is going down.
     #[error("the aggregator is going down; send the same bytes again")]
     Ended,
+    /// The store does not answer.
+    #[error("the aggregator does not reach its database; send the same bytes again later")]
+    Store,
 }
 
 /// Why an experiment was not changed.

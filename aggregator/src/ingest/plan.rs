@@ -10,8 +10,7 @@ use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
 
 use crate::registry::Experiment;
-use crate::seen::SeenIds;
-use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow};
+use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds};
 
 /// An upload whose form is valid.
 #[derive(Clone, Debug)]
@@ -61,8 +60,6 @@ pub struct Plan {
     pub verdicts: Vec<Verdict>,
     /// One row for each day that occurs.
     pub rows: Vec<GroupRow>,
-    /// The experiments whose tallies change.
-    pub touched: BTreeMap<ExperimentKey, Arc<Experiment>>,
 }
 
 /// The world that a plan depends on.
@@ -89,8 +86,6 @@ pub fn plan(arrivals: &[Arrival], situation: &Situation<'_>) -> Plan {
         if verdict == Verdict::Accepted {
             fresh.insert(key);
             days.entry(arrival.day).or_default().add(arrival);
-            let experiment = &arrival.experiment;
-            plan.touched.entry(experiment.key()).or_insert_with(|| Arc::clone(experiment));
         }
         plan.verdicts.push(verdict);
     }

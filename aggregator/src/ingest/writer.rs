@@ -1,5 +1,6 @@
 //! The thread that owns the store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
@@ -8,60 +9,46 @@ use bandana_shared::identity::{Day, UnixSeconds};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
-use super::plan::{Arrival, Situation, Verdict, plan};
-use super::{Command, Ingest};
+use super::plan::{Arrival, Verdict};
+use super::{Command, Ingest, IngestError};
 use crate::clock::Clock;
 use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry};
-use crate::seen::SeenIds;
-use crate::store::{SqliteStore, StoreError};
+use crate::service::explain;
+use crate::store::{Committed, ExperimentKey, Outcome, Store, StoreError, Window};
 
 /// Commands that are taken from the queue at once, and so uploads in a group.
 const GROUP_MAX: usize = 4096;
 
-/// Limits of the writer.
-#[derive(Clone, Copy, Debug)]
-pub struct WriterSettings {
-    /// Days whose uploads are taken: today and those before it, at least 1.
-    pub replay_window_days: u32,
-    /// Most upload ids that are remembered, about 40 bytes of memory each.
-    pub ids_max: usize,
-}
-
 /// Owns the store, decides about uploads, commits and publishes.
 #[derive(Debug)]
 pub struct Writer {
-    pub(super) store: SqliteStore,
+    pub(super) store: Box<dyn Store>,
     pub(super) registry: Arc<Registry>,
-    seen: SeenIds,
-    oldest: Day,
     today: Today,
-    settings: WriterSettings,
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
     due: std_mpsc::Sender<Arc<Experiment>>,
 }
 
 /// An upload that waits for its verdict.
-type Waiting = oneshot::Sender<Verdict>;
+type Waiting = oneshot::Sender<Result<Verdict, IngestError>>;
 
 impl Writer {
-    /// Fills the registry and the set of ids from the store.
+    /// Fills the registry from the store.
     ///
     /// # Errors
     /// [`WriterError`] when the store can't be read.
     pub fn open(
-        store: SqliteStore,
+        mut store: Box<dyn Store>,
         registry: Arc<Registry>,
         clock: Arc<dyn Clock>,
-        settings: WriterSettings,
         due: std_mpsc::Sender<Arc<Experiment>>,
     ) -> Result<(Self, Ingest), WriterError> {
-        for record in store.experiments()? {
-            registry.add(record)?;
+        for record in store.load()? {
+            registry.publish(record)?;
         }
-        let seen = SeenIds::load(&store)?;
-        let oldest = store.oldest_day()?;
+        let Window { oldest, .. } = store.window();
         let today = Today::new(clock);
         if oldest > today.day {
             tracing::error!(
@@ -71,21 +58,15 @@ impl Writer {
             );
         }
         let (ingest, commands) = Ingest::channel();
-        let writer = Self { store, registry, seen, oldest, today, settings, commands, due };
-        Ok((writer, ingest))
-    }
-
-    /// Number of upload ids that are remembered.
-    pub fn ids(&self) -> usize {
-        self.seen.len()
+        Ok((Self { store, registry, today, commands, due }, ingest))
     }
 
     /// Works until [`Ingest::stop`], then closes the store.
     ///
     /// # Errors
-    /// [`WriterError`] after a failed commit. Nobody of that group was
-    /// acknowledged; the process must end, since it is not known what is on the
-    /// disk.
+    /// [`WriterError`] after a failed commit that the store can't go on after. Nobody of
+    /// that group was acknowledged; the process must end, since it is not known what is
+    /// on the disk.
     pub fn run(mut self) -> Result<(), WriterError> {
         let mut batch = Vec::with_capacity(GROUP_MAX);
         'work: while self.commands.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
@@ -113,58 +94,52 @@ impl Writer {
         Ok(self.store.close()?)
     }
 
-    /// Plans, commits, publishes and acknowledges a group, in this order.
+    /// Commits, publishes and acknowledges a group, in this order.
     fn commit(&mut self, group: (Vec<Arrival>, Vec<Waiting>)) -> Result<(), WriterError> {
         let (arrivals, waiting) = group;
         if arrivals.is_empty() {
             return Ok(());
         }
         let today = self.today.get();
-        self.expire(today)?;
-        let situation = Situation {
-            seen: &self.seen,
-            ids_max: self.settings.ids_max,
-            oldest: self.oldest,
-            today,
+        let committed = match self.store.commit(&arrivals, today) {
+            Err(error) if error.outcome() == Outcome::Fatal => return Err(error.into()),
+            committed => committed,
         };
-        let plan = plan(&arrivals, &situation);
-        if !plan.rows.is_empty() {
-            self.store.commit_group(&plan.rows)?;
-        }
-        for row in &plan.rows {
-            for id in &row.ids {
-                self.seen.insert(row.day, *id);
+        // Whoever asked may have gone away.
+        match committed {
+            Ok(committed) => {
+                self.publish(&arrivals, &committed);
+                for (verdict, waiting) in committed.verdicts.into_iter().zip(waiting) {
+                    waiting.send(Ok(verdict)).ok();
+                }
+            }
+            Err(error) => {
+                let (uploads, error) = (arrivals.len(), explain(&error));
+                tracing::error!(uploads, error, "uploads were not acknowledged");
+                for waiting in waiting {
+                    waiting.send(Err(IngestError::Store)).ok();
+                }
             }
         }
-        for (key, experiment) in &plan.touched {
-            let deltas = plan.rows.iter().flat_map(|row| &row.deltas);
-            let own = deltas.filter(|d| d.experiment == *key).map(|d| (d.arm, d.tally));
-            if experiment.add(own) {
+        Ok(())
+    }
+
+    fn publish(&self, arrivals: &[Arrival], committed: &Committed) {
+        let touched: BTreeMap<ExperimentKey, &Arc<Experiment>> =
+            arrivals.iter().map(|a| (a.experiment.key(), &a.experiment)).collect();
+        for (key, experiment) in touched {
+            let own = committed.deltas.iter().filter(|delta| delta.experiment == key);
+            let mut own = own.map(|delta| (delta.arm, delta.tally)).peekable();
+            if own.peek().is_some() && experiment.add(own) {
                 // The policy thread ends after this one.
                 self.due.send(Arc::clone(experiment)).ok();
             }
         }
-        for (verdict, waiting) in plan.verdicts.into_iter().zip(waiting) {
-            // Whoever asked may have gone away.
-            waiting.send(verdict).ok();
-        }
-        Ok(())
     }
 
     /// The time, for the audit log and the end of signatures.
     pub(super) fn now(&self) -> UnixSeconds {
         UnixSeconds::new(self.today.clock.unix_seconds())
-    }
-
-    /// Moves the replay window on when a new day has begun.
-    fn expire(&mut self, today: Day) -> Result<(), WriterError> {
-        let oldest = today.back(self.settings.replay_window_days.saturating_sub(1));
-        if oldest > self.oldest {
-            self.store.expire_before(oldest)?;
-            self.seen.forget_before(oldest);
-            self.oldest = oldest;
-        }
-        Ok(())
     }
 }
 

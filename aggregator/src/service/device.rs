@@ -140,7 +140,7 @@ fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
 fn turn_away(error: IngestError) -> Status {
     match error {
         IngestError::QueueFull => exhausted(error.to_string()),
-        IngestError::Ended => Status::unavailable(error.to_string()),
+        IngestError::Ended | IngestError::Store => Status::unavailable(error.to_string()),
     }
 }
 

@@ -29,8 +29,8 @@ use crate::learner::Learner;
 use crate::registry::{Experiment, Registry};
 use crate::security::Caller;
 use crate::store::{
-    AuditAction, AuditQuery, AuditRecord, Conduct, ExperimentState, StoreError, StoreReader,
-    Transition,
+    AuditAction, AuditQuery, AuditRecord, Conduct, ExperimentState, Outcome, StoreError,
+    StoreReader, Transition,
 };
 
 /// Entries of the audit log that are sent when nothing is said.
@@ -164,9 +164,15 @@ fn decline(error: &AdministrationError) -> Status {
         | AdministrationError::Store(StoreError::TooManySignatures) => {
             Status::failed_precondition(message)
         }
-        AdministrationError::Store(_) | AdministrationError::Ended => {
-            Status::unavailable(GOING_DOWN)
-        }
+        AdministrationError::Store(error) => match error.outcome() {
+            Outcome::Declined => Status::aborted(message),
+            Outcome::Unknown => Status::unavailable(
+                "the database can't be reached, and it is not known whether the change was made; \
+                 look before you try again",
+            ),
+            Outcome::Fatal => Status::unavailable(GOING_DOWN),
+        },
+        AdministrationError::Ended => Status::unavailable(GOING_DOWN),
     }
 }
 

@@ -1,15 +1,15 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
 mod audit;
+mod embedded;
 mod reader;
-mod schema;
-mod signatures;
-mod sqlite;
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UnixSeconds, UploadId};
 use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::stored::{Stored, StoredError};
@@ -18,10 +18,117 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
+pub use embedded::{EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore};
 pub use reader::StoreReader;
-pub use sqlite::SqliteStore;
 
+use crate::ingest::{Arrival, Verdict};
 use crate::learner::Learner;
+
+/// What a writer keeps what it is told in. Whatever it returns without an error is
+/// durable.
+pub trait Store: Debug + Send {
+    /// All experiments with their tallies.
+    ///
+    /// # Errors
+    /// [`StoreError`] when something can't be read or understood.
+    fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError>;
+
+    /// What is known of the replay window.
+    fn window(&self) -> Window;
+
+    /// Decides about a group of uploads and commits those that are accepted, all or none:
+    /// their names and what they add. Moves the replay window on when `today` is a new day.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nothing may be acknowledged, and what is durable is not known. The
+    /// same uploads again are safe; see [`StoreError::outcome`] for whether this store can
+    /// take them.
+    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError>;
+
+    /// Adds an experiment in the state `state`.
+    ///
+    /// # Errors
+    /// [`StoreError::ExperimentExists`]; what [`StoreError::outcome`] tells of others.
+    fn create_experiment(
+        &mut self,
+        specification: &Specification,
+        conduct: Conduct,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Adds a revision of an experiment that stands as the caller thinks.
+    ///
+    /// # Errors
+    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    fn add_revision(
+        &mut self,
+        standing: Standing,
+        specification: &Specification,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Changes the state of an experiment that stands as the caller thinks.
+    ///
+    /// # Errors
+    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    fn set_state(
+        &mut self,
+        standing: Standing,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Adds a signature to a revision, in place of one by the same key. Those that have
+    /// expired by `now` are forgotten.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManySignatures`]; what [`StoreError::outcome`] tells of others.
+    fn add_signature(
+        &mut self,
+        key: ExperimentKey,
+        specification: &Specification,
+        signature: &Signature,
+        now: UnixSeconds,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Ends in order.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was committed stays so.
+    fn close(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+/// What became of a group of uploads.
+#[derive(Debug, Default)]
+pub struct Committed {
+    /// One verdict for each upload, in their order.
+    pub verdicts: Vec<Verdict>,
+    /// What whoever holds the tallies in memory has to add. Nothing when they are told
+    /// by the store, as those of other replicas are.
+    pub deltas: Vec<Delta>,
+}
+
+/// The replay window of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The oldest day whose uploads are taken, as far as is known.
+    pub oldest: Day,
+    /// Upload ids in memory, and how many there may be. None: they are not in memory.
+    pub ids: Option<(usize, usize)>,
+}
+
+/// How an experiment stands, as far as somebody knows who wants to change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The experiment.
+    pub key: ExperimentKey,
+    /// Its state.
+    pub state: ExperimentState,
+    /// Its newest revision.
+    pub digest: Digest,
+}
 
 /// Where an experiment stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +233,26 @@ pub struct ExperimentRecord {
     pub signatures: Vec<Signature>,
     /// The tally of every arm, all days together.
     pub tallies: Vec<Tally>,
+    /// The policy for the newest revision. None: this store keeps none, and whoever
+    /// serves the experiment computes one.
+    pub policy: Option<StoredPolicy>,
+}
+
+impl ExperimentRecord {
+    /// How it stands. None: there is no revision, which no store returns.
+    pub fn standing(&self) -> Option<Standing> {
+        let newest = self.revisions.last()?;
+        Some(Standing { key: self.key, state: self.state, digest: newest.digest() })
+    }
+}
+
+/// A policy that replicas share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPolicy {
+    /// The policy. Its version grows with every change of the experiment.
+    pub policy: Policy,
+    /// Reports that it was computed from.
+    pub reports: u64,
 }
 
 /// What one committed upload, or a group of them, adds to one arm's tally.
@@ -217,12 +344,42 @@ pub enum StoreError {
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),
+    /// The experiment does not stand as the caller thinks, but so.
+    #[error("the experiment was changed by somebody else at the same time; try again")]
+    Outdated(Box<ExperimentRecord>),
     /// As many signatures as a revision can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
          more; sign with one of those keys, or make a new revision", max = SIGNATURES_MAX
     )]
     TooManySignatures,
+}
+
+/// What an error of a store says about the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing was changed, and nothing is wrong.
+    Declined,
+    /// It is not known what was changed. The store can go on.
+    Unknown,
+    /// It is not known what was changed, and the store must not be used any further.
+    Fatal,
+}
+
+impl StoreError {
+    /// What it says about the store.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::ExperimentExists(_) | Self::TooManySignatures | Self::Outdated(_) => {
+                Outcome::Declined
+            }
+            _ => Outcome::Fatal,
+        }
+    }
+}
+
+fn damaged(what: String) -> StoreError {
+    StoreError::Damaged { what }
 }
 
 #[cfg(test)]

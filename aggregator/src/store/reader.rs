@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::audit::entries;
-use super::sqlite::{DATABASE_FILE, opening};
+use super::embedded::{DATABASE_FILE, entries, opening};
 use super::{AuditQuery, AuditRecord, StoreError};
 
 /// Reads what is committed, on connections of its own: nobody waits for it.

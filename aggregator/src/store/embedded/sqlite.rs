@@ -15,13 +15,14 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::{
+use super::{audit, schema};
+use crate::store::{
     AuditEntry, Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow,
-    StoreError, StoredDeltas, audit, schema,
+    StoreError, StoredDeltas, damaged,
 };
 
 /// The database file in the data directory.
-pub(super) const DATABASE_FILE: &str = "bandana.sqlite3";
+pub(in crate::store) const DATABASE_FILE: &str = "bandana.sqlite3";
 
 /// The lock file in the data directory.
 const LOCK_FILE: &str = "bandana.lock";
@@ -108,11 +109,23 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
     pub fn experiments(&self) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let mut statement = self
-            .connection
-            .prepare("SELECT key, state, learner, floor_weight FROM experiment ORDER BY key")
-            .map_err(reading)?;
-        let mut rows = statement.query([]).map_err(reading)?;
+        self.records(None)
+    }
+
+    /// One experiment with its tallies.
+    ///
+    /// # Errors
+    /// [`StoreError`] when there is none, or something can't be read or understood.
+    pub fn experiment(&self, key: ExperimentKey) -> Result<ExperimentRecord, StoreError> {
+        let gone = || damaged(format!("there is no experiment with the key {}", key.0));
+        self.records(Some(key))?.pop().ok_or_else(gone)
+    }
+
+    fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
+        let select = "SELECT key, state, learner, floor_weight FROM experiment
+            WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
+        let mut statement = self.connection.prepare_cached(select).map_err(reading)?;
+        let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(reading)? {
             let key = ExperimentKey(row.get(0).map_err(reading)?);
@@ -131,6 +144,7 @@ impl SqliteStore {
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
                 tallies: self.tallies(key, arms)?,
                 signatures: self.signatures(newest)?,
+                policy: None,
                 revisions,
             });
         }
@@ -406,7 +420,7 @@ fn groups_before(
     rows.map(decode).collect()
 }
 
-pub(super) fn opening(source: rusqlite::Error) -> StoreError {
+pub(in crate::store) fn opening(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "opening", source }
 }
 
@@ -416,8 +430,4 @@ pub(super) fn reading(source: rusqlite::Error) -> StoreError {
 
 pub(super) fn committing(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "committing", source }
-}
-
-pub(super) fn damaged(what: String) -> StoreError {
-    StoreError::Damaged { what }
 }

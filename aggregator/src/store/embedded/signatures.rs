@@ -6,8 +6,9 @@ use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
 use rusqlite::{Connection, params};
 
-use super::sqlite::{committing, damaged, reading};
-use super::{AuditEntry, SqliteStore, StoreError, audit};
+use super::sqlite::{committing, reading};
+use super::{SqliteStore, audit};
+use crate::store::{AuditEntry, StoreError, damaged};
 
 impl SqliteStore {
     /// Adds a signature to a revision, in place of one by the same key, and tells

@@ -7,7 +7,8 @@ use bandana_shared::identity::{Day, UploadId};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
-use crate::store::{SqliteStore, StoreError};
+use super::SqliteStore;
+use crate::store::StoreError;
 
 /// Parts of a day's set. A table doubles when it is full, and a part of ten
 /// million ids moves in about a millisecond.

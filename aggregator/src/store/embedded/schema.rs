@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::StoreError;
+use crate::store::StoreError;
 
 /// Marks the file as ours: "BNDN".
 const APPLICATION_ID: i64 = 0x424e_444e;

@@ -1,0 +1,209 @@
+//! Uploads, committed by one statement: one round trip, one transaction.
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use bandana_shared::identity::{Day, UploadId};
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+use super::days::{day, number};
+use super::link::Session;
+use crate::ingest::{Arrival, Verdict};
+use crate::store::{ExperimentState, StoreError, postgres};
+
+/// Counts the uploads whose name is new, and tells of each what became of it.
+///
+/// The name of an upload that another replica is committing is waited for: should that
+/// fail, this one counts. Names are inserted in one order, and tallies after them, so no two
+/// commits wait for each other. A pause or a stop at the same time counts as having come
+/// later.
+const COMMIT: &str = "
+WITH mark AS MATERIALIZED (
+    SELECT oldest_day, LEAST($9::integer, floor(extract(epoch FROM now()) / 86400)::integer + 1)
+        AS latest_day
+    FROM watermark
+), arrival AS MATERIALIZED (
+    SELECT a.ordinal, a.day, a.id, a.experiment, e.state,
+        mark.oldest_day <= $9 AND a.day BETWEEN mark.oldest_day AND mark.latest_day AS is_timely
+    FROM unnest($1::integer[], $2::uuid[], $3::bigint[])
+        WITH ORDINALITY AS a (day, id, experiment, ordinal)
+    CROSS JOIN mark
+    LEFT JOIN experiment e ON e.key = a.experiment
+), fresh AS (
+    INSERT INTO upload (day, id)
+    SELECT day, id FROM arrival WHERE is_timely AND state = 'running' ORDER BY day, id
+    ON CONFLICT DO NOTHING
+    RETURNING day, id
+), counted AS (
+    INSERT INTO tally AS t (day, experiment, arm, replica, reports, ones)
+    SELECT a.day, a.experiment, r.arm, $8::integer, sum(r.reports)::bigint, sum(r.ones)::bigint
+    FROM fresh
+    JOIN arrival a USING (day, id)
+    JOIN unnest($4::bigint[], $5::integer[], $6::bigint[], $7::bigint[])
+        AS r (ordinal, arm, reports, ones) ON r.ordinal = a.ordinal
+    GROUP BY a.day, a.experiment, r.arm
+    ORDER BY a.day, a.experiment, r.arm
+    ON CONFLICT (day, experiment, arm, replica) DO UPDATE
+    SET reports = t.reports + excluded.reports, ones = t.ones + excluded.ones
+)
+SELECT a.ordinal, a.state, mark.oldest_day, mark.latest_day, f.id IS NOT NULL,
+    CASE WHEN a.is_timely THEN
+        a.state = 'running' OR EXISTS (SELECT FROM upload u WHERE u.day = a.day AND u.id = a.id)
+    ELSE false END
+FROM arrival a
+CROSS JOIN mark
+LEFT JOIN fresh f ON f.day = a.day AND f.id = a.id";
+
+/// The 16 bytes of an id, as the database's type for such.
+#[derive(Debug)]
+struct Uuid(UploadId);
+
+impl ToSql for Uuid {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+
+    to_sql_checked!();
+}
+
+/// What the statement is told, in the shape that it takes.
+#[derive(Debug, Default)]
+struct Columns {
+    days: Vec<i32>,
+    ids: Vec<Uuid>,
+    experiments: Vec<i64>,
+    ordinals: Vec<i64>,
+    arms: Vec<i32>,
+    reports: Vec<i64>,
+    ones: Vec<i64>,
+}
+
+impl Columns {
+    fn push(&mut self, arrival: &Arrival) {
+        self.days.push(number(arrival.day));
+        self.ids.push(Uuid(arrival.id));
+        self.experiments.push(arrival.experiment.key().0);
+        let ordinal = i64::try_from(self.days.len()).unwrap_or(i64::MAX);
+        let count = |reports: u64| i64::try_from(reports).unwrap_or(i64::MAX);
+        for (arm, tally) in &arrival.tallies {
+            self.ordinals.push(ordinal);
+            self.arms.push(i32::try_from(arm.get()).unwrap_or(i32::MAX));
+            self.reports.push(count(tally.reports()));
+            self.ones.push(count(tally.ones()));
+        }
+    }
+}
+
+/// Commits a group, and tells the verdict of each and where the replay window begins.
+///
+/// Of uploads with one name the first is committed; the others are decided about when it
+/// is known what became of it.
+pub(super) async fn commit(
+    session: &mut Session,
+    uploads: &[Arrival],
+    today: Day,
+    replica: i32,
+) -> Result<(Vec<Verdict>, Option<Day>), StoreError> {
+    let mut verdicts = vec![None; uploads.len()];
+    let mut oldest = None;
+    while verdicts.contains(&None) {
+        let mut first: HashMap<(Day, UploadId), usize> = HashMap::new();
+        let mut round = Vec::new();
+        for (place, upload) in uploads.iter().enumerate() {
+            if verdicts[place].is_none() {
+                first.entry((upload.day, upload.id)).or_insert_with(|| {
+                    round.push(place);
+                    place
+                });
+            }
+        }
+        oldest = Some(statement(session, uploads, &round, today, replica, &mut verdicts).await?);
+        for (place, upload) in uploads.iter().enumerate() {
+            let Some(&other) = first.get(&(upload.day, upload.id)) else { continue };
+            if verdicts[place].is_some() {
+                continue;
+            }
+            verdicts[place] = match verdicts[other] {
+                Some(Verdict::Accepted | Verdict::Duplicate) => Some(Verdict::Duplicate),
+                same if upload.experiment.key() == uploads[other].experiment.key() => same,
+                _ => None,
+            };
+        }
+    }
+    Ok((verdicts.into_iter().flatten().collect(), oldest))
+}
+
+async fn statement(
+    session: &mut Session,
+    uploads: &[Arrival],
+    round: &[usize],
+    today: Day,
+    replica: i32,
+    verdicts: &mut [Option<Verdict>],
+) -> Result<Day, StoreError> {
+    let failed = postgres("committing");
+    let mut columns = Columns::default();
+    round.iter().for_each(|&place| columns.push(&uploads[place]));
+    let Columns { days, ids, experiments, ordinals, arms, reports, ones } = &columns;
+    let statement = session.prepare(COMMIT).await.map_err(failed)?;
+    let today_number = number(today);
+    let parameters: [&(dyn ToSql + Sync); 9] =
+        [days, ids, experiments, ordinals, arms, reports, ones, &replica, &today_number];
+    let rows = session.client.query(&statement, &parameters).await.map_err(failed)?;
+    let mut begins = today;
+    for row in rows {
+        let ordinal: i64 = row.get(0);
+        let place = usize::try_from(ordinal - 1).ok().and_then(|i| round.get(i)).copied();
+        let Some(place) = place else { continue };
+        let (oldest, latest) = (day(row.get(2))?, day(row.get(3))?);
+        let state: Option<String> = row.get(1);
+        let told = Told {
+            state: state.as_deref().and_then(ExperimentState::from_name),
+            oldest,
+            latest,
+            is_fresh: row.get(4),
+            is_known: row.get::<_, Option<bool>>(5).unwrap_or(false),
+        };
+        verdicts[place] = Some(told.verdict(uploads[place].day, today));
+        begins = oldest;
+    }
+    Ok(begins)
+}
+
+/// What the statement tells of one upload.
+struct Told {
+    state: Option<ExperimentState>,
+    oldest: Day,
+    latest: Day,
+    is_fresh: bool,
+    is_known: bool,
+}
+
+impl Told {
+    fn verdict(&self, day: Day, today: Day) -> Verdict {
+        if self.is_fresh {
+            return Verdict::Accepted;
+        }
+        if self.oldest > today {
+            return Verdict::ClockBehind;
+        }
+        if day > self.latest {
+            return Verdict::FutureDay { today: self.latest };
+        }
+        if day < self.oldest {
+            return Verdict::Expired { oldest: self.oldest };
+        }
+        match self.state {
+            _ if self.is_known => Verdict::Duplicate,
+            Some(ExperimentState::Stopped) => Verdict::Stopped,
+            // Without an experiment something is wrong that may be put right.
+            _ => Verdict::Paused,
+        }
+    }
+}

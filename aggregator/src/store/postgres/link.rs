@@ -1,0 +1,248 @@
+//! One connection to the database, for one thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_native_certs::load_native_certs;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, NoTls, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use zeroize::Zeroizing;
+
+use super::settings::PostgresSettings;
+use crate::security::{provider, roots};
+use crate::store::{StoreError, postgres};
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long an answer may take: longer than the database lets a statement run.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// For every connection: what is acknowledged is on the disk whatever the role's defaults
+/// are, statements see all that was committed before they began, and nothing takes long.
+const SESSION: &str = "
+SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET client_min_messages = warning;
+SET statement_timeout = '10s';
+SET lock_timeout = '5s';
+SET idle_in_transaction_session_timeout = '30s';
+SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off';
+";
+
+/// Longest password, in bytes.
+const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// A way to the database, made when it is needed and again when it was lost.
+#[derive(Debug)]
+pub(crate) struct Link {
+    target: Arc<Target>,
+    session: Option<Session>,
+    /// What the connection lives in. None: this is being dropped.
+    runtime: Option<Runtime>,
+}
+
+/// Where connections lead.
+pub(crate) struct Target {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The configuration shows no password.
+        f.debug_struct("Target").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(super) client: Client,
+    prepared: HashMap<&'static str, Statement>,
+}
+
+impl Session {
+    /// The statement, prepared once for each connection.
+    pub(super) async fn prepare(
+        &mut self,
+        sql: &'static str,
+    ) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(statement) = self.prepared.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.prepared.insert(sql, statement.clone());
+        Ok(statement)
+    }
+}
+
+impl Target {
+    /// Reads the files that connections need.
+    pub(crate) fn new(settings: &PostgresSettings) -> Result<Self, StoreError> {
+        let mut config = settings.url.config();
+        if let Some(password) = password(settings)? {
+            config.password(password.as_bytes());
+        }
+        config.connect_timeout(CONNECT_TIMEOUT).application_name("bandana");
+        config.keepalives_idle(Duration::from_secs(10));
+        config.keepalives_interval(Duration::from_secs(3)).keepalives_retries(3);
+        config.tcp_user_timeout(ANSWER_TIMEOUT);
+        let tls = match config.get_ssl_mode() {
+            SslMode::Disable => None,
+            _ => Some(MakeRustlsConnect::new(client_config(settings)?)),
+        };
+        Ok(Self { config, tls })
+    }
+}
+
+impl Link {
+    pub(crate) fn new(target: Arc<Target>) -> Result<Self, StoreError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = Some(runtime.map_err(|source| StoreError::Thread { source })?);
+        Ok(Self { target, session: None, runtime })
+    }
+
+    /// Has `work` done, on a new connection if there is none. After an error that may have
+    /// come from the connection, the next work gets a new one.
+    ///
+    /// Must not be called where asynchronous code runs.
+    pub(crate) fn run<T>(
+        &mut self,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Self { target, session, runtime } = self;
+        let Some(runtime) = runtime else { return Err(StoreError::Slow { doing }) };
+        let open = session.take().filter(|session| !session.client.is_closed());
+        runtime.block_on(async {
+            let mut current = match open {
+                Some(open) => open,
+                None => connect(target).await?,
+            };
+            let outcome = tokio::time::timeout(ANSWER_TIMEOUT, work(&mut current)).await;
+            let outcome = outcome.unwrap_or(Err(StoreError::Slow { doing }));
+            if outcome.as_ref().err().is_none_or(StoreError::keeps_connection) {
+                *session = Some(current);
+            }
+            outcome
+        })
+    }
+
+    /// Whether there is a connection, as far as is known.
+    pub(crate) fn is_open(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.client.is_closed())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.session = None;
+        if let Some(runtime) = self.runtime.take() {
+            // Closes the connection, also where asynchronous code runs.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn connect(target: &Target) -> Result<Session, StoreError> {
+    let connecting = async {
+        let config = &target.config;
+        let client = match &target.tls {
+            Some(tls) => {
+                let (client, connection) = config.connect(tls.clone()).await?;
+                drop(tokio::spawn(connection));
+                client
+            }
+            None => {
+                let (client, connection) = config.connect(NoTls).await?;
+                drop(tokio::spawn(connection));
+                client
+            }
+        };
+        client.batch_execute(SESSION).await?;
+        Ok(client)
+    };
+    let doing = "connecting";
+    let client = tokio::time::timeout(ANSWER_TIMEOUT, connecting).await;
+    let client = client.map_err(|_| StoreError::Slow { doing })?.map_err(postgres(doing))?;
+    Ok(Session { client, prepared: HashMap::new() })
+}
+
+fn client_config(settings: &PostgresSettings) -> Result<ClientConfig, StoreError> {
+    let roots = match &settings.ca {
+        Some(path) => roots(path)?,
+        None => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(load_native_certs().certs);
+            roots
+        }
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(StoreError::tls)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn password(settings: &PostgresSettings) -> Result<Option<Zeroizing<String>>, StoreError> {
+    let Some(path) = &settings.password_file else {
+        let in_url = settings.url.config().get_password().is_some();
+        let of_environment = || std::env::var("PGPASSWORD").ok().map(Zeroizing::new);
+        return Ok(if in_url { None } else { of_environment() });
+    };
+    let unreadable = |source| StoreError::Password { path: path.clone(), source };
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
+        let what = "expected a password and nothing else";
+        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, what)));
+    }
+    Ok(Some(Zeroizing::new(password.to_owned())))
+}
+
+impl StoreError {
+    /// What the database calls it.
+    fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Postgres { source, .. } => source.code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection is as good as before.
+    fn keeps_connection(&self) -> bool {
+        match self {
+            Self::Slow { .. } => false,
+            Self::Postgres { source, .. } => {
+                // 08: connection, 57P: shut down, 25: a database that can't be written to.
+                let lost = |code: &SqlState| {
+                    ["08", "57P", "25"].iter().any(|class| code.code().starts_with(class))
+                };
+                !source.is_closed() && source.code().is_some_and(|code| !lost(code))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the same again may well succeed: lost connections, conflicts, a database that
+    /// starts, ends, or has run out of something.
+    pub(super) fn is_passing(&self) -> bool {
+        let passing = ["08", "40", "53", "55", "57", "58", "25"];
+        match self {
+            Self::Slow { .. } => true,
+            Self::Postgres { .. } => self
+                .code()
+                .is_none_or(|code| passing.iter().any(|class| code.code().starts_with(class))),
+            _ => false,
+        }
+    }
+
+    /// Whether a row belongs to a day that has no partition.
+    pub(super) fn lacks_partition(&self) -> bool {
+        self.code() == Some(&SqlState::CHECK_VIOLATION)
+    }
+}

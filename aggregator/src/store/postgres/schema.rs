@@ -1,0 +1,143 @@
+//! The tables, and how a database of an earlier version gets them.
+
+use tokio_postgres::IsolationLevel;
+
+use super::link::Session;
+use crate::store::{StoreError, damaged, postgres};
+
+/// Oldest server that has all that is used here, as `server_version_num`.
+const SERVER_VERSION_MIN: i32 = 130_000;
+
+/// What makes each version from the one before; the first one from an empty database.
+const STEPS: [(i64, &str); 1] = [(1, TABLES)];
+
+/// Version of the tables that this program works with.
+const VERSION: i64 = STEPS[STEPS.len() - 1].0;
+
+/// Held by whoever changes tables, so that replicas that start together take turns.
+/// "BNDN", twice.
+pub(super) const CHANGING_TABLES: i64 = 0x424e_444e_424e_444e;
+
+/// Version 1.
+///
+/// `experiment.version` is the version of the policy, and grows with every change that
+/// replicas have to hear of. `tally` has a row for each replica that counts at the same
+/// time, so that none waits for another; those of expired days are summed up as replica 0.
+/// It names no experiment as a foreign key: that would lock the experiment's row in every
+/// commit. `upload` has a partition for each day, so that a day goes at once.
+const TABLES: &str = "
+CREATE TABLE bandana_schema (
+    one     integer PRIMARY KEY CHECK (one = 1),
+    version bigint NOT NULL
+);
+INSERT INTO bandana_schema VALUES (1, 1);
+CREATE TABLE experiment (
+    key            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id             text NOT NULL UNIQUE,
+    state          text NOT NULL CHECK (state IN ('draft', 'running', 'paused', 'stopped')),
+    learner        text NOT NULL,
+    floor_weight   double precision NOT NULL,
+    version        bigint NOT NULL CHECK (version > 0),
+    weights        bigint[] NOT NULL,
+    policy_reports bigint NOT NULL CHECK (policy_reports >= 0)
+) WITH (fillfactor = 50);
+CREATE TABLE specification (
+    digest     bytea PRIMARY KEY CHECK (octet_length(digest) = 16),
+    experiment bigint NOT NULL REFERENCES experiment (key),
+    revision   bigint NOT NULL,
+    bytes      bytea NOT NULL,
+    UNIQUE (experiment, revision)
+);
+CREATE TABLE signature (
+    digest     bytea NOT NULL REFERENCES specification (digest),
+    public_key bytea NOT NULL CHECK (octet_length(public_key) = 32),
+    expires    bigint NOT NULL CHECK (expires >= 0),
+    signature  bytea NOT NULL CHECK (octet_length(signature) = 64),
+    PRIMARY KEY (digest, public_key)
+);
+CREATE TABLE upload (
+    day integer NOT NULL,
+    id  uuid NOT NULL,
+    PRIMARY KEY (day, id)
+) PARTITION BY LIST (day);
+CREATE TABLE tally (
+    day        integer NOT NULL,
+    experiment bigint NOT NULL,
+    arm        integer NOT NULL,
+    replica    integer NOT NULL,
+    reports    bigint NOT NULL CHECK (reports >= 0),
+    ones       bigint NOT NULL CHECK (ones BETWEEN 0 AND reports),
+    PRIMARY KEY (day, experiment, arm, replica)
+) WITH (fillfactor = 50);
+CREATE TABLE watermark (
+    one        integer PRIMARY KEY CHECK (one = 1),
+    oldest_day integer NOT NULL
+);
+INSERT INTO watermark VALUES (1, 0);
+CREATE TABLE lease (
+    one     integer PRIMARY KEY CHECK (one = 1),
+    holder  text NOT NULL,
+    expires timestamptz NOT NULL
+);
+INSERT INTO lease VALUES (1, '', '-infinity');
+CREATE TABLE audit (
+    key        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at         bigint NOT NULL,
+    caller     text NOT NULL,
+    action     text NOT NULL,
+    experiment text NOT NULL,
+    detail     text NOT NULL
+);
+CREATE INDEX audit_by_experiment ON audit (experiment, key);
+CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'entries of the audit log are neither changed nor deleted';
+END $$;
+CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
+";
+
+/// Creates the tables in an empty database, and brings those of an earlier version up to
+/// date, in one transaction: a crash leaves the old version or the new one.
+pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
+    let failed = postgres("checking its schema");
+    let query = "SELECT current_setting('server_version_num')::integer";
+    let server: i32 = session.client.query_one(query, &[]).await.map_err(failed)?.get(0);
+    if server < SERVER_VERSION_MIN {
+        return Err(StoreError::OldServer { found: server / 10_000 });
+    }
+    let builder = session.client.build_transaction();
+    let transaction = builder.isolation_level(IsolationLevel::ReadCommitted).start().await;
+    let transaction = transaction.map_err(failed)?;
+    let lock = "SELECT pg_advisory_xact_lock($1)";
+    transaction.execute(lock, &[&CHANGING_TABLES]).await.map_err(failed)?;
+    let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";
+    let exists: bool = transaction.query_one(exists, &[]).await.map_err(failed)?.get(0);
+    let version = if exists {
+        let version = transaction.query_opt("SELECT version FROM bandana_schema", &[]).await;
+        let row = version.map_err(failed)?;
+        row.ok_or_else(|| damaged("the schema has no version".to_owned()))?.get(0)
+    } else {
+        0
+    };
+    if version > VERSION {
+        return Err(StoreError::NewerSchema { found: version, known: VERSION });
+    }
+    for (number, step) in STEPS.iter().filter(|(number, _)| *number > version) {
+        transaction.batch_execute(step).await.map_err(failed)?;
+        let update = "UPDATE bandana_schema SET version = $1";
+        transaction.execute(update, &[number]).await.map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)
+}
+
+/// Refuses a database that was changed by a newer program while this one ran.
+pub(super) async fn check(session: &mut Session) -> Result<(), StoreError> {
+    let failed = postgres("checking its schema");
+    let query = "SELECT version FROM bandana_schema";
+    let found: i64 = session.client.query_one(query, &[]).await.map_err(failed)?.get(0);
+    match found {
+        VERSION => Ok(()),
+        _ => Err(StoreError::NewerSchema { found, known: VERSION }),
+    }
+}

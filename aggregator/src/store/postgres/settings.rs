@@ -1,0 +1,186 @@
+//! Which database, and how to get there.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+/// Which database replicas share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresSettings {
+    /// The database.
+    pub url: DatabaseUrl,
+    /// Certificates in PEM that the database's must lead to. None: those that the
+    /// system trusts.
+    pub ca: Option<PathBuf>,
+    /// File that holds the password and nothing else. None: it is in the URL or in
+    /// `PGPASSWORD`, or none is needed.
+    pub password_file: Option<PathBuf>,
+    /// Days whose uploads are taken: today and those before it, at least 1.
+    pub replay_window_days: u32,
+}
+
+/// `postgres://user:password@host:port/database?options`. Neither `Debug` nor `Display`
+/// shows the password, and no error repeats the text.
+///
+/// `sslmode` is `verify-full`, or `disable`. Where it is not said, the database is reached
+/// in the clear on this host, and behind verified TLS elsewhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl {
+    text: String,
+    config: Config,
+}
+
+impl DatabaseUrl {
+    /// What to connect with, but for a password from elsewhere.
+    pub(super) fn config(&self) -> Config {
+        self.config.clone()
+    }
+
+    /// Whether `text` begins as such a URL does.
+    pub(crate) fn is_one(text: &str) -> bool {
+        ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
+    }
+
+    /// The text without the password.
+    pub(crate) fn redacted(text: &str) -> String {
+        let Some((scheme, rest)) = text.split_once("://") else { return "***".to_owned() };
+        // A password may hold an "@" that nobody has encoded; what follows the last one
+        // before the path or the options is the host.
+        let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let shown = match address.rsplit_once('@') {
+            None => address.to_owned(),
+            Some((who, host)) => match who.split_once(':') {
+                Some((user, _)) => format!("{user}:***@{host}"),
+                None => format!("{who}@{host}"),
+            },
+        };
+        let public = |option: &&str| !option.starts_with("password");
+        let options: Vec<&str> =
+            options.split('&').filter(|o| !o.is_empty()).filter(public).collect();
+        let mark = if options.is_empty() { "" } else { "?" };
+        format!("{scheme}://{shown}{mark}{}", options.join("&"))
+    }
+}
+
+impl FromStr for DatabaseUrl {
+    type Err = DatabaseUrlError;
+
+    fn from_str(text: &str) -> Result<Self, DatabaseUrlError> {
+        if !Self::is_one(text) {
+            return Err(DatabaseUrlError::Scheme);
+        }
+        let (address, options) = text.split_once('?').unwrap_or((text, ""));
+        let (mut mode, mut others) = (None, Vec::new());
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("sslmode", "verify-full" | "require")) => mode = Some(SslMode::Require),
+                Some(("sslmode", "disable")) => mode = Some(SslMode::Disable),
+                Some(("sslmode", _)) => return Err(DatabaseUrlError::SslMode),
+                Some(("sslrootcert", _)) => return Err(DatabaseUrlError::RootCertificate),
+                _ => others.push(option),
+            }
+        }
+        let mark = if others.is_empty() { "" } else { "?" };
+        let mut config: Config = format!("{address}{mark}{}", others.join("&"))
+            .parse()
+            .map_err(DatabaseUrlError::Form)?;
+        if config.get_hosts().is_empty() {
+            return Err(DatabaseUrlError::Host);
+        }
+        let is_here = |host: &Host| match host {
+            Host::Unix(_) => true,
+            Host::Tcp(name) => {
+                let address = name.parse::<std::net::IpAddr>();
+                name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+            }
+        };
+        let default = match config.get_hosts().iter().all(is_here) {
+            true => SslMode::Disable,
+            false => SslMode::Require,
+        };
+        config.ssl_mode(mode.unwrap_or(default));
+        // After a failover the one that can be written to is looked for.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Ok(Self { text: text.to_owned(), config })
+    }
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Self::redacted(&self.text))
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DatabaseUrl({self})")
+    }
+}
+
+/// Text that is no URL of a database.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DatabaseUrlError {
+    /// It begins otherwise.
+    #[error("expected a URL such as postgres://bandana@database.example/bandana")]
+    Scheme,
+    /// It names no host.
+    #[error("the URL names no host; give one, or the folder of a socket as ?host=/run/postgresql")]
+    Host,
+    /// It asks for TLS that can be stripped or faked.
+    #[error(
+        "sslmode must be verify-full, or disable for a network that nobody else is on; the others \
+         do not keep anybody out"
+    )]
+    SslMode,
+    /// The roots are a setting.
+    #[error("name the certificates in the setting `ca`, not in `sslrootcert`")]
+    RootCertificate,
+    /// It can't be understood.
+    #[error("the URL can't be understood; characters of a password other than letters and digits \
+             must be percent-encoded")]
+    Form(#[source] tokio_postgres::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_is_not_shown() {
+        for (text, shown) in [
+            ("postgres://u:secret@db/x", "postgres://u:***@db/x"),
+            ("postgres://u:sec@ret@db/x", "postgres://u:***@db/x"),
+            ("postgres://u@db", "postgres://u@db"),
+            ("postgres://db/x?password=secret&port=5", "postgres://db/x?port=5"),
+            ("secret", "***"),
+        ] {
+            assert_eq!(DatabaseUrl::redacted(text), shown);
+        }
+        let url: DatabaseUrl = "postgres://u:secret@db/x".parse().unwrap();
+        assert!(!format!("{url} {url:?}").contains("secret"));
+    }
+
+    #[test]
+    fn whoever_is_elsewhere_is_verified() {
+        let mode = |text: &str| text.parse::<DatabaseUrl>().map(|url| url.config.get_ssl_mode());
+        for (text, expected) in [
+            ("postgres://db/x", SslMode::Require),
+            ("postgres://db/x?sslmode=verify-full", SslMode::Require),
+            ("postgresql://db/x?sslmode=disable&connect_timeout=3", SslMode::Disable),
+            ("postgres://127.0.0.1/x", SslMode::Disable),
+            ("postgres://localhost,db/x", SslMode::Require),
+            ("postgres://u@/x?host=/run/postgresql", SslMode::Disable),
+            ("postgres://localhost/x?sslmode=verify-full", SslMode::Require),
+        ] {
+            assert_eq!(mode(text).unwrap(), expected, "{text}");
+        }
+        for bad in ["postgres://db/x?sslmode=prefer", "mysql://db/x", "postgres://u@/x"] {
+            assert!(mode(bad).is_err(), "{bad}");
+        }
+    }
+}
