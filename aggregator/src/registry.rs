@@ -1,7 +1,7 @@
 //! The experiments in memory: what is served, as of the last commit.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
@@ -12,6 +12,7 @@ use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
 use crate::learner::LearnerError;
+use crate::replica::FollowerHandle;
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 
 /// Seconds after which a device should ask for a new policy.
@@ -168,6 +169,17 @@ impl Experiment {
         Ok((weigh(self.conduct, specification, &tallies)?, reports(&tallies)))
     }
 
+    /// Serves weights that were stored as the policy after `before`, unless something newer
+    /// is served already.
+    pub(crate) fn adopt(&self, before: u64, version: u64, weights: Weights, reports: u64) {
+        let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
+        let serving = Serving::clone(&self.serving());
+        if serving.policy.version == before {
+            let policy = Arc::new(policy(version, weights));
+            self.show(Serving { policy, policy_reports: reports, ..serving });
+        }
+    }
+
     /// Serves what a record of this experiment says, unless that is older.
     fn take(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
         let ExperimentRecord { state, revisions, signatures, tallies, policy, .. } = record;
@@ -250,7 +262,10 @@ pub(crate) fn weigh(
     tallies: &[Tally],
 ) -> Result<Weights, LearnerError> {
     let active = specification.active_arms();
-    conduct.learner.weights(tallies, &active, conduct.floor_weight)
+    let mut tallies = tallies.to_vec();
+    // Arms that nobody has reported on have none.
+    tallies.resize(active.len().max(tallies.len()), Tally::EMPTY);
+    conduct.learner.weights(&tallies, &active, conduct.floor_weight)
 }
 
 /// All experiments, by name and by the digest of every revision.
@@ -261,6 +276,8 @@ pub struct Registry {
     publishing: Mutex<()>,
     /// Version of the first policy of every experiment.
     first_version: u64,
+    /// Who is asked about what is not known here.
+    follower: OnceLock<FollowerHandle>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -291,7 +308,22 @@ impl Registry {
     pub fn new(random: u64) -> Self {
         // Half of the numbers are left for counting up.
         let first_version = (random >> 1).max(1);
-        Self { index: ArcSwap::default(), publishing: Mutex::default(), first_version }
+        Self {
+            index: ArcSwap::default(),
+            publishing: Mutex::default(),
+            first_version,
+            follower: OnceLock::new(),
+        }
+    }
+
+    /// From now on this one is asked about what is not known here.
+    pub(crate) fn follow(&self, follower: FollowerHandle) {
+        // There is one follower for each registry.
+        self.follower.set(follower).ok();
+    }
+
+    pub(crate) fn follower(&self) -> Option<&FollowerHandle> {
+        self.follower.get()
     }
 
     /// The experiment of this name.

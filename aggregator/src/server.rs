@@ -3,26 +3,26 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::device_server::DeviceServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use thiserror::Error;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::transport::Server as GrpcServer;
 use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use crate::clock::Clock;
 use crate::ending::ending;
-use crate::ingest::{Ingest, Writer, WriterError};
+use crate::ingest::WriterError;
 use crate::network::{ConnectionLimits, Listener};
-use crate::policy;
-use crate::registry::Registry;
+use crate::opening::Core;
 use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
 use crate::service::{DeviceService, OperatorService};
-use crate::store::{EmbeddedSettings, EmbeddedStore, Store as _, StoreError, StoreReader};
+use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
 
 /// Silence on a connection after which its other end is asked for a sign of
 /// life, so that connections of devices that are gone do not pile up.
@@ -37,8 +37,8 @@ const HEALTH_SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operato
 /// Where and how to serve.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Directory of the embedded store.
-    pub data_dir: PathBuf,
+    /// What is durable.
+    pub store: StoreSettings,
     /// Address for devices. Port 0 picks a free one.
     pub listen: SocketAddr,
     /// Address for operators. Beyond loopback only with TLS, and with tokens or with
@@ -54,8 +54,20 @@ pub struct ServerSettings {
     pub operator_tokens: Option<PathBuf>,
     /// Longest time from the signal to the end.
     pub drain_deadline: Duration,
-    /// Limits of the embedded store.
-    pub store: EmbeddedSettings,
+}
+
+/// Where experiments and uploads are kept.
+#[derive(Clone, Debug)]
+pub enum StoreSettings {
+    /// In a directory that this process has for itself.
+    Embedded {
+        /// The directory.
+        data_dir: PathBuf,
+        /// Its limits.
+        settings: EmbeddedSettings,
+    },
+    /// In a database that replicas share.
+    Postgres(PostgresSettings),
 }
 
 impl ServerSettings {
@@ -75,14 +87,8 @@ pub struct Server {
     tokens: Option<Arc<Tokens>>,
     reloader: Reloader,
     connections: ConnectionLimits,
-    registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
-    ingest: Ingest,
-    reader: StoreReader,
-    /// What the writer ended with.
-    ended: oneshot::Receiver<Result<(), WriterError>>,
-    /// Tells when the policy thread has done its work; fails when it panicked.
-    policy_ended: oneshot::Receiver<()>,
+    core: Core,
     drain_deadline: Duration,
 }
 
@@ -113,23 +119,7 @@ impl Server {
         let device = listen(settings.listen, device_tls).await?;
         let operator = listen(settings.operator_listen, operator_tls).await?;
 
-        let store = Box::new(EmbeddedStore::open(&settings.data_dir, settings.store)?);
-        let ids = store.window().ids.map(|(ids, _)| ids);
-        let reader = StoreReader::new(&settings.data_dir);
-        let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
-        let (due, experiments_due) = mpsc::channel();
-        let (writer, ingest) = Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), due)?;
-        tracing::info!(experiments = registry.all().len(), ids, "store opened");
-        let (end, ended) = oneshot::channel();
-        // The server that waited for it may have been dropped.
-        spawn("writer", move || drop(end.send(writer.run())))?;
-        let (policy_registry, policy_clock) = (Arc::clone(&registry), Arc::clone(&clock));
-        let (policy_end, policy_ended) = oneshot::channel();
-        spawn("policy", move || {
-            policy::run(&experiments_due, &policy_registry, &*policy_clock);
-            // Nobody may be left to hear it.
-            policy_end.send(()).ok();
-        })?;
+        let core = Core::open(settings.store, Arc::clone(&clock)).await?;
         let drain_deadline = settings.drain_deadline;
         Ok(Self {
             device,
@@ -137,12 +127,8 @@ impl Server {
             tokens,
             reloader,
             connections: settings.connections,
-            registry,
             clock,
-            ingest,
-            reader,
-            ended,
-            policy_ended,
+            core,
             drain_deadline,
         })
     }
@@ -175,8 +161,8 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, tokens, registry, clock, ingest, reader, .. } = self;
-        let Self { connections, mut ended, policy_ended, drain_deadline, .. } = self;
+        let Self { device, operator, tokens, clock, core, connections, drain_deadline, .. } = self;
+        let Core { registry, ingest, reader, mut ended, policies_ended, reachable } = core;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
         let device_service = DeviceService::new(
@@ -187,8 +173,8 @@ impl Server {
         );
         let operator_service =
             OperatorService::new(registry, ingest.clone(), reader, clock, ending.clone());
-        health.set_serving::<DeviceServer<DeviceService>>().await;
-        health.set_serving::<OperatorServer<OperatorService>>().await;
+        tell(&health, ServingStatus::Serving).await;
+        let told = tokio::spawn(tell_reachable(health.clone(), reachable));
 
         let builder = || {
             GrpcServer::builder()
@@ -216,11 +202,15 @@ impl Server {
             () = signal => {}
             outcome = &mut serving => { outcome.map_err(ServerError::Transport)?; }
             outcome = &mut ended => return writer_ended(outcome),
-            Err(_) = policy_ended => return Err(ServerError::PolicyThreadPanicked),
+            outcome = policies_ended => match outcome {
+                Err(_) => return Err(ServerError::PolicyThreadPanicked),
+                Ok(outcome) => outcome?,
+            },
         }
         tracing::info!("draining");
+        told.abort();
+        tell(&health, ServingStatus::NotServing).await;
         for service in HEALTH_SERVICES {
-            health.set_service_status(service, ServingStatus::NotServing).await;
             // Whoever watches is told, and the watch ends.
             health.clear_service_status(service).await;
         }
@@ -245,9 +235,20 @@ fn writer_ended(
     outcome.map_err(|_| ServerError::WriterPanicked)?.map_err(ServerError::Writer)
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).map(drop).map_err(ServerError::Thread)
+async fn tell(health: &HealthReporter, status: ServingStatus) {
+    for service in HEALTH_SERVICES {
+        health.set_service_status(service, status).await;
+    }
+}
+
+/// While the database can't be reached, calls are better sent to others.
+async fn tell_reachable(health: HealthReporter, reachable: Option<watch::Receiver<bool>>) {
+    let Some(mut reachable) = reachable else { return };
+    while reachable.changed().await.is_ok() {
+        let is_reachable = *reachable.borrow_and_update();
+        let status = if is_reachable { ServingStatus::Serving } else { ServingStatus::NotServing };
+        tell(&health, status).await;
+    }
 }
 
 /// Why a server can't start, or ended.
@@ -287,6 +288,9 @@ pub enum ServerError {
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store can't be opened, without a word.
+    #[error("opening the store panicked")]
+    OpeningPanicked,
     /// Policies are not recomputed any more.
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,

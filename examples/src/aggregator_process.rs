@@ -1,5 +1,6 @@
 //! A real aggregator in a process of its own.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -43,11 +44,27 @@ impl AggregatorProcess {
         program: &Path,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
+        Self::launch(device, program, ["--data-dir".as_ref(), data_dir.as_os_str()]).await
+    }
+
+    /// Starts a replica on the database with this URL.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_replica(program: &Path, url: &str) -> anyhow::Result<Self> {
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::launch(anywhere, program, ["--store".as_ref(), url.as_ref()]).await
+    }
+
+    async fn launch(
+        device: SocketAddr,
+        program: &Path,
+        store: [&OsStr; 2],
+    ) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .args(["serve", "--operator-listen", "127.0.0.1:0", "--listen"])
             .arg(device.to_string())
-            .arg("--data-dir")
-            .arg(data_dir)
+            .args(store)
             // Settings of whoever runs this are not for this aggregator.
             .env_clear()
             .env("RUST_LOG", "warn")

@@ -2,6 +2,7 @@
 
 pub mod committed;
 pub mod harness;
+pub mod postgres;
 pub mod recorder;
 pub mod vectors;
 pub mod watched_server;

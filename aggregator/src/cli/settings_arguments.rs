@@ -66,7 +66,9 @@ fn argument(setting: &'static Setting) -> Arg {
     let check = |text: &str| setting.kind.check(text).map(|()| text.to_owned());
     let note = match setting.fallback {
         Fallback::Default(value) => format!(" [default: {value}]"),
-        Fallback::Required(_) => " [required, here or in the file]".to_owned(),
+        Fallback::Required { unless: (_, flag), .. } => {
+            format!(" [this or --{flag} is required, here or in the file]")
+        }
         Fallback::Unset(_) => String::new(),
     };
     let hint = setting.hint().map(|hint| format!(" {hint}")).unwrap_or_default();
@@ -77,7 +79,7 @@ fn argument(setting: &'static Setting) -> Arg {
         .value_parser(check)
         .value_hint(match setting.kind {
             Kind::Path => ValueHint::AnyPath,
-            Kind::Address | Kind::Integer(_) => ValueHint::Other,
+            Kind::Address | Kind::Integer(_) | Kind::Database => ValueHint::Other,
         })
         .help(format!("{}{hint}{note}", setting.doc))
 }

@@ -37,9 +37,11 @@ fn entry(lines: &mut Vec<String>, setting: &Setting) {
     comment(lines, doc);
     let hint = setting.hint().map(|hint| hint + " ").unwrap_or_default();
     let (mark, value, note) = match setting.fallback {
-        Fallback::Default(value) => ("", value, ""),
-        Fallback::Required(value) => ("", value, "Must be set; there is no default. "),
-        Fallback::Unset(value) => ("# ", value, "Not set by default. "),
+        Fallback::Default(value) => ("", value, String::new()),
+        Fallback::Required { example, unless: (other, _) } => {
+            ("", example, format!("This or `{other}` must be set; there is no default. "))
+        }
+        Fallback::Unset(value) => ("# ", value, "Not set by default. ".to_owned()),
     };
     comment(lines, &format!("{hint}{note}Also: ${environment}, --{flag}."));
     lines.push(format!("{mark}{key} = {}", kind.literal(value)));

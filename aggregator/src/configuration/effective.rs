@@ -64,7 +64,7 @@ impl Effective {
             let value = value.map(|said| (said.text.clone(), said.origin.clone()));
             let default = || match setting.fallback {
                 Fallback::Default(text) => Some((text.to_owned(), Origin::Default)),
-                Fallback::Required(_) | Fallback::Unset(_) => None,
+                Fallback::Required { .. } | Fallback::Unset(_) => None,
             };
             (setting, value.or_else(default))
         };
@@ -97,7 +97,8 @@ impl Effective {
         value.map(Some)
     }
 
-    fn find(&self, setting: &Setting) -> Option<&(String, Origin)> {
+    /// The value of a setting in the form that flags have, and where it comes from.
+    pub(super) fn find(&self, setting: &Setting) -> Option<&(String, Origin)> {
         let (_, value) = self.0.iter().find(|(other, _)| std::ptr::eq(*other, setting))?;
         value.as_ref()
     }

@@ -8,6 +8,7 @@ mod file;
 mod problem;
 mod setting;
 mod settings;
+mod store;
 mod tls;
 
 use std::net::SocketAddr;
@@ -19,11 +20,11 @@ pub use effective::{Effective, Given, Origin};
 pub use problem::{ConfigurationError, Problem};
 pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS};
+pub use store::{Store, StorePlace};
 
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
-use crate::store::EmbeddedSettings;
 
 /// What counts, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +39,6 @@ pub struct Configuration {
     pub limits: ConnectionLimits,
     /// The orderly end.
     pub shutdown: Shutdown,
-}
-
-/// What is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
-    /// Directory of the store.
-    pub data_dir: PathBuf,
-    /// Days whose uploads are taken, today included: 1 to 365.
-    pub replay_window_days: u32,
-    /// Upload ids to remember at most: at least 1.
-    pub ids_max: u32,
 }
 
 /// The service for devices.
@@ -111,11 +101,7 @@ impl Configuration {
 
     fn typed(effective: &Effective) -> Result<Self, ConfigurationError> {
         Ok(Self {
-            store: Store {
-                data_dir: effective.value(&settings::DATA_DIR)?,
-                replay_window_days: effective.value(&settings::REPLAY_WINDOW_DAYS)?,
-                ids_max: effective.value(&settings::IDS_MAX)?,
-            },
+            store: Store::of(effective)?,
             devices: Devices {
                 listen: effective.value(&settings::DEVICES_LISTEN)?,
                 tls: tls::devices(effective)?,
@@ -181,7 +167,7 @@ impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
         let Configuration { store, devices, operators, limits, shutdown } = configuration;
         Self {
-            data_dir: store.data_dir,
+            store: store.into(),
             listen: devices.listen,
             operator_listen: operators.listen,
             device_tls: devices.tls,
@@ -189,10 +175,6 @@ impl From<Configuration> for ServerSettings {
             connections: limits,
             operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
-            store: EmbeddedSettings {
-                replay_window_days: store.replay_window_days,
-                ids_max: usize::try_from(store.ids_max).unwrap_or(usize::MAX),
-            },
         }
     }
 }

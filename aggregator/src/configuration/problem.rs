@@ -50,9 +50,15 @@ impl Problem {
     /// A setting without which there is nothing to run.
     pub(super) fn required(setting: &Setting) -> Self {
         let Setting { section, key, flag, environment, doc, .. } = setting;
+        let instead = match setting.fallback {
+            Fallback::Required { unless: (key, flag), .. } => {
+                format!(" Or set `{key}` there, --{flag}.")
+            }
+            _ => String::new(),
+        };
         let what = format!(
             "must be set, by `{key}` in [{section}] of the configuration file, by ${environment} \
-             or by --{flag}. {doc}"
+             or by --{flag}. {doc}{instead}"
         );
         Self { place: format!("[{section}] {key}"), what }
     }
@@ -98,7 +104,7 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 pub(super) fn fallback_note(fallback: Fallback) -> &'static str {
     match fallback {
         Fallback::Default(_) => "default",
-        Fallback::Required(_) | Fallback::Unset(_) => "not set",
+        Fallback::Required { .. } | Fallback::Unset(_) => "not set",
     }
 }
 
@@ -125,7 +131,7 @@ mod tests {
         assert!(message.contains("did you mean [devices]?"), "{message}");
         let message = unknown_key("store", "data-dir");
         let expected = "unknown key \"data-dir\" in [store]; did you mean \"data_dir\"? (known \
-                        there: data_dir, replay_window_days, ids_max)";
+                        there: data_dir, url, ca, password_file, replay_window_days, ids_max)";
         assert_eq!(message, expected);
     }
 }

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use crate::store::DatabaseUrl;
+
 /// A setting. The file, the environment, the flags, their help and the documented
 /// file all follow from it, so that none of them can differ from the others.
 #[derive(Debug)]
@@ -34,6 +36,9 @@ pub enum Kind {
     Address,
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// The URL of a database, whose password is not shown. What is wrong with it is told
+    /// by who uses it, who does not repeat it.
+    Database,
 }
 
 /// What a setting is when nobody sets it.
@@ -42,7 +47,12 @@ pub enum Fallback {
     /// This value.
     Default(&'static str),
     /// Nothing: it must be set. The example is what the documented file has.
-    Required(&'static str),
+    Required {
+        /// A value.
+        example: &'static str,
+        /// Key in the same section and flag of a setting that can be set instead.
+        unless: (&'static str, &'static str),
+    },
     /// Nothing, and that is fine. The example stands in a comment.
     Unset(&'static str),
 }
@@ -54,7 +64,7 @@ impl Kind {
     /// What was expected.
     pub fn check(&self, text: &str) -> Result<(), String> {
         let fits = match self {
-            Self::Path => !text.is_empty(),
+            Self::Path | Self::Database => !text.is_empty(),
             Self::Address => text.parse::<SocketAddr>().is_ok(),
             Self::Integer(range) => text.parse().is_ok_and(|number| range.contains(&number)),
         };
@@ -65,6 +75,7 @@ impl Kind {
     pub fn expected(&self) -> String {
         match self {
             Self::Path => "a path".to_owned(),
+            Self::Database => "the URL of a PostgreSQL database".to_owned(),
             Self::Address => "an IP address with a port, such as 127.0.0.1:7301".to_owned(),
             Self::Integer(range) => {
                 format!("a whole number in {}..={}", range.start(), range.end())
@@ -72,9 +83,10 @@ impl Kind {
         }
     }
 
-    /// A value as a TOML literal.
+    /// A value as a TOML literal, without passwords.
     pub fn literal(&self, text: &str) -> String {
         match self {
+            Self::Database => toml::Value::from(DatabaseUrl::redacted(text)).to_string(),
             Self::Path | Self::Address => toml::Value::from(text).to_string(),
             Self::Integer(_) => text.to_owned(),
         }
@@ -90,7 +102,7 @@ impl Setting {
     /// What the help and the documented file say about the values.
     pub fn hint(&self) -> Option<String> {
         match &self.kind {
-            Kind::Path | Kind::Address => None,
+            Kind::Path | Kind::Address | Kind::Database => None,
             Kind::Integer(range) => Some(format!("{} to {}.", range.start(), range.end())),
         }
     }

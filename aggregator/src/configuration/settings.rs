@@ -15,8 +15,11 @@ pub static SECTIONS: [(&str, &str); 5] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 18] = [
+pub static SETTINGS: [&Setting; 21] = [
     &DATA_DIR,
+    &STORE_URL,
+    &STORE_CA,
+    &STORE_PASSWORD_FILE,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
     &DEVICES_LISTEN,
@@ -43,8 +46,43 @@ pub(super) static DATA_DIR: Setting = Setting {
     flag: "data-dir",
     placeholder: "DIRECTORY",
     kind: Kind::Path,
-    fallback: Fallback::Required("bandana-data"),
-    doc: "Directory of the store; created when missing. One process at a time uses it.",
+    fallback: Fallback::Required { example: "bandana-data", unless: ("url", "store") },
+    doc: "Directory of the embedded store; created when missing. One process at a time uses it.",
+};
+
+pub(super) static STORE_URL: Setting = Setting {
+    section: "store",
+    key: "url",
+    environment: "BANDANA_STORE",
+    flag: "store",
+    placeholder: "URL",
+    kind: Kind::Database,
+    fallback: Fallback::Unset("postgres://bandana@database.example/bandana"),
+    doc: "PostgreSQL database, in place of `data_dir`, which any number of replicas share. Beyond \
+          this host it must show a certificate, unless the URL ends with ?sslmode=disable.",
+};
+
+pub(super) static STORE_CA: Setting = Setting {
+    section: "store",
+    key: "ca",
+    environment: "BANDANA_STORE_CA",
+    flag: "store-ca",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("database-ca.pem"),
+    doc: "Certificates in PEM, one of which must have signed the database's. Without it those \
+          that the system trusts count.",
+};
+
+pub(super) static STORE_PASSWORD_FILE: Setting = Setting {
+    section: "store",
+    key: "password_file",
+    environment: "BANDANA_STORE_PASSWORD_FILE",
+    flag: "store-password-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("database-password"),
+    doc: "File with the database's password. It can be in the URL or in $PGPASSWORD as well.",
 };
 
 pub(super) static REPLAY_WINDOW_DAYS: Setting = Setting {
@@ -66,7 +104,7 @@ pub(super) static IDS_MAX: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=u32::MAX),
     fallback: Fallback::Default("50000000"),
-    doc: "Upload ids to remember at most, about 40 bytes of memory each.",
+    doc: "Upload ids to remember at most, about 40 bytes of memory each. For `data_dir` only.",
 };
 
 pub(super) static DEVICES_LISTEN: Setting = Setting {
@@ -268,8 +306,9 @@ mod tests {
     #[test]
     fn defaults_and_examples_are_valid() {
         for setting in SETTINGS {
-            let (Fallback::Default(text) | Fallback::Required(text) | Fallback::Unset(text)) =
-                setting.fallback;
+            let (Fallback::Default(text)
+            | Fallback::Required { example: text, .. }
+            | Fallback::Unset(text)) = setting.fallback;
             assert_eq!(setting.kind.check(text), Ok(()), "{}", setting.key);
         }
     }

@@ -40,11 +40,14 @@ fn flags_override_the_environment_which_overrides_the_file() {
         given(&settings::IDS_MAX, "5", Origin::Environment("BANDANA_IDS_MAX")),
     ];
     let (configuration, effective) = of_text(text, overrides).unwrap();
-    assert_eq!(configuration.store.data_dir, PathBuf::from("flag"));
+    assert_eq!(configuration.store.place, StorePlace::Directory(PathBuf::from("flag")));
     assert_eq!((configuration.store.ids_max, configuration.store.replay_window_days), (5, 16));
     let expected = "\
 [store]
 data_dir = \"flag\" # --data-dir
+# url # not set
+# ca # not set
+# password_file # not set
 replay_window_days = 16 # b.toml, line 4
 ids_max = 5 # $BANDANA_IDS_MAX
 
@@ -127,4 +130,28 @@ fn operators_beyond_loopback_are_known_and_not_overheard() {
     assert!(of(&format!("{tls}{tokens}")).unwrap().tls.is_some());
     let mutual = of(&format!("{tls}client_ca = \"ca\"")).unwrap();
     assert_eq!(mutual.tls.unwrap().client_ca, Some(PathBuf::from("ca")));
+}
+
+#[test]
+fn a_store_is_a_directory_or_a_database_whose_password_nobody_sees() {
+    let of = |store: &str| of_text(&format!("[store]\n{store}"), Vec::new());
+    let url = "url = \"postgres://u:secret@db/x\"\n";
+    let (configuration, effective) = of(&format!("{url}ca = \"c\"\n")).unwrap();
+    let StorePlace::Database { url: parsed, ca, .. } = configuration.store.place else {
+        panic!("not a database");
+    };
+    assert_eq!((parsed.to_string().as_str(), ca), ("postgres://u:***@db/x", Some("c".into())));
+    assert!(effective.to_string().contains("\"postgres://u:***@db/x\" # b.toml, line 2"));
+
+    let said = of(&format!("{url}data_dir = \"x\"\n")).unwrap_err();
+    assert!(
+        said.contains("line 3") && said.contains("`url` is set too, by b.toml, line 2"),
+        "{said}"
+    );
+    let said = of("data_dir = \"x\"\nca = \"c\"").unwrap_err();
+    assert!(said.contains("ca: makes sense with `url` only"), "{said}");
+    for bad in ["mysql://u:secret@db/x", "postgres://u:secret@db:99999/x", "secret"] {
+        let said = of(&format!("url = {bad:?}")).unwrap_err();
+        assert!(said.contains("[store] url: ") && !said.contains("secret"), "{said}");
+    }
 }

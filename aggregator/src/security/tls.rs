@@ -103,7 +103,8 @@ fn read(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+/// The certificates of a file, as those that others must lead to.
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         let added = roots.add(certificate);

@@ -13,7 +13,7 @@ use bandana_shared::wire::v1::{
 use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{explain, find, unknown, until_end};
+use super::{explain, find, unanswered, unknown, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
@@ -52,8 +52,8 @@ impl DeviceService {
     }
 
     /// What there is of an experiment for devices: of a draft nothing.
-    fn find(&self, name: String) -> Result<Arc<Serving>, Status> {
-        let experiment = find(&self.registry, name)?;
+    async fn find(&self, name: String) -> Result<Arc<Serving>, Status> {
+        let experiment = find(&self.registry, name).await?;
         let serving = experiment.serving();
         if serving.state == ExperimentState::Draft {
             return Err(unknown(experiment.id()));
@@ -63,7 +63,7 @@ impl DeviceService {
 
     /// Takes an upload through to its answer.
     async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
-        let (status, message) = match self.arrival(&request) {
+        let (status, message) = match self.arrival(&request).await? {
             Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
             Err((status, message)) => (status, message),
         };
@@ -75,14 +75,22 @@ impl DeviceService {
         })
     }
 
-    /// Checks everything about an upload that does not depend on others.
-    fn arrival(&self, request: &UploadRequest) -> Result<Arrival, (UploadStatus, String)> {
-        let upload = Upload::try_from(request).map_err(|error| refuse(&error))?;
-        let revision = self.registry.by_digest(upload.digest).ok_or_else(|| {
+    /// Checks everything about an upload that does not depend on others. The outer error
+    /// says nothing about the upload.
+    async fn arrival(
+        &self,
+        request: &UploadRequest,
+    ) -> Result<Result<Arrival, (UploadStatus, String)>, Status> {
+        let upload = match Upload::try_from(request) {
+            Ok(upload) => upload,
+            Err(error) => return Ok(Err(refuse(&error))),
+        };
+        let found = self.registry.find_revision(upload.digest).await;
+        let Some(revision) = found.map_err(|error| unanswered(&error))? else {
             let message = format!("no specification has the digest {}", upload.digest);
-            (UploadStatus::UnknownSpecification, message)
-        })?;
-        match upload.reports.last_arm() {
+            return Ok(Err((UploadStatus::UnknownSpecification, message)));
+        };
+        Ok(match upload.reports.last_arm() {
             Some(arm) if arm.get() >= revision.specification.arms().len() => {
                 let (arm, arms) = (arm.get(), revision.specification.arms().len());
                 let message = format!("there is no arm {arm}; the specification has {arms} arms");
@@ -94,7 +102,7 @@ impl DeviceService {
                 experiment: revision.experiment,
                 tallies: upload.reports.tallies().collect(),
             }),
-        }
+        })
     }
 }
 
@@ -157,7 +165,7 @@ impl Device for DeviceService {
         request: Request<GetExperimentRequest>,
     ) -> Result<Response<GetExperimentResponse>, Status> {
         let request = request.into_inner();
-        let serving = self.find(request.experiment_id)?;
+        let serving = self.find(request.experiment_id).await?;
         let known = Digest::try_from(&request.known_digest[..]).ok();
         let same_specification = known == Some(serving.specification.digest());
         let same_policy =
@@ -176,7 +184,7 @@ impl Device for DeviceService {
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
-        let serving = self.find(request.into_inner().experiment_id)?;
+        let serving = self.find(request.into_inner().experiment_id).await?;
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }

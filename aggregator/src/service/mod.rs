@@ -16,12 +16,18 @@ use tonic::Status;
 
 use crate::ending::Ending;
 use crate::registry::{Experiment, Registry};
+use crate::replica::Unanswered;
 
 /// The experiment of this name.
-fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
+async fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
     let id =
         ExperimentId::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    registry.by_id(&id).ok_or_else(|| unknown(&id))
+    let found = registry.find(&id).await;
+    found.map_err(|error| unanswered(&error))?.ok_or_else(|| unknown(&id))
+}
+
+fn unanswered(error: &Unanswered) -> Status {
+    Status::unavailable(error.to_string())
 }
 
 fn unknown(id: &ExperimentId) -> Status {

@@ -20,13 +20,14 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
-use super::{GOING_DOWN, explain, find, until_end};
+use super::{GOING_DOWN, explain, find, unanswered, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::{Administration, AdministrationError, Ingest, Order, Revise};
 use crate::learner::Learner;
 use crate::registry::{Experiment, Registry};
+use crate::replica::Unanswered;
 use crate::security::Caller;
 use crate::store::{
     AuditAction, AuditQuery, AuditRecord, Conduct, ExperimentState, Outcome, StoreError,
@@ -81,7 +82,7 @@ impl OperatorService {
         transition: Transition,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let act = Act::new(act, &request);
-        let experiment = find(&self.registry, request.into_inner().experiment_id)?;
+        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
         self.administer(act, Administration::Move { experiment, transition }).await
     }
 }
@@ -286,7 +287,7 @@ impl Operator for OperatorService {
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let experiment = find(&self.registry, request.into_inner().experiment_id)?;
+        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
         Ok(Response::new(status_of(&experiment)))
     }
 
@@ -324,7 +325,7 @@ impl Operator for OperatorService {
     ) -> Result<Response<ExperimentStatus>, Status> {
         let act = Act::new("arm added", &request);
         let request = request.into_inner();
-        let experiment = find(&self.registry, request.experiment_id)?;
+        let experiment = find(&self.registry, request.experiment_id).await?;
         let arm = Arm::new(request.label).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let change = Revise::Add(arm);
         self.administer(act, Administration::Revise { experiment, change }).await
@@ -336,7 +337,7 @@ impl Operator for OperatorService {
     ) -> Result<Response<ExperimentStatus>, Status> {
         let act = Act::new("arm retired", &request);
         let request = request.into_inner();
-        let experiment = find(&self.registry, request.experiment_id)?;
+        let experiment = find(&self.registry, request.experiment_id).await?;
         let arm = ArmIndex::new(request.arm as usize)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let change = Revise::Retire(arm);
@@ -349,10 +350,11 @@ impl Operator for OperatorService {
     ) -> Result<Response<ExperimentStatus>, Status> {
         let act = Act::new("signature added", &request);
         let request = request.into_inner();
-        let experiment = find(&self.registry, request.experiment_id)?;
+        let experiment = find(&self.registry, request.experiment_id).await?;
         let digest = Digest::try_from(&request.digest[..])
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let known = self.registry.by_digest(digest);
+        let known = self.registry.find_revision(digest).await;
+        let known = known.map_err(|error| unanswered(&error))?;
         let revision = known.filter(|r| r.experiment.id() == experiment.id()).ok_or_else(|| {
             let id = experiment.id();
             Status::not_found(format!("the experiment {id} has no revision with digest {digest}"))
@@ -368,7 +370,7 @@ impl Operator for OperatorService {
     ) -> Result<Response<Estimates>, Status> {
         let request = request.into_inner();
         let settings = settings(&request)?;
-        let experiment = find(&self.registry, request.experiment_id)?;
+        let experiment = find(&self.registry, request.experiment_id).await?;
         Ok(Response::new(estimates(&experiment, settings)))
     }
 
@@ -382,7 +384,7 @@ impl Operator for OperatorService {
         let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let settings = settings(&request)?;
-        let experiment = find(&self.registry, request.experiment_id)?;
+        let experiment = find(&self.registry, request.experiment_id).await?;
         let end = Box::pin(self.ending.clone().wait());
         let versions = WatchStream::new(experiment.watch()).take_until(end);
         let stream = versions.map(move |_| Ok(estimates(&experiment, settings)));
@@ -411,12 +413,12 @@ impl Operator for OperatorService {
         request: Request<ExperimentName>,
     ) -> Result<Response<RefreshPolicyResponse>, Status> {
         let act = Act::new("policy refreshed", &request);
-        let experiment = find(&self.registry, request.into_inner().experiment_id)?;
-        let computed = Arc::clone(&experiment);
-        let serving = tokio::task::spawn_blocking(move || computed.recompute())
-            .await
-            .map_err(|_| Status::internal("the policy could not be computed"))?
-            .map_err(|_| Status::internal("the policy could not be computed"))?;
+        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
+        let refreshed = self.registry.refresh_policy(&experiment).await;
+        let serving = refreshed.map_err(|error| match error {
+            Unanswered::Policy(_) => Status::internal(error.to_string()),
+            _ => unanswered(&error),
+        })?;
         act.log(&experiment);
         Ok(Response::new(RefreshPolicyResponse {
             policy_version: serving.policy.version,

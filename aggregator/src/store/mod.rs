@@ -2,6 +2,7 @@
 
 mod audit;
 mod embedded;
+mod postgres;
 mod reader;
 
 use std::fmt::Debug;
@@ -19,10 +20,13 @@ use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub use embedded::{EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore};
+pub use postgres::{DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore};
+pub(crate) use postgres::{Link, News, Settled, Target};
 pub use reader::StoreReader;
 
 use crate::ingest::{Arrival, Verdict};
 use crate::learner::Learner;
+use crate::security::TlsError;
 
 /// What a writer keeps what it is told in. Whatever it returns without an error is
 /// durable.
@@ -332,6 +336,53 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
+    /// The database that replicas share failed, or can't be reached.
+    #[error("the database failed while {doing}")]
+    Postgres {
+        /// What was being done.
+        doing: &'static str,
+        /// The cause.
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    /// The database that replicas share did not answer in time.
+    #[error("the database did not answer in time while {doing}")]
+    Slow {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// The database server lacks what is needed.
+    #[error("the database server is PostgreSQL {found}; version 13 or a later one is needed")]
+    OldServer {
+        /// Its version.
+        found: i32,
+    },
+    /// There can be no TLS to the database.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The database's password can't be read.
+    #[error("can't read the database's password from {}", path.display())]
+    Password {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What a connection needs of the operating system is not there.
+    #[error("the operating system gives no connection to the database")]
+    Thread {
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The operating system has no randomness.
+    #[error("the operating system's random source failed")]
+    Entropy {
+        /// The cause.
+        #[source]
+        source: getrandom::Error,
+    },
     /// Something that was stored can't be understood.
     #[error("the database holds damaged data: {what}")]
     Damaged {
@@ -373,6 +424,7 @@ impl StoreError {
             Self::ExperimentExists(_) | Self::TooManySignatures | Self::Outdated(_) => {
                 Outcome::Declined
             }
+            Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }
     }
@@ -380,6 +432,10 @@ impl StoreError {
 
 fn damaged(what: String) -> StoreError {
     StoreError::Damaged { what }
+}
+
+fn postgres(doing: &'static str) -> impl Fn(tokio_postgres::Error) -> StoreError + Copy {
+    move |source| StoreError::Postgres { doing, source }
 }
 
 #[cfg(test)]

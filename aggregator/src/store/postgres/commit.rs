@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::error::Error;
 
 use bandana_shared::identity::{Day, UploadId};
-use tokio_postgres::types::private::BytesMut;
+use bytes::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::days::{day, number};
 use super::link::Session;
 use crate::ingest::{Arrival, Verdict};
-use crate::store::{ExperimentState, StoreError, postgres};
+use crate::store::{ExperimentState, StoreError, damaged, postgres};
 
 /// Counts the uploads whose name is new, and tells of each what became of it.
 ///
@@ -172,6 +172,9 @@ async fn statement(
         };
         verdicts[place] = Some(told.verdict(uploads[place].day, today));
         begins = oldest;
+    }
+    if round.iter().any(|place| verdicts[*place].is_none()) {
+        return Err(damaged("the watermark is gone".to_owned()));
     }
     Ok(begins)
 }

@@ -59,7 +59,8 @@ pub(super) async fn expire(
     let back = i32::try_from(days.saturating_sub(1)).unwrap_or(i32::MAX);
     let row = transaction.query_one(&update, &[&number(today), &back]).await.map_err(failed)?;
     let oldest: i32 = row.get(0);
-    let partitions = "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    let partitions =
+        "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = 'upload'::regclass";
     for row in transaction.query(partitions, &[]).await.map_err(failed)? {
         let name: String = row.get(0);

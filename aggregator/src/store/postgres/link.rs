@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
 use super::settings::PostgresSettings;
-use crate::security::{provider, roots};
+use crate::security::{TlsError, provider, roots};
 use crate::store::{StoreError, postgres};
 
 /// How long a connection may take.
@@ -24,10 +24,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// For every connection: what is acknowledged is on the disk whatever the role's defaults
-/// are, statements see all that was committed before they began, and nothing takes long.
+/// are, statements see all that was committed before they began, and nothing takes long, as
+/// compiling a statement of a millisecond would.
 const SESSION: &str = "
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET client_min_messages = warning;
+SET jit = off;
 SET statement_timeout = '10s';
 SET lock_timeout = '5s';
 SET idle_in_transaction_session_timeout = '30s';
@@ -127,7 +129,13 @@ impl Link {
             };
             let outcome = tokio::time::timeout(ANSWER_TIMEOUT, work(&mut current)).await;
             let outcome = outcome.unwrap_or(Err(StoreError::Slow { doing }));
-            if outcome.as_ref().err().is_none_or(StoreError::keeps_connection) {
+            let keeps = match &outcome {
+                Ok(_) => true,
+                // A transaction that was dropped is rolled back before this is answered,
+                // and not some time later.
+                Err(error) => error.keeps_connection() && settle(&current).await,
+            };
+            if keeps {
                 *session = Some(current);
             }
             outcome
@@ -148,6 +156,12 @@ impl Drop for Link {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Waits until the database has heard all. `false`: it does not answer.
+async fn settle(session: &Session) -> bool {
+    let answer = tokio::time::timeout(CONNECT_TIMEOUT, session.client.batch_execute(""));
+    matches!(answer.await, Ok(Ok(())))
 }
 
 async fn connect(target: &Target) -> Result<Session, StoreError> {
@@ -184,7 +198,7 @@ fn client_config(settings: &PostgresSettings) -> Result<ClientConfig, StoreError
         }
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(StoreError::tls)?;
+    let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Versions)?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

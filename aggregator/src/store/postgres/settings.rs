@@ -141,8 +141,10 @@ pub enum DatabaseUrlError {
     #[error("name the certificates in the setting `ca`, not in `sslrootcert`")]
     RootCertificate,
     /// It can't be understood.
-    #[error("the URL can't be understood; characters of a password other than letters and digits \
-             must be percent-encoded")]
+    #[error(
+        "the URL can't be understood; characters of a password other than letters and digits \
+             must be percent-encoded"
+    )]
     Form(#[source] tokio_postgres::Error),
 }
 

@@ -1,0 +1,96 @@
+//! Where what is durable is kept: in a directory, or in a database.
+
+use std::path::PathBuf;
+
+use super::effective::Effective;
+use super::problem::{ConfigurationError, Problem};
+use super::setting::Setting;
+use super::settings;
+use crate::server::StoreSettings;
+use crate::service::explain;
+use crate::store::{DatabaseUrl, EmbeddedSettings, PostgresSettings};
+
+/// What is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Where.
+    pub place: StorePlace,
+    /// Days whose uploads are taken, today included: 1 to 365.
+    pub replay_window_days: u32,
+    /// Upload ids to remember at most: at least 1. For a directory only.
+    pub ids_max: u32,
+}
+
+/// Where what is durable is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorePlace {
+    /// In this directory.
+    Directory(PathBuf),
+    /// In a database.
+    Database {
+        /// The database.
+        url: DatabaseUrl,
+        /// Certificates that its own must lead to.
+        ca: Option<PathBuf>,
+        /// File of its password.
+        password_file: Option<PathBuf>,
+    },
+}
+
+impl Store {
+    pub(super) fn of(effective: &Effective) -> Result<Self, ConfigurationError> {
+        Ok(Self {
+            place: place(effective)?,
+            replay_window_days: effective.value(&settings::REPLAY_WINDOW_DAYS)?,
+            ids_max: effective.value(&settings::IDS_MAX)?,
+        })
+    }
+}
+
+fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
+    let Some((text, origin)) = effective.find(&settings::STORE_URL) else {
+        for setting in [&settings::STORE_CA, &settings::STORE_PASSWORD_FILE] {
+            if effective.find(setting).is_some() {
+                return Err(problem(effective, setting, "makes sense with `url` only".to_owned()));
+            }
+        }
+        return effective.value(&settings::DATA_DIR).map(StorePlace::Directory);
+    };
+    if effective.find(&settings::DATA_DIR).is_some() {
+        let what = format!("`url` is set too, by {origin}; take one of them away");
+        return Err(problem(effective, &settings::DATA_DIR, what));
+    }
+    // The text is not repeated: it may hold a password.
+    let url = text.parse::<DatabaseUrl>();
+    let url = url.map_err(|error| problem(effective, &settings::STORE_URL, explain(&error)))?;
+    Ok(StorePlace::Database {
+        url,
+        ca: effective.optional(&settings::STORE_CA)?,
+        password_file: effective.optional(&settings::STORE_PASSWORD_FILE)?,
+    })
+}
+
+fn problem(effective: &Effective, setting: &Setting, what: String) -> ConfigurationError {
+    let Setting { section, key, .. } = setting;
+    let place = effective.origin(setting).to_string();
+    ConfigurationError::Problems(vec![Problem {
+        place,
+        what: format!("[{section}] {key}: {what}"),
+    }])
+}
+
+impl From<Store> for StoreSettings {
+    fn from(store: Store) -> Self {
+        let Store { place, replay_window_days, ids_max } = store;
+        match place {
+            StorePlace::Directory(data_dir) => {
+                let ids_max = usize::try_from(ids_max).unwrap_or(usize::MAX);
+                let settings = EmbeddedSettings { replay_window_days, ids_max };
+                Self::Embedded { data_dir, settings }
+            }
+            StorePlace::Database { url, ca, password_file } => {
+                Self::Postgres(PostgresSettings { url, ca, password_file, replay_window_days })
+            }
+        }
+    }
+}

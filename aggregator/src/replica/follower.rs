@@ -1,0 +1,241 @@
+//! The thread that follows the database.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use super::{FollowerHandle, Question};
+use crate::clock::Clock;
+use crate::registry::{Experiment, Registry, Serving};
+use crate::service::explain;
+use crate::store::{Link, News, Outcome, PostgresSettings, Settled, StoreError, Target};
+
+/// How often the database is asked at least, while it answers quickly.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often at most, however many questions there are.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Share of its time, as one in so many, that a follower has the database busy at most.
+const SHARE: u32 = 20;
+
+/// Longest time that reports wait to be learnt from.
+const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How often a policy is computed anew, because another replica was faster.
+const ATTEMPTS: usize = 5;
+
+/// Keeps a registry as the database is, and writes policies while it holds the lease.
+#[derive(Debug)]
+pub struct Follower {
+    link: Link,
+    registry: Weak<Registry>,
+    questions: Receiver<Question>,
+    clock: Arc<dyn Clock>,
+    /// Its name as the holder of the lease.
+    name: String,
+    settled: Settled,
+    /// When every experiment with new reports last got a policy.
+    swept: Duration,
+    holds_lease: bool,
+    reachable: watch::Sender<bool>,
+}
+
+/// What somebody waits for.
+type PolicyWanted = (Arc<Experiment>, oneshot::Sender<Arc<Serving>>);
+
+impl Follower {
+    /// A follower for this registry, which from now on asks it. Tells whether the
+    /// database can be reached.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a file or the operating system's randomness can't be used.
+    pub fn new(
+        settings: &PostgresSettings,
+        registry: &Arc<Registry>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
+        let link = Link::new(Arc::new(Target::new(settings)?))?;
+        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let (handle, questions) = FollowerHandle::channel();
+        registry.follow(handle);
+        let (reachable, is_reachable) = watch::channel(true);
+        let follower = Self {
+            link,
+            registry: Arc::downgrade(registry),
+            questions,
+            swept: clock.monotonic(),
+            clock,
+            name: format!("{random:016x}"),
+            settled: Settled::default(),
+            holds_lease: false,
+            reachable,
+        };
+        Ok((follower, is_reachable))
+    }
+
+    /// Follows until the registry is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database is not one to go on with.
+    pub fn run(mut self) -> Result<(), StoreError> {
+        let mut interval = Duration::ZERO;
+        let mut asked = Vec::new();
+        let mut begin = self.clock.monotonic();
+        loop {
+            if !self.wait(begin, interval, &mut asked) {
+                break;
+            }
+            let Some(registry) = self.registry.upgrade() else { break };
+            begin = self.clock.monotonic();
+            let outcome = self.follow(&registry, std::mem::take(&mut asked));
+            match &outcome {
+                Err(error) if error.outcome() == Outcome::Fatal => return outcome,
+                Err(error) => self.tell(false, Some(error)),
+                Ok(()) => self.tell(true, None),
+            }
+            let took = self.clock.monotonic().saturating_sub(begin);
+            interval = INTERVAL.max(took.saturating_mul(SHARE));
+        }
+        if self.holds_lease {
+            // Without this the next one waits for the lease to run out.
+            self.link.resign(&self.name).ok();
+        }
+        Ok(())
+    }
+
+    /// Collects questions until it is time to ask the database. `false`: nobody is left
+    /// who could ask.
+    fn wait(&mut self, begin: Duration, interval: Duration, asked: &mut Vec<Question>) -> bool {
+        loop {
+            let pause = if asked.is_empty() { interval } else { interval.min(INTERVAL_MIN) };
+            let passed = self.clock.monotonic().saturating_sub(begin);
+            match self.questions.recv_timeout(pause.saturating_sub(passed)) {
+                Ok(question) => asked.push(question),
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn tell(&self, is_reachable: bool, error: Option<&StoreError>) {
+        let changed = self.reachable.send_if_modified(|told| {
+            let differs = *told != is_reachable;
+            *told = is_reachable;
+            differs
+        });
+        match error {
+            Some(error) if changed => {
+                let error = explain(error);
+                tracing::error!(error, "the database can't be reached; policies stay as they are");
+            }
+            None if changed => tracing::info!("the database is reached again"),
+            _ => {}
+        }
+    }
+
+    /// Asks the database once, and answers what can be answered then. Whoever gets no
+    /// answer is told by that.
+    fn follow(&mut self, registry: &Registry, asked: Vec<Question>) -> Result<(), StoreError> {
+        self.hear(registry)?;
+        let mut wanted = Vec::new();
+        for question in asked {
+            match question {
+                // Whoever asked may have gone away.
+                Question::News(answer) => drop(answer.send(())),
+                Question::Policy(experiment, answer) => wanted.push((experiment, answer)),
+            }
+        }
+        self.answer_policies(registry, wanted)?;
+        if self.holds_lease {
+            self.write_due_policies(registry)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        let experiments = registry.all();
+        let version = |e: &Arc<Experiment>| (e.key(), e.serving().policy.version);
+        let known: HashMap<_, _> = experiments.iter().map(version).collect();
+        let news = self.link.news(&self.name, &known, &mut self.settled)?;
+        let News { changed, mut tallies, holds_lease } = news;
+        if holds_lease != self.holds_lease {
+            self.holds_lease = holds_lease;
+            tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
+        }
+        for experiment in experiments {
+            if let Some(newer) = tallies.remove(&experiment.key()) {
+                experiment.set_tallies(newer);
+            }
+        }
+        for record in changed {
+            if let Err(error) = registry.publish(record) {
+                tracing::error!(error = explain(&error), "an experiment can't be run");
+            }
+        }
+        Ok(())
+    }
+
+    /// One policy answers all who want one for the same experiment.
+    fn answer_policies(
+        &mut self,
+        registry: &Registry,
+        wanted: Vec<PolicyWanted>,
+    ) -> Result<(), StoreError> {
+        for (experiment, answer) in wanted {
+            for _ in 0..ATTEMPTS {
+                if !experiment.has_news() || self.write_policy(&experiment, None)? {
+                    // Whoever asked may have gone away.
+                    answer.send(experiment.serving()).ok();
+                    break;
+                }
+                // Somebody was faster, perhaps without all of the reports.
+                self.hear(registry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_due_policies(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        let now = self.clock.monotonic();
+        let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
+        let name = self.name.clone();
+        for experiment in registry.all() {
+            if experiment.is_due() || (sweep && experiment.has_news()) {
+                self.write_policy(&experiment, Some(&name))?;
+            }
+        }
+        if sweep {
+            self.swept = now;
+        }
+        Ok(())
+    }
+
+    /// Computes the next policy and writes it, if nobody else has, and serves it.
+    fn write_policy(
+        &mut self,
+        experiment: &Experiment,
+        holder: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let before = experiment.serving();
+        let (weights, reports) = match experiment.weigh(&before.specification) {
+            Ok(computed) => computed,
+            Err(error) => {
+                let experiment = experiment.id();
+                tracing::error!(%experiment, %error, "the policy can't be recomputed");
+                return Ok(false);
+            }
+        };
+        let version = before.policy.version;
+        let numbers: Vec<u64> = weights.iter().collect();
+        let written =
+            self.link.write_policy(experiment.key(), version, &numbers, reports, holder)?;
+        if let Some(next) = written {
+            experiment.adopt(version, next, weights, reports);
+        }
+        Ok(written.is_some())
+    }
+}

@@ -1,0 +1,118 @@
+//! One of several replicas on one database.
+//!
+//! A thread, the [`Follower`], asks the database several times a second what others have
+//! done, and shows it in the registry. One replica at a time holds a lease, by the
+//! database's clock; its follower computes the policies that all serve.
+
+mod follower;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use bandana_shared::identity::{Digest, ExperimentId};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+pub use follower::Follower;
+
+use crate::learner::LearnerError;
+use crate::registry::{Experiment, Registry, Revision, Serving};
+
+/// Questions that wait at most. Beyond it callers are told to come back.
+const QUESTIONS_MAX: usize = 1024;
+
+/// What a follower is asked for, beside what it does anyway.
+#[derive(Debug)]
+enum Question {
+    /// To tell when the registry shows all that the database had when this was asked.
+    News(oneshot::Sender<()>),
+    /// A policy from all reports that the database has when this is asked.
+    Policy(Arc<Experiment>, oneshot::Sender<Arc<Serving>>),
+}
+
+/// The way to a follower.
+#[derive(Clone, Debug)]
+pub struct FollowerHandle(SyncSender<Question>);
+
+impl FollowerHandle {
+    fn channel() -> (Self, Receiver<Question>) {
+        let (questions, asked) = sync_channel(QUESTIONS_MAX);
+        (Self(questions), asked)
+    }
+
+    /// However many ask at the same time, the database is asked once.
+    async fn ask<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+    ) -> Result<T, Unanswered> {
+        let (answer, answered) = oneshot::channel();
+        self.0.try_send(question(answer)).map_err(|error| match error {
+            TrySendError::Full(_) => Unanswered::Busy,
+            TrySendError::Disconnected(_) => Unanswered::Database,
+        })?;
+        answered.await.map_err(|_| Unanswered::Database)
+    }
+}
+
+/// Why nothing can be said now about what is not known here.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// Too many questions wait.
+    #[error("too many calls wait for the database; try again later")]
+    Busy,
+    /// The database does not answer.
+    #[error("the database can't be reached; try again later")]
+    Database,
+    /// The policy can't be computed.
+    #[error("the policy could not be computed")]
+    Policy(#[source] LearnerError),
+}
+
+/// What is not known here may be known to another replica; where there are others, the
+/// database is asked before anybody is told that there is no such thing.
+impl Registry {
+    /// The experiment of this name.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: nobody can say now.
+    pub async fn find(&self, id: &ExperimentId) -> Result<Option<Arc<Experiment>>, Unanswered> {
+        match (self.by_id(id), self.follower()) {
+            (None, Some(follower)) => {
+                follower.ask(Question::News).await?;
+                Ok(self.by_id(id))
+            }
+            (known, _) => Ok(known),
+        }
+    }
+
+    /// The experiment with a revision of this digest.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: nobody can say now.
+    pub async fn find_revision(&self, digest: Digest) -> Result<Option<Revision>, Unanswered> {
+        match (self.by_digest(digest), self.follower()) {
+            (None, Some(follower)) => {
+                follower.ask(Question::News).await?;
+                Ok(self.by_digest(digest))
+            }
+            (known, _) => Ok(known),
+        }
+    }
+
+    /// Has a policy computed from all reports that are committed, and serves it.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: it was not computed.
+    pub async fn refresh_policy(
+        &self,
+        experiment: &Arc<Experiment>,
+    ) -> Result<Arc<Serving>, Unanswered> {
+        let experiment = Arc::clone(experiment);
+        if let Some(follower) = self.follower() {
+            return follower.ask(|answer| Question::Policy(experiment, answer)).await;
+        }
+        let computed = tokio::task::spawn_blocking(move || experiment.recompute()).await;
+        computed.map_err(|_| Unanswered::Busy)?.map_err(Unanswered::Policy)
+    }
+}

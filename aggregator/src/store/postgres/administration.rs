@@ -1,0 +1,189 @@
+//! Changes of experiments, each in one transaction with a policy that fits what the
+//! experiment is then, and with its entry in the audit log.
+
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+use tokio_postgres::{GenericClient, Transaction};
+
+use super::audit;
+use super::link::Session;
+use super::records::{records, tallies};
+use crate::registry::weigh;
+use crate::store::{
+    AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing, StoreError,
+    damaged, postgres,
+};
+
+/// A change of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    /// Add a revision.
+    Revision(Standing, &'a Specification),
+    /// Move it to another state.
+    State(Standing, ExperimentState),
+    /// Add a signature to this revision, and forget those that have expired by then.
+    Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
+}
+
+impl Change<'_> {
+    fn key(&self) -> ExperimentKey {
+        match self {
+            Self::Revision(Standing { key, .. }, _) | Self::State(Standing { key, .. }, _) => *key,
+            Self::Signature(key, ..) => *key,
+        }
+    }
+}
+
+/// Makes a change, and returns the experiment as it is then.
+pub(super) async fn change(
+    session: &mut Session,
+    change: Change<'_>,
+    entry: &AuditEntry,
+) -> Result<ExperimentRecord, StoreError> {
+    let failed = postgres("committing");
+    let transaction = session.client.transaction().await.map_err(failed)?;
+    let lock = "SELECT key FROM experiment WHERE key = $1 FOR NO KEY UPDATE";
+    let key = change.key();
+    transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
+    match change {
+        Change::Revision(standing, specification) => {
+            check(&transaction, standing).await?;
+            insert_specification(&transaction, key, specification).await?;
+        }
+        Change::State(standing, state) => {
+            check(&transaction, standing).await?;
+            let update = "UPDATE experiment SET state = $2 WHERE key = $1";
+            transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
+        }
+        Change::Signature(_, specification, signature, now) => {
+            sign(&transaction, specification, signature, now).await?;
+        }
+    }
+    renew_policy(&transaction, key).await?;
+    audit::append(&transaction, entry).await?;
+    let record = read(&transaction, key).await?;
+    transaction.commit().await.map_err(failed)?;
+    Ok(record)
+}
+
+/// Adds an experiment. Its versions begin at `first_version`.
+pub(super) async fn create(
+    session: &mut Session,
+    specification: &Specification,
+    conduct: Conduct,
+    state: ExperimentState,
+    first_version: i64,
+    entry: &AuditEntry,
+) -> Result<ExperimentRecord, StoreError> {
+    let failed = postgres("committing");
+    let transaction = session.client.transaction().await.map_err(failed)?;
+    let weights = weigh(conduct, specification, &[]).map_err(|e| damaged(e.to_string()))?;
+    let weights: Vec<i64> = weights.iter().map(signed).collect();
+    let insert = "INSERT INTO experiment
+            (id, state, learner, floor_weight, version, weights, policy_reports)
+        VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT (id) DO NOTHING RETURNING key";
+    let id = specification.experiment_id();
+    let (name, state, learner) = (id.as_str(), state.name(), conduct.learner.name());
+    let row = transaction
+        .query_opt(
+            insert,
+            &[&name, &state, &learner, &conduct.floor_weight, &first_version, &weights],
+        )
+        .await
+        .map_err(failed)?;
+    let row = row.ok_or_else(|| StoreError::ExperimentExists(id.clone()))?;
+    let key = ExperimentKey(row.get(0));
+    insert_specification(&transaction, key, specification).await?;
+    audit::append(&transaction, entry).await?;
+    let record = read(&transaction, key).await?;
+    transaction.commit().await.map_err(failed)?;
+    Ok(record)
+}
+
+async fn read(
+    transaction: &Transaction<'_>,
+    key: ExperimentKey,
+) -> Result<ExperimentRecord, StoreError> {
+    let tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    let record = records(transaction, &[key.0], &tallies).await?.pop();
+    record.ok_or_else(|| damaged(format!("there is no experiment with the key {}", key.0)))
+}
+
+async fn check(transaction: &Transaction<'_>, standing: Standing) -> Result<(), StoreError> {
+    let record = read(transaction, standing.key).await?;
+    let stands = record.standing() == Some(standing);
+    stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
+}
+
+/// Computes the policy for what the experiment has become.
+async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    // Until it is renewed the policy may be one for other arms, which nobody may serve.
+    let query = "SELECT bytes, learner, floor_weight FROM experiment e
+        JOIN specification s ON s.experiment = e.key
+        WHERE e.key = $1 ORDER BY s.revision DESC LIMIT 1";
+    let row = transaction.query_opt(query, &[&key.0]).await.map_err(failed)?;
+    let gone = || damaged(format!("there is no experiment with the key {}", key.0));
+    let row = row.ok_or_else(gone)?;
+    let specification = bandana_shared::wire::decode_specification(row.get::<_, &[u8]>(0))
+        .map_err(|error| damaged(format!("a specification: {error}")))?;
+    let learner: &str = row.get(1);
+    let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+    let conduct = Conduct { learner, floor_weight: row.get(2) };
+    let tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    let tallies = tallies.get(&key).map(Vec::as_slice).unwrap_or_default();
+    let weights =
+        weigh(conduct, &specification, tallies).map_err(|error| damaged(error.to_string()))?;
+    let weights: Vec<i64> = weights.iter().map(signed).collect();
+    let reports = signed(tallies.iter().map(|tally| tally.reports()).sum());
+    let update = "UPDATE experiment SET version = version + 1, weights = $2, policy_reports = $3
+        WHERE key = $1";
+    transaction.execute(update, &[&key.0, &weights, &reports]).await.map_err(failed)?;
+    Ok(())
+}
+
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+async fn insert_specification(
+    client: &impl GenericClient,
+    key: ExperimentKey,
+    specification: &Specification,
+) -> Result<(), StoreError> {
+    let insert = "INSERT INTO specification (digest, experiment, revision, bytes)
+        VALUES ($1, $2, $3, $4)";
+    let digest = specification.digest();
+    let (digest, bytes) = (&digest.as_bytes()[..], specification.canonical_bytes());
+    let revision = i64::from(specification.revision().get());
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+        [&digest, &key.0, &revision, &bytes];
+    client.execute(insert, &values).await.map_err(postgres("committing"))?;
+    Ok(())
+}
+
+async fn sign(
+    client: &impl GenericClient,
+    specification: &Specification,
+    signature: &Signature,
+    now: UnixSeconds,
+) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let digest = specification.digest();
+    let (digest, key) = (&digest.as_bytes()[..], signature.key());
+    let key = &key.as_bytes()[..];
+    let forget = "DELETE FROM signature WHERE digest = $1 AND (expires <= $2 OR public_key = $3)";
+    client.execute(forget, &[&digest, &signed(now.get()), &key]).await.map_err(failed)?;
+    let count = "SELECT count(*) FROM signature WHERE digest = $1";
+    let others: i64 = client.query_one(count, &[&digest]).await.map_err(failed)?.get(0);
+    if usize::try_from(others).is_ok_and(|others| others >= SIGNATURES_MAX) {
+        return Err(StoreError::TooManySignatures);
+    }
+    let insert = "INSERT INTO signature (digest, public_key, expires, signature)
+        VALUES ($1, $2, $3, $4)";
+    let (expires, bytes) = (signed(signature.expires().get()), &signature.as_bytes()[..]);
+    client.execute(insert, &[&digest, &key, &expires, &bytes]).await.map_err(failed)?;
+    Ok(())
+}

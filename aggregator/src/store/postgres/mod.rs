@@ -1,0 +1,283 @@
+//! The store that replicas share: one PostgreSQL database.
+//!
+//! A replica keeps nothing of its own. Whether an upload is new is for a unique key to
+//! say, in the statement that counts it.
+
+mod administration;
+mod audit;
+mod commit;
+mod days;
+mod link;
+mod records;
+mod schema;
+mod settings;
+mod snapshot;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+use tokio::time::Instant;
+
+pub(crate) use link::{Link, Target};
+pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
+pub(crate) use snapshot::{News, Settled};
+
+use super::{
+    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window, postgres,
+};
+use crate::ingest::Arrival;
+use crate::service::explain;
+use administration::Change;
+
+/// How long a group of uploads is tried again before its senders are told to come back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause before the first further attempt. It doubles, to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How long the replay window is left as it is after it could not be moved.
+const WINDOW_PAUSE: Duration = Duration::from_secs(30);
+
+/// Numbers for replicas that count at the same time. With more, some share one, and wait
+/// for each other's commits.
+const REPLICAS_MAX: i32 = 256;
+
+/// Class of the locks that stand for the numbers of replicas: "BNDR".
+const REPLICA_NUMBERS: i32 = 0x424e_4452;
+
+/// A connection to the database that experiments and uploads are written through.
+#[derive(Debug)]
+pub struct PostgresStore {
+    link: Link,
+    settings: PostgresSettings,
+    /// The number that the tallies of this replica are kept under, for this connection.
+    replica: Option<i32>,
+    /// Where the replay window begins, as last heard.
+    oldest: Day,
+    /// The day for which there are partitions.
+    prepared: Option<Day>,
+    /// When to try again to move the window.
+    move_after: Option<Instant>,
+    /// Whether the last group was given up.
+    is_down: bool,
+}
+
+impl PostgresStore {
+    /// Connects, and brings the tables up to date.
+    ///
+    /// Must not be called where asynchronous code runs, and neither may other methods.
+    ///
+    /// # Errors
+    /// [`StoreError`] when there is no such database, or it belongs to a newer program.
+    pub fn open(settings: &PostgresSettings) -> Result<Self, StoreError> {
+        let link = Link::new(Arc::new(Target::new(settings)?))?;
+        let mut store = Self {
+            link,
+            settings: settings.clone(),
+            replica: None,
+            oldest: Day::new(0),
+            prepared: None,
+            move_after: None,
+            is_down: false,
+        };
+        store.patiently(|store| store.link.run("opening", schema::prepare))?;
+        store.oldest = store.link.run("reading", days::oldest)?;
+        Ok(store)
+    }
+
+    /// Makes attempts until one succeeds or fails for good, or patience is at its end. When
+    /// the one before has ended so, there is a single one.
+    fn patiently<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let begin = Instant::now();
+        let mut pause = PAUSE_MIN;
+        loop {
+            let outcome = attempt(self);
+            match &outcome {
+                Err(error) if error.is_passing() => {
+                    if self.is_down || begin.elapsed() >= PATIENCE {
+                        self.is_down = true;
+                        return outcome;
+                    }
+                    tracing::warn!(
+                        error = explain(error),
+                        "the database did not answer; once more"
+                    );
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                _ => {
+                    self.is_down = false;
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Takes a number that no other connection has. The database keeps it as long as this
+    /// connection, so the number of a replica that has died is free again.
+    fn number(&mut self) -> Result<i32, StoreError> {
+        if let Some(number) = self.replica.filter(|_| self.link.is_open()) {
+            return Ok(number);
+        }
+        let number = self.link.run("counting replicas", async |session| {
+            schema::check(session).await?;
+            let take = "SELECT pg_try_advisory_lock($1, $2)";
+            for number in 1..=REPLICAS_MAX {
+                let row = session.client.query_one(take, &[&REPLICA_NUMBERS, &number]).await;
+                if row.map_err(postgres("counting replicas"))?.get(0) {
+                    return Ok(number);
+                }
+            }
+            Ok(REPLICAS_MAX)
+        })?;
+        self.replica = Some(number);
+        Ok(number)
+    }
+
+    /// Moves the replay window to the days up to `today`, and makes room for them.
+    fn prepare(&mut self, today: Day) -> Result<(), StoreError> {
+        let days = self.settings.replay_window_days;
+        let wanted = today.back(days.saturating_sub(1));
+        if wanted > self.oldest && self.move_after.is_none_or(|at| Instant::now() >= at) {
+            self.oldest = self.link.run("reading", days::oldest)?;
+        }
+        if wanted > self.oldest && self.move_after.is_none_or(|at| Instant::now() >= at) {
+            let moved = self.link.run("moving the replay window", async |session| {
+                days::expire(session, today, days).await
+            });
+            match moved {
+                Ok(oldest) => self.oldest = oldest,
+                // Ids are kept for longer: nothing is counted twice.
+                Err(error) => {
+                    tracing::warn!(error = explain(&error), "the replay window was not moved");
+                }
+            }
+            // By the database's clock it may not be time yet.
+            self.move_after = (wanted > self.oldest).then(|| Instant::now() + WINDOW_PAUSE);
+        }
+        if self.prepared.is_none_or(|prepared| prepared < today) {
+            self.make_room(today)?;
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, today: Day) -> Result<(), StoreError> {
+        let first = today.back(self.settings.replay_window_days.saturating_sub(1)).max(self.oldest);
+        self.link.run("making room for a day", async |session| {
+            days::ensure(session, first, today).await
+        })?;
+        self.prepared = Some(today);
+        Ok(())
+    }
+
+    fn try_commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+        self.prepare(today)?;
+        let replica = self.number()?;
+        let mut outcome = self.link.run("committing", async |session| {
+            commit::commit(session, uploads, today, replica).await
+        });
+        if outcome.as_ref().is_err_and(StoreError::lacks_partition) {
+            self.make_room(today)?;
+            outcome = self.link.run("committing", async |session| {
+                commit::commit(session, uploads, today, replica).await
+            });
+        }
+        let (verdicts, oldest) = outcome?;
+        self.oldest = oldest.unwrap_or(self.oldest);
+        Ok(Committed { verdicts, deltas: Vec::new() })
+    }
+
+    /// Makes sure that there is a connection: what is done once must not fail for want of
+    /// one that was lost long ago.
+    fn wake(&mut self) -> Result<(), StoreError> {
+        self.patiently(|store| store.link.run("reading", schema::check))
+    }
+
+    fn change(
+        &mut self,
+        change: Change<'_>,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.wake()?;
+        self.link
+            .run("committing", async |session| administration::change(session, change, entry).await)
+    }
+}
+
+impl Store for PostgresStore {
+    fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError> {
+        self.patiently(|store| store.link.run("reading", snapshot::everything))
+    }
+
+    fn window(&self) -> Window {
+        Window { oldest: self.oldest, ids: None }
+    }
+
+    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+        self.patiently(|store| store.try_commit(uploads, today))
+    }
+
+    fn create_experiment(
+        &mut self,
+        specification: &Specification,
+        conduct: Conduct,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.wake()?;
+        // Versions of an experiment that was here under this name before are not repeated.
+        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let first_version = administration::signed((random >> 2).max(1));
+        self.link.run("committing", async |session| {
+            let version = first_version;
+            administration::create(session, specification, conduct, state, version, entry).await
+        })
+    }
+
+    fn add_revision(
+        &mut self,
+        standing: Standing,
+        specification: &Specification,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.change(Change::Revision(standing, specification), entry)
+    }
+
+    fn set_state(
+        &mut self,
+        standing: Standing,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.change(Change::State(standing, state), entry)
+    }
+
+    fn add_signature(
+        &mut self,
+        key: ExperimentKey,
+        specification: &Specification,
+        signature: &Signature,
+        now: UnixSeconds,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.change(Change::Signature(key, specification, signature, now), entry)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), StoreError> {
+        // What was committed is the database's; the connection ends by itself.
+        Ok(())
+    }
+}
+
+/// The entries of the audit log that a query asks for.
+pub(super) fn entries(link: &mut Link, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+    link.run("reading", async |session| audit::entries(&session.client, query).await)
+}

@@ -1,0 +1,154 @@
+//! Experiments as the database has them.
+
+use std::collections::HashMap;
+
+use bandana_shared::identity::{Digest, UnixSeconds};
+use bandana_shared::policy::Weights;
+use bandana_shared::signing::{PublicKey, Signature};
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::decode_specification;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::registry;
+use crate::store::{
+    Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, StoredPolicy, damaged,
+    postgres,
+};
+
+/// The tallies of experiments, by arm.
+pub(crate) type Tallies = HashMap<ExperimentKey, Vec<Tally>>;
+
+/// The records of these experiments, in the order of their keys, with these tallies.
+pub(super) async fn records(
+    client: &impl GenericClient,
+    keys: &[i64],
+    tallies: &Tallies,
+) -> Result<Vec<ExperimentRecord>, StoreError> {
+    let failed = postgres("reading");
+    let query = "SELECT key, state, learner, floor_weight, version, weights, policy_reports
+        FROM experiment WHERE key = ANY ($1) ORDER BY key";
+    let experiments = client.query(query, &[&keys]).await.map_err(failed)?;
+    let query = "SELECT experiment, bytes FROM specification WHERE experiment = ANY ($1)
+        ORDER BY experiment, revision";
+    let mut revisions: HashMap<i64, Vec<Specification>> = HashMap::new();
+    for row in client.query(query, &[&keys]).await.map_err(failed)? {
+        let specification = decode_specification(row.get::<_, &[u8]>(1))
+            .map_err(|error| damaged(format!("a specification: {error}")))?;
+        revisions.entry(row.get(0)).or_default().push(specification);
+    }
+    let newest = |key: &i64| revisions.get(key).and_then(|revisions| revisions.last());
+    let newest: Vec<&Specification> = keys.iter().filter_map(newest).collect();
+    let mut signatures = signatures(client, &newest).await?;
+    let mut records = Vec::new();
+    for row in experiments {
+        let key: i64 = row.get(0);
+        let revisions = revisions.remove(&key).unwrap_or_default();
+        let newest = revisions
+            .last()
+            .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
+        let key = ExperimentKey(key);
+        let mut tallies = tallies.get(&key).cloned().unwrap_or_default();
+        tallies.resize(tallies.len().max(newest.arms().len()), Tally::EMPTY);
+        let signatures = signatures.remove(&newest.digest()).unwrap_or_default();
+        records.push(record(&row, key, revisions, signatures, tallies)?);
+    }
+    Ok(records)
+}
+
+fn record(
+    row: &Row,
+    key: ExperimentKey,
+    revisions: Vec<Specification>,
+    signatures: Vec<Signature>,
+    tallies: Vec<Tally>,
+) -> Result<ExperimentRecord, StoreError> {
+    let (state, learner): (&str, &str) = (row.get(1), row.get(2));
+    let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+    let state = ExperimentState::from_name(state);
+    let (version, weights, reports): (i64, Vec<i64>, i64) = (row.get(4), row.get(5), row.get(6));
+    let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));
+    let weights: Vec<u64> = weights.into_iter().map(positive).collect::<Result<_, _>>()?;
+    let weights = Weights::new(&weights).map_err(|error| damaged(error.to_string()))?;
+    let fits = revisions.last().is_some_and(|newest| newest.arms().len() == weights.len());
+    if !fits {
+        return Err(damaged("a policy for another revision".to_owned()));
+    }
+    let policy = registry::policy(positive(version)?, weights);
+    Ok(ExperimentRecord {
+        key,
+        conduct: Conduct { learner, floor_weight: row.get(3) },
+        state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
+        revisions,
+        signatures,
+        tallies,
+        policy: Some(StoredPolicy { policy, reports: positive(reports)? }),
+    })
+}
+
+async fn signatures(
+    client: &impl GenericClient,
+    revisions: &[&Specification],
+) -> Result<HashMap<Digest, Vec<Signature>>, StoreError> {
+    let failed = postgres("reading");
+    let digests: Vec<Vec<u8>> = revisions.iter().map(|r| r.digest().as_bytes().to_vec()).collect();
+    let by_digest: HashMap<Digest, &Specification> =
+        revisions.iter().map(|revision| (revision.digest(), *revision)).collect();
+    let query = "SELECT digest, public_key, expires, signature FROM signature
+        WHERE digest = ANY ($1) ORDER BY digest, public_key";
+    let mut signatures: HashMap<Digest, Vec<Signature>> = HashMap::new();
+    for row in client.query(query, &[&digests]).await.map_err(failed)? {
+        let digest =
+            Digest::try_from(row.get::<_, &[u8]>(0)).map_err(|e| damaged(e.to_string()))?;
+        let length = || damaged(format!("a signature of {digest} is too short or too long"));
+        let key: [u8; 32] = row.get::<_, &[u8]>(1).try_into().map_err(|_| length())?;
+        let bytes: [u8; 64] = row.get::<_, &[u8]>(3).try_into().map_err(|_| length())?;
+        let key = PublicKey::new(key).map_err(|error| damaged(error.to_string()))?;
+        let expires = u64::try_from(row.get::<_, i64>(2)).unwrap_or_default();
+        let signature = Signature::new(key, UnixSeconds::new(expires), bytes);
+        if !by_digest.get(&digest).is_some_and(|revision| signature.fits(revision)) {
+            return Err(damaged(format!("the signature of {digest} by {key} does not fit")));
+        }
+        signatures.entry(digest).or_default().push(signature);
+    }
+    Ok(signatures)
+}
+
+/// The tallies of the days from `from` on and before `before`, of all experiments or one.
+pub(super) async fn tallies(
+    client: &impl GenericClient,
+    only: Option<i64>,
+    from: i32,
+    before: i32,
+) -> Result<Tallies, StoreError> {
+    let query = "SELECT experiment, arm, sum(reports)::bigint, sum(ones)::bigint FROM tally
+        WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
+        GROUP BY experiment, arm";
+    let rows = client.query(query, &[&only, &from, &before]).await.map_err(postgres("reading"))?;
+    let mut all = Tallies::new();
+    for row in rows {
+        let arm = usize::try_from(row.get::<_, i32>(1)).map_err(|e| damaged(e.to_string()))?;
+        let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
+        let tally = Tally::new(count(row.get(2))?, count(row.get(3))?);
+        let tally = tally.map_err(|error| damaged(error.to_string()))?;
+        let arms = all.entry(ExperimentKey(row.get(0))).or_default();
+        if arms.len() <= arm {
+            arms.resize(arm + 1, Tally::EMPTY);
+        }
+        arms[arm] += tally;
+    }
+    Ok(all)
+}
+
+/// Adds the tallies of other days.
+pub(super) fn add(tallies: &mut Tallies, others: &Tallies) {
+    for (key, arms) in others {
+        let sums = tallies.entry(*key).or_default();
+        if sums.len() < arms.len() {
+            sums.resize(arms.len(), Tally::EMPTY);
+        }
+        for (sum, tally) in sums.iter_mut().zip(arms) {
+            *sum += *tally;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! All that replicas must hear of, as of one moment.
+
+use std::collections::HashMap;
+
+use bandana_shared::identity::Day;
+use tokio_postgres::{IsolationLevel, Transaction};
+
+use super::administration::signed;
+use super::days::{day, number};
+use super::link::{Link, Session};
+use super::records::{Tallies, add, records, tallies};
+use crate::store::{ExperimentKey, ExperimentRecord, StoreError, postgres};
+
+/// What has changed since somebody asked, and all tallies.
+#[derive(Debug)]
+pub(crate) struct News {
+    /// The experiments whose version is another.
+    pub(crate) changed: Vec<ExperimentRecord>,
+    /// The tallies of all experiments.
+    pub(crate) tallies: Tallies,
+    /// Whether whoever asked holds the lease.
+    pub(crate) holds_lease: bool,
+}
+
+/// Sums of days that have expired, which no commit changes any more.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    sums: Option<(Day, Tallies)>,
+}
+
+/// How long the lease lasts, and how much is left when it is renewed.
+const LEASE: &str = "interval '5 seconds'";
+const RENEWED: &str = "3 seconds";
+
+/// All experiments.
+pub(super) async fn everything(session: &mut Session) -> Result<Vec<ExperimentRecord>, StoreError> {
+    let transaction = begin(session).await?;
+    let sums = tallies(&transaction, None, 0, i32::MAX).await?;
+    let keys = keys(&transaction, &HashMap::new()).await?;
+    let records = records(&transaction, &keys, &sums).await?;
+    transaction.commit().await.map_err(postgres("reading"))?;
+    Ok(records)
+}
+
+async fn begin(session: &mut Session) -> Result<Transaction<'_>, StoreError> {
+    let builder = session.client.build_transaction();
+    let builder = builder.isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+    builder.start().await.map_err(postgres("reading"))
+}
+
+/// The keys of the experiments whose version is not the known one.
+async fn keys(
+    transaction: &Transaction<'_>,
+    known: &HashMap<ExperimentKey, u64>,
+) -> Result<Vec<i64>, StoreError> {
+    let query = "SELECT key, version FROM experiment ORDER BY key";
+    let rows = transaction.query(query, &[]).await.map_err(postgres("reading"))?;
+    let differs = |key: i64, version: i64| {
+        known.get(&ExperimentKey(key)).is_none_or(|known| signed(*known) != version)
+    };
+    let changed = rows.into_iter().map(|row| (row.get(0), row.get(1)));
+    Ok(changed.filter(|(key, version)| differs(*key, *version)).map(|(key, _)| key).collect())
+}
+
+impl Link {
+    /// Renews the lease, or takes one that has run out, and then reads what is new to who
+    /// knows these versions.
+    pub(crate) fn news(
+        &mut self,
+        holder: &str,
+        known: &HashMap<ExperimentKey, u64>,
+        settled: &mut Settled,
+    ) -> Result<News, StoreError> {
+        let fresh = !self.is_open();
+        self.run("reading", async |session| {
+            if fresh {
+                super::schema::check(session).await?;
+            }
+            let holds_lease = lease(session, holder).await?;
+            let transaction = begin(session).await?;
+            let query = "SELECT oldest_day FROM watermark";
+            let row = transaction.query_one(query, &[]).await.map_err(postgres("reading"))?;
+            let oldest = day(row.get(0))?;
+            if settled.sums.as_ref().is_none_or(|(before, _)| *before != oldest) {
+                let sums = tallies(&transaction, None, 0, number(oldest)).await?;
+                settled.sums = Some((oldest, sums));
+            }
+            let mut sums = tallies(&transaction, None, number(oldest), i32::MAX).await?;
+            if let Some((_, expired)) = &settled.sums {
+                add(&mut sums, expired);
+            }
+            let keys = keys(&transaction, known).await?;
+            let changed = match keys.is_empty() {
+                true => Vec::new(),
+                false => records(&transaction, &keys, &sums).await?,
+            };
+            transaction.commit().await.map_err(postgres("reading"))?;
+            Ok(News { changed, tallies: sums, holds_lease })
+        })
+    }
+
+    /// Gives up the lease, for the next one not to wait.
+    pub(crate) fn resign(&mut self, holder: &str) -> Result<(), StoreError> {
+        self.run("resigning", async |session| {
+            let update = "UPDATE lease SET expires = '-infinity' WHERE holder = $1";
+            session.client.execute(update, &[&holder]).await.map_err(postgres("resigning"))?;
+            Ok(())
+        })
+    }
+
+    /// Writes a policy in place of the one with the version `before`, and tells its
+    /// version. None: there is another one already, or `holder` does not hold the lease;
+    /// who has been told to write it needs none.
+    pub(crate) fn write_policy(
+        &mut self,
+        key: ExperimentKey,
+        before: u64,
+        weights: &[u64],
+        reports: u64,
+        holder: Option<&str>,
+    ) -> Result<Option<u64>, StoreError> {
+        let weights: Vec<i64> = weights.iter().copied().map(signed).collect();
+        self.run("writing a policy", async |session| {
+            let update = "UPDATE experiment
+                SET version = version + 1, weights = $3, policy_reports = $4
+                WHERE key = $1 AND version = $2 AND ($5::text IS NULL
+                    OR EXISTS (SELECT FROM lease WHERE holder = $5 AND expires > now()))
+                RETURNING version";
+            let failed = postgres("writing a policy");
+            let statement = session.prepare(update).await.map_err(failed)?;
+            let row = session
+                .client
+                .query_opt(
+                    &statement,
+                    &[&key.0, &signed(before), &weights, &signed(reports), &holder],
+                )
+                .await
+                .map_err(failed)?;
+            Ok(row.and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()))
+        })
+    }
+}
+
+/// By the database's clock alone: those of replicas may differ.
+async fn lease(session: &mut Session, holder: &str) -> Result<bool, StoreError> {
+    let failed = postgres("taking the lease");
+    let query = "SELECT holder = $1 AND expires > now(), expires < now() + $2::text::interval, \
+        expires <= now() FROM lease";
+    let statement = session.prepare(query).await.map_err(failed)?;
+    let row = session.client.query_one(&statement, &[&holder, &RENEWED]).await.map_err(failed)?;
+    let (is_mine, ends_soon, is_free): (bool, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    if !is_free && !(is_mine && ends_soon) {
+        return Ok(is_mine);
+    }
+    let update = format!(
+        "UPDATE lease SET holder = $1, expires = now() + {LEASE}
+         WHERE holder = $1 OR expires <= now()"
+    );
+    Ok(session.client.execute(&update, &[&holder]).await.map_err(failed)? > 0)
+}

@@ -1,0 +1,214 @@
+//! A throw-away PostgreSQL server for tests.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, bail, ensure};
+use tempfile::TempDir;
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+/// Set to 1 where a test that is skipped for want of a server must fail.
+const REQUIRED: &str = "BANDANA_REQUIRE_POSTGRES";
+
+/// A server that listens on a socket of its own. It is stopped when this is dropped.
+#[derive(Debug)]
+pub struct Postgres {
+    folder: TempDir,
+    programs: PathBuf,
+    owner: Option<(u32, u32)>,
+    options: String,
+    databases: AtomicU32,
+}
+
+impl Postgres {
+    /// Starts a server. None: none is installed, and nobody requires one.
+    ///
+    /// # Errors
+    /// When it does not start, or one is required.
+    pub fn start() -> anyhow::Result<Option<Self>> {
+        Self::start_with("-c listen_addresses=''", |_| Ok(()))
+    }
+
+    /// As [`Self::start`] with these options, after `prepare` has changed its data folder.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with(
+        options: &str,
+        prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(programs) = programs() else {
+            let required = std::env::var_os(REQUIRED).is_some_and(|value| value == "1");
+            ensure!(!required, "no PostgreSQL is installed, and {REQUIRED} is set");
+            return Ok(None);
+        };
+        let folder = tempfile::Builder::new().prefix("bandana-pg-").tempdir()?;
+        let owner = unprivileged()?;
+        if let Some((user, group)) = owner {
+            chown(folder.path(), Some(user), Some(group))?;
+        }
+        // What a commit needs of the disk is the operating system's business here: it is
+        // not the power that is cut.
+        let options = format!(
+            "-c fsync=off -c unix_socket_directories={} -c max_connections=200 {options}",
+            folder.path().display()
+        );
+        let server = Self { folder, programs, owner, options, databases: AtomicU32::new(0) };
+        let data = server.data();
+        let [user, trust] = ["--username=bandana", "--auth=trust"];
+        server.run(
+            "initdb",
+            &[
+                "--pgdata".as_ref(),
+                data.as_os_str(),
+                user.as_ref(),
+                trust.as_ref(),
+                "--no-sync".as_ref(),
+            ],
+        )?;
+        prepare(&data)?;
+        server.resume()?;
+        Ok(Some(server))
+    }
+
+    /// Its data folder.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// User and group that own its files, if they are not this process's.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        self.owner
+    }
+
+    /// The URL of a new, empty database.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn database(&self) -> anyhow::Result<String> {
+        let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        query(&self.url("postgres"), &format!("CREATE DATABASE {name} TEMPLATE template0"))?;
+        Ok(self.url(&name))
+    }
+
+    /// The URL of a database over the socket.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://bandana@/{database}?host={}", self.folder.path().display())
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join(".s.PGSQL.5432")
+    }
+
+    /// Stops it as a crash would.
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub fn crash(&self) -> anyhow::Result<()> {
+        let data = self.data();
+        let words = ["--mode=immediate", "--wait", "stop"].map(OsStr::new);
+        self.run("pg_ctl", &["--pgdata".as_ref(), data.as_os_str(), words[0], words[1], words[2]])
+    }
+
+    /// Starts it again.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        let (data, log) = (self.data(), self.folder.path().join("log"));
+        let words: [&OsStr; 10] = [
+            "--pgdata".as_ref(),
+            data.as_os_str(),
+            "--log".as_ref(),
+            log.as_os_str(),
+            "--options".as_ref(),
+            self.options.as_ref(),
+            "--wait".as_ref(),
+            "--timeout".as_ref(),
+            "60".as_ref(),
+            "start".as_ref(),
+        ];
+        self.run("pg_ctl", &words).with_context(|| std::fs::read_to_string(log).unwrap_or_default())
+    }
+
+    fn run(&self, program: &str, arguments: &[&OsStr]) -> anyhow::Result<()> {
+        let mut command = Command::new(self.programs.join(program));
+        command.args(arguments).env_clear().env("LC_ALL", "C").current_dir(self.folder.path());
+        if let Some((user, group)) = self.owner {
+            command.uid(user).gid(group);
+        }
+        // Not to pipes: the server would keep them open.
+        let said = self.folder.path().join(format!("{program}.out"));
+        let file = std::fs::File::create(&said)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let status = command.status()?;
+        let said = || std::fs::read_to_string(&said).unwrap_or_default();
+        ensure!(status.success(), "{program} ended with {status}: {}", said());
+        Ok(())
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // It may have been stopped already.
+        self.crash().ok();
+    }
+}
+
+/// Where the server's programs are: in the path, or where distributions put them.
+fn programs() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    versions.sort();
+    folders.extend(versions.into_iter().rev());
+    folders.push("/usr/local/pgsql/bin".into());
+    folders
+        .into_iter()
+        .find(|folder| folder.join("pg_ctl").exists() && folder.join("initdb").exists())
+}
+
+/// A user to run the server as, which does not run as root.
+fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string("/etc/passwd")?;
+    for wanted in ["postgres", "nobody"] {
+        let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        for user in fields.filter(|fields| fields.first() == Some(&wanted)) {
+            if let [_, _, id, group, ..] = user[..] {
+                return Ok(Some((id.parse()?, group.parse()?)));
+            }
+        }
+    }
+    bail!("there is no user `postgres` or `nobody` to run a server as")
+}
+
+/// Has a database do something, and returns the rows of its last answer.
+///
+/// # Errors
+/// When it can't.
+pub fn query(url: &str, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let messages = client.simple_query(sql).await?;
+        drop(client);
+        connection.await??;
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|i| row.get(i).unwrap_or("").to_owned()).collect())
+            }
+            _ => None,
+        };
+        Ok(messages.into_iter().filter_map(row).collect())
+    })
+}

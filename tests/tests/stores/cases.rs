@@ -1,0 +1,263 @@
+//! One after the other, each of which holds for every store.
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::ingest::Verdict::{self, Accepted, Duplicate};
+use bandana_aggregator::store::{
+    AuditAction, ExperimentState, Outcome, Standing, Store, StoreError,
+};
+use bandana_shared::identity::{ArmIndex, Day, UnixSeconds};
+use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::signing::{Signature, SigningKey};
+use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::tally::Tally;
+
+use super::Case;
+use super::places::{
+    CONDUCT, Place, arrival, commit, create, entry, experiment, reports, specification, tallies,
+};
+
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("everything_comes_back_after_a_crash", everything_comes_back),
+    ("a_name_counts_once_a_day", a_name_counts_once),
+    ("days_come_into_the_window_and_leave_it", days_come_and_go),
+    ("a_window_after_today_refuses_nothing_for_good", window_after_today),
+    ("a_repeated_upload_is_a_success_whatever_has_happened_since", repeated),
+    ("who_thinks_something_else_of_an_experiment_changes_nothing", outdated),
+    ("a_name_of_an_experiment_is_taken_once", taken),
+    ("one_signature_per_key_is_kept_until_it_expires", signatures),
+    ("every_change_is_in_the_audit_log_and_nothing_else", audited),
+];
+
+/// Adds a signature at this time.
+fn sign(
+    store: &mut dyn Store,
+    standing: Standing,
+    revision: &Specification,
+    signature: &Signature,
+    now: u64,
+) -> anyhow::Result<Vec<Signature>> {
+    let entry = entry("any", AuditAction::AddSignature)?;
+    let now = UnixSeconds::new(now);
+    Ok(store.add_signature(standing.key, revision, signature, now, &entry)?.signatures)
+}
+
+fn everything_comes_back(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let first = create(&mut *store, "first")?;
+    let second = create(&mut *store, "second")?;
+    let standing = first.standing().context("no revision")?;
+    let revised = first.revisions[0].with_arm(Arm::new("c")?)?;
+    let add = entry("first", AuditAction::AddArm)?;
+    let record = store.add_revision(standing, &revised, &add)?;
+    ensure!(record.revisions.len() == 2 && record.signatures.is_empty());
+    let signature = SigningKey::from_secret(&[1; 32]).sign(&revised, UnixSeconds::new(100));
+    let signed = sign(&mut *store, standing, &revised, &signature, 1)?;
+    ensure!(signed == [signature]);
+    let pause = entry("second", AuditAction::Pause)?;
+    let second = second.standing().context("no revision")?;
+    store.set_state(second, ExperimentState::Paused, &pause)?;
+    let one = experiment(&record)?;
+    let mut third_arm = arrival(&one, 2, 100, 7)?;
+    third_arm.tallies = vec![(ArmIndex::new(2)?, Tally::new(9, 4)?)];
+    commit(&mut *store, &[arrival(&one, 1, 100, 5)?, third_arm], 100)?;
+    drop(store);
+
+    let mut store = place.open()?;
+    let records = store.load()?;
+    let [a, b] = &records[..] else { anyhow::bail!("{} experiments", records.len()) };
+    ensure!(a.standing() == Some(Standing { digest: revised.digest(), ..standing }));
+    ensure!(a.conduct == CONDUCT && a.signatures == [signature]);
+    ensure!(a.revisions == [specification("first")?, revised], "{:?}", a.revisions);
+    ensure!(a.tallies == [Tally::new(5, 5)?, Tally::EMPTY, Tally::new(9, 4)?], "{:?}", a.tallies);
+    ensure!(b.state == ExperimentState::Paused && b.tallies == [Tally::EMPTY; 2]);
+    ensure!(commit(&mut *store, &[arrival(&one, 1, 100, 5)?], 100)? == [Duplicate]);
+    Ok(store.close()?)
+}
+
+fn a_name_counts_once(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let one = experiment(&create(&mut *store, "one")?)?;
+    let two = experiment(&create(&mut *store, "two")?)?;
+    let group = [
+        arrival(&one, 1, 100, 5)?,
+        arrival(&one, 1, 100, 5)?,
+        arrival(&two, 2, 100, 7)?,
+        arrival(&one, 1, 99, 11)?,
+        arrival(&two, 1, 100, 13)?,
+    ];
+    let verdicts = commit(&mut *store, &group, 100)?;
+    ensure!(verdicts == [Accepted, Duplicate, Accepted, Accepted, Duplicate], "{verdicts:?}");
+    let verdicts = commit(&mut *store, &group, 100)?;
+    ensure!(verdicts == [Duplicate; 5], "{verdicts:?}");
+    drop(store);
+    let mut store = place.open()?;
+    ensure!(commit(&mut *store, &group, 100)? == [Duplicate; 5]);
+    let expected =
+        [("one", [Tally::new(16, 16)?, Tally::EMPTY]), ("two", [Tally::new(7, 7)?, Tally::EMPTY])];
+    let expected = expected.map(|(name, tallies)| (name.to_owned(), tallies.to_vec()));
+    ensure!(tallies(&mut *store)? == expected);
+    Ok(())
+}
+
+fn days_come_and_go(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let only = experiment(&create(&mut *store, "window")?)?;
+    let expired = |oldest| Verdict::Expired { oldest: Day::new(oldest) };
+    let future = |today| Verdict::FutureDay { today: Day::new(today) };
+    let submit = |store: &mut dyn Store, id, day, today| {
+        anyhow::Ok(commit(store, &[arrival(&only, id, day, 1)?], today)?.remove(0))
+    };
+    for (day, verdict) in [(97, expired(98)), (98, Accepted), (100, Accepted), (101, future(100))] {
+        let told = submit(&mut *store, 1, day, 100)?;
+        ensure!(told == verdict, "day {day}: {told:?}");
+    }
+    ensure!(submit(&mut *store, 1, 98, 100)? == Duplicate);
+    // The day of the name has left the window, so it can't be told apart any more.
+    for (day, verdict) in [(98, expired(99)), (99, Accepted), (100, Duplicate), (101, Accepted)] {
+        let told = submit(&mut *store, 1, day, 101)?;
+        ensure!(told == verdict, "day {day} of 101: {told:?}");
+    }
+    // A whole window later everything is gone but the tallies. Nothing opens it again.
+    ensure!(submit(&mut *store, 1, 101, 110)? == expired(108));
+    drop(store);
+    let mut store = place.open()?;
+    ensure!(submit(&mut *store, 2, 107, 109)? == expired(108));
+    ensure!(submit(&mut *store, 2, 108, 109)? == Accepted);
+    ensure!(store.window().oldest == Day::new(108));
+    ensure!(reports(&mut *store)? == 5);
+    Ok(())
+}
+
+fn window_after_today(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let only = experiment(&create(&mut *store, "mended")?)?;
+    ensure!(commit(&mut *store, &[arrival(&only, 1, 5000, 1)?], 5000)? == [Accepted]);
+    for day in [99, 100, 101, 5000] {
+        let verdicts = commit(&mut *store, &[arrival(&only, 2, day, 1)?], 100)?;
+        ensure!(verdicts == [Verdict::ClockBehind], "day {day}: {verdicts:?}");
+    }
+    ensure!(reports(&mut *store)? == 1);
+    Ok(())
+}
+
+fn repeated(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let record = create(&mut *store, "states")?;
+    let registry = bandana_aggregator::registry::Registry::new(1);
+    let only = registry.publish(record.clone())?;
+    commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
+    let mut standing = record.standing().context("no revision")?;
+    for (state, verdict) in [
+        (ExperimentState::Paused, Verdict::Paused),
+        (ExperimentState::Running, Accepted),
+        (ExperimentState::Stopped, Verdict::Stopped),
+    ] {
+        let record = store.set_state(standing, state, &entry("states", AuditAction::Stop)?)?;
+        registry.publish(record)?;
+        standing.state = state;
+        let group =
+            [arrival(&only, 1, 100, 1)?, arrival(&only, 2, 99, 1)?, arrival(&only, 3, 97, 1)?];
+        let verdicts = commit(&mut *store, &group, 100)?;
+        let expired = Verdict::Expired { oldest: Day::new(98) };
+        // The second one is counted while the experiment runs.
+        let second = if state == ExperimentState::Stopped { Duplicate } else { verdict };
+        ensure!(verdicts == [Duplicate, second, expired], "{state:?}: {verdicts:?}");
+    }
+    let verdicts = commit(&mut *store, &[arrival(&only, 4, 100, 1)?], 100)?;
+    ensure!(verdicts == [Verdict::Stopped], "{verdicts:?}");
+    ensure!(reports(&mut *store)? == 2);
+    Ok(())
+}
+
+fn outdated(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let before = create(&mut *store, "changed")?;
+    let standing = before.standing().context("no revision")?;
+    let revised = before.revisions[0].with_arm(Arm::new("c")?)?;
+    let entry = entry("changed", AuditAction::AddArm)?;
+    store.add_revision(standing, &revised, &entry)?;
+    let other = before.revisions[0].with_arm(Arm::new("d")?)?;
+    for refused in [
+        store.add_revision(standing, &other, &entry),
+        store.set_state(standing, ExperimentState::Paused, &entry),
+    ] {
+        let error = refused.err().context("an outdated change was made")?;
+        ensure!(error.outcome() == Outcome::Declined);
+        let StoreError::Outdated(record) = error else { anyhow::bail!("{error}") };
+        ensure!(record.standing() == Some(Standing { digest: revised.digest(), ..standing }));
+    }
+    let record = store.load()?.remove(0);
+    ensure!(record.state == ExperimentState::Running && record.revisions.len() == 2);
+    let paused = Standing { digest: revised.digest(), ..standing };
+    store.set_state(paused, ExperimentState::Paused, &entry)?;
+    let again = store.set_state(paused, ExperimentState::Stopped, &entry);
+    ensure!(matches!(again, Err(StoreError::Outdated(_))), "{again:?}");
+    Ok(())
+}
+
+fn taken(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    create(&mut *store, "taken")?;
+    let again = store.create_experiment(
+        &specification("taken")?,
+        CONDUCT,
+        ExperimentState::Draft,
+        &entry("taken", AuditAction::Create)?,
+    );
+    ensure!(matches!(again, Err(StoreError::ExperimentExists(_))), "{again:?}");
+    let records = store.load()?;
+    ensure!(records.len() == 1 && records[0].state == ExperimentState::Running);
+    Ok(())
+}
+
+fn signatures(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let record = create(&mut *store, "signed")?;
+    let (standing, revision) = (record.standing().context("no revision")?, &record.revisions[0]);
+    let signature = |key: u8, expires| {
+        SigningKey::from_secret(&[key; 32]).sign(revision, UnixSeconds::new(expires))
+    };
+    let max = u8::try_from(SIGNATURES_MAX)?;
+    for key in 1..=max {
+        sign(&mut *store, standing, revision, &signature(key, 100), 1)?;
+    }
+    let newer = signature(1, 200);
+    let signed = sign(&mut *store, standing, revision, &newer, 1)?;
+    ensure!(signed.len() == SIGNATURES_MAX && signed.contains(&newer));
+    let more = sign(&mut *store, standing, revision, &signature(max + 1, 200), 1);
+    let error = more.err().context("too many signatures are taken")?;
+    let declined = error.downcast_ref::<StoreError>().map(StoreError::outcome);
+    ensure!(declined == Some(Outcome::Declined), "{error}");
+    // At 100 all but the newer one have expired.
+    let last = signature(max + 1, 200);
+    let mut expected = vec![newer, last];
+    expected.sort_by_key(|signature| *signature.key().as_bytes());
+    ensure!(sign(&mut *store, standing, revision, &last, 100)? == expected);
+    drop(store);
+    ensure!(place.open()?.load()?[0].signatures == expected);
+    Ok(())
+}
+
+fn audited(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let record = create(&mut *store, "audited")?;
+    let mut standing = record.standing().context("no revision")?;
+    let add = entry("audited", AuditAction::AddArm)?;
+    let revised = record.revisions[0].with_arm(Arm::new("c")?)?;
+    store.add_revision(standing, &revised, &add)?;
+    // Declined: the arms are others by now.
+    store.add_revision(standing, &revised, &add).err().context("made twice")?;
+    standing.digest = revised.digest();
+    let pause = entry("audited", AuditAction::Pause)?;
+    store.set_state(standing, ExperimentState::Paused, &pause)?;
+    let key = SigningKey::from_secret(&[1; 32]);
+    sign(&mut *store, standing, &revised, &key.sign(&revised, UnixSeconds::new(9)), 1)?;
+    let audit = place.audit()?;
+    let actions: Vec<AuditAction> = audit.iter().rev().map(|record| record.entry.action).collect();
+    let expected =
+        [AuditAction::Create, AuditAction::AddArm, AuditAction::Pause, AuditAction::AddSignature];
+    ensure!(actions == expected, "{actions:?}");
+    ensure!(audit.iter().rev().is_sorted_by_key(|record| record.number));
+    ensure!(audit[1].entry == pause);
+    Ok(())
+}

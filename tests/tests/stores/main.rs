@@ -1,0 +1,63 @@
+//! What every store promises, asked of each of them; and what replicas that share one
+//! promise beyond that.
+
+mod cases;
+mod crashes;
+mod cut_connection;
+mod model;
+mod places;
+mod replicas;
+mod transport;
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bandana_tests::postgres::Postgres;
+use libtest_mimic::{Arguments, Trial};
+
+use places::Place;
+
+type Case = fn(&Place) -> anyhow::Result<()>;
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::from_args();
+    let postgres = match arguments.list {
+        true => None,
+        false => Postgres::start()?.map(Arc::new),
+    };
+    let is_missing = postgres.is_none() && !arguments.list;
+    if is_missing {
+        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
+    }
+    let cases = [cases::ALL, crashes::ALL, model::ALL].concat();
+    let mut trials = Vec::new();
+    for (name, case) in cases {
+        trials.push(Trial::test(format!("embedded::{name}"), move || run(Place::embedded(), case)));
+        let server = postgres.clone();
+        let place = move || Place::postgres(server.as_deref().context("no server")?);
+        let trial = Trial::test(format!("postgres::{name}"), move || run(place(), case));
+        trials.push(trial.with_ignored_flag(is_missing));
+    }
+    for (name, case) in [replicas::ALL, cut_connection::ALL].concat() {
+        let server = postgres.clone();
+        let trial = Trial::test(format!("replicas::{name}"), move || {
+            Ok(case(server.as_deref().ok_or("no server")?).map_err(|error| format!("{error:?}"))?)
+        });
+        trials.push(trial.with_ignored_flag(is_missing));
+    }
+    for (name, case) in transport::ALL {
+        let trial = Trial::test(format!("transport::{name}"), move || {
+            Ok(case().map_err(|error| format!("{error:?}"))?)
+        });
+        trials.push(trial.with_ignored_flag(is_missing));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // The server ends before the process does.
+    drop(postgres);
+    conclusion.exit()
+}
+
+fn run(place: anyhow::Result<Place>, case: Case) -> Result<(), libtest_mimic::Failed> {
+    let outcome = place.and_then(|place| case(&place));
+    outcome.map_err(|error| format!("{error:?}").into())
+}

@@ -1,0 +1,121 @@
+//! Random work, against a model that is too simple to be wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::ingest::{Arrival, Verdict};
+use bandana_aggregator::registry::{Experiment, Registry};
+use bandana_aggregator::store::{AuditAction, ExperimentState, Store};
+use bandana_shared::identity::{ArmIndex, Day};
+use bandana_shared::tally::Tally;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use super::Case;
+use super::places::{Place, WINDOW, arrival, commit, create, entry};
+
+pub(crate) const ALL: &[(&str, Case)] = &[("random_work_agrees_with_a_model", model)];
+
+const SEED: u64 = 7;
+const STEPS: u32 = 150;
+
+/// What a store knows.
+struct Model {
+    counted: BTreeSet<(u32, u128)>,
+    tallies: BTreeMap<(usize, usize), (u64, u64)>,
+    running: Vec<bool>,
+    oldest: u32,
+}
+
+impl Model {
+    fn verdict(&mut self, upload: &Arrival, id: u128, place: usize, today: u32) -> Verdict {
+        let day = upload.day.get();
+        if day > today {
+            return Verdict::FutureDay { today: Day::new(today) };
+        }
+        if day < self.oldest {
+            return Verdict::Expired { oldest: Day::new(self.oldest) };
+        }
+        if self.counted.contains(&(day, id)) {
+            return Verdict::Duplicate;
+        }
+        if !self.running[place] {
+            return Verdict::Paused;
+        }
+        self.counted.insert((day, id));
+        for (arm, tally) in &upload.tallies {
+            let sums = self.tallies.entry((place, arm.get())).or_default();
+            *sums = (sums.0 + tally.reports(), sums.1 + tally.ones());
+        }
+        Verdict::Accepted
+    }
+}
+
+fn model(place: &Place) -> anyhow::Result<()> {
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut store = place.open()?;
+    let registry = Registry::new(1);
+    let mut experiments: Vec<Arc<Experiment>> = Vec::new();
+    for name in ["a", "b", "c"] {
+        experiments.push(registry.publish(create(&mut *store, name)?)?);
+    }
+    let mut model = Model {
+        counted: BTreeSet::new(),
+        tallies: BTreeMap::new(),
+        running: vec![true; 3],
+        oldest: 0,
+    };
+    let mut today = 100;
+    for step in 0..STEPS {
+        match random.random_range(0..20_u32) {
+            0 => today += random.random_range(1..3),
+            1 => {
+                drop(store);
+                store = place.open()?;
+            }
+            2 | 3 => {
+                let place = random.random_range(0..3);
+                turn(&mut *store, &registry, &experiments[place])?;
+                model.running[place] = !model.running[place];
+            }
+            _ => {}
+        }
+        let mut group = Vec::new();
+        let mut expected = Vec::new();
+        model.oldest = model.oldest.max(today - (WINDOW - 1));
+        for _ in 0..random.random_range(1..20) {
+            let (id, place) = (random.random_range(0..200), random.random_range(0..3));
+            let day = today + 1 - random.random_range(0..6);
+            let mut upload = arrival(&experiments[place], id, day, 1)?;
+            let (reports, arm) = (random.random_range(1..9), random.random_range(0..2));
+            let ones = random.random_range(0..=reports);
+            upload.tallies = vec![(ArmIndex::new(arm)?, Tally::new(reports, ones)?)];
+            expected.push(model.verdict(&upload, id, place, today));
+            group.push(upload);
+        }
+        let verdicts = commit(&mut *store, &group, today)?;
+        ensure!(verdicts == expected, "seed {SEED}, step {step}: {verdicts:?}, not {expected:?}");
+    }
+    for (place, record) in store.load()?.iter().enumerate() {
+        for (arm, tally) in record.tallies.iter().enumerate() {
+            let expected = model.tallies.get(&(place, arm)).copied().unwrap_or_default();
+            ensure!((tally.reports(), tally.ones()) == expected, "seed {SEED}: arm {arm}");
+        }
+    }
+    Ok(())
+}
+
+/// Pauses an experiment, or lets it go on.
+fn turn(store: &mut dyn Store, registry: &Registry, experiment: &Experiment) -> anyhow::Result<()> {
+    let records = store.load()?.into_iter();
+    let mut of_this = records.filter(|record| record.key == experiment.key());
+    let standing = of_this.next().and_then(|r| r.standing()).context("no experiment")?;
+    let state = match standing.state {
+        ExperimentState::Running => ExperimentState::Paused,
+        _ => ExperimentState::Running,
+    };
+    let entry = entry(experiment.id().as_str(), AuditAction::Pause)?;
+    registry.publish(store.set_state(standing, state, &entry)?)?;
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Where stores are, and what tests put into them.
+
+use std::sync::Arc;
+
+use bandana_aggregator::ingest::{Arrival, Verdict};
+use bandana_aggregator::learner::Learner;
+use bandana_aggregator::registry::{Experiment, Registry};
+use bandana_aggregator::store::{
+    AuditAction, AuditEntry, AuditQuery, AuditRecord, Conduct, EmbeddedSettings, EmbeddedStore,
+    ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
+};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::tally::Tally;
+use bandana_tests::postgres::Postgres;
+use tempfile::TempDir;
+
+/// Days that every store here takes uploads of.
+pub(crate) const WINDOW: u32 = 3;
+
+pub(crate) const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
+
+/// Where a store is, empty at first.
+pub(crate) enum Place {
+    Embedded(TempDir),
+    Postgres(String),
+}
+
+impl Place {
+    pub(crate) fn embedded() -> anyhow::Result<Self> {
+        Ok(Self::Embedded(tempfile::tempdir()?))
+    }
+
+    pub(crate) fn postgres(server: &Postgres) -> anyhow::Result<Self> {
+        Ok(Self::Postgres(server.database()?))
+    }
+
+    /// Opens the store, as after a crash if it was dropped without being closed.
+    pub(crate) fn open(&self) -> anyhow::Result<Box<dyn Store>> {
+        Ok(match self {
+            Self::Embedded(folder) => {
+                let settings = EmbeddedSettings { replay_window_days: WINDOW, ids_max: 100_000 };
+                Box::new(EmbeddedStore::open(folder.path(), settings)?)
+            }
+            Self::Postgres(url) => Box::new(PostgresStore::open(&settings(url)?)?),
+        })
+    }
+
+    pub(crate) fn audit(&self) -> anyhow::Result<Vec<AuditRecord>> {
+        let reader = match self {
+            Self::Embedded(folder) => StoreReader::new(folder.path()),
+            Self::Postgres(url) => StoreReader::of_postgres(&settings(url)?)?,
+        };
+        Ok(reader.audit(&AuditQuery { experiment: None, limit: 1000, before: None })?)
+    }
+}
+
+pub(crate) fn settings(url: &str) -> anyhow::Result<PostgresSettings> {
+    let url = url.parse()?;
+    Ok(PostgresSettings { url, ca: None, password_file: None, replay_window_days: WINDOW })
+}
+
+/// Two arms, binary rewards, an epsilon of 1.
+pub(crate) fn specification(id: &str) -> anyhow::Result<Specification> {
+    Ok(Specification::first(
+        ExperimentId::new(id)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("a")?, Arm::new("b")?],
+        ReleaseTiming::IMMEDIATE,
+    )?)
+}
+
+pub(crate) fn entry(id: &str, action: AuditAction) -> anyhow::Result<AuditEntry> {
+    Ok(AuditEntry {
+        at: UnixSeconds::new(1_700_000_000),
+        caller: "anna".to_owned(),
+        action,
+        experiment: ExperimentId::new(id)?,
+        detail: "for a test".to_owned(),
+    })
+}
+
+/// Adds a running experiment.
+pub(crate) fn create(store: &mut dyn Store, id: &str) -> anyhow::Result<ExperimentRecord> {
+    let entry = entry(id, AuditAction::Create)?;
+    Ok(store.create_experiment(&specification(id)?, CONDUCT, ExperimentState::Running, &entry)?)
+}
+
+/// An experiment as a server has it.
+pub(crate) fn experiment(record: &ExperimentRecord) -> anyhow::Result<Arc<Experiment>> {
+    Ok(Registry::new(1).publish(record.clone())?)
+}
+
+/// An upload of `reports` ones for the first arm.
+pub(crate) fn arrival(
+    experiment: &Arc<Experiment>,
+    id: u128,
+    day: u32,
+    reports: u64,
+) -> anyhow::Result<Arrival> {
+    Ok(Arrival {
+        id: UploadId::new(id.to_be_bytes()),
+        day: Day::new(day),
+        experiment: Arc::clone(experiment),
+        tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
+    })
+}
+
+/// Commits uploads, and tells their verdicts.
+pub(crate) fn commit(
+    store: &mut dyn Store,
+    uploads: &[Arrival],
+    today: u32,
+) -> anyhow::Result<Vec<Verdict>> {
+    Ok(store.commit(uploads, Day::new(today))?.verdicts)
+}
+
+/// The tallies of every experiment, by name.
+pub(crate) fn tallies(store: &mut dyn Store) -> anyhow::Result<Vec<(String, Vec<Tally>)>> {
+    let name = |record: &ExperimentRecord| {
+        record.revisions.first().map(|r| r.experiment_id().to_string()).unwrap_or_default()
+    };
+    let records = store.load()?;
+    Ok(records.iter().map(|record| (name(record), record.tallies.clone())).collect())
+}
+
+/// The reports for the first arm of the only experiment.
+pub(crate) fn reports(store: &mut dyn Store) -> anyhow::Result<u64> {
+    Ok(store.load()?.iter().flat_map(|record| &record.tallies).map(|tally| tally.reports()).sum())
+}
