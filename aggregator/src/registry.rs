@@ -149,9 +149,10 @@ impl Experiment {
     }
 
     /// Replaces the tallies by what the store says, unless that is older.
-    pub(crate) fn set_tallies(&self, newer: Vec<Tally>) {
+    pub(crate) fn set_tallies(&self, mut newer: Vec<Tally>) {
         let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        if reports(&newer) >= reports(&tallies) && newer.len() >= tallies.len() {
+        if reports(&newer) >= reports(&tallies) {
+            newer.resize(newer.len().max(tallies.len()), Tally::EMPTY);
             *tallies = newer;
         }
     }

@@ -71,6 +71,11 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
+async fn ask(url: &str, sql: &'static str) -> anyhow::Result<Vec<Vec<String>>> {
+    let url = url.to_owned();
+    tokio::task::spawn_blocking(move || query(&url, sql)).await?
+}
+
 /// A replica, and ways to it that connect when they are used.
 struct Replica {
     process: AggregatorProcess,
@@ -174,9 +179,7 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
         let computed = async {
             let policy_reports = "SELECT policy_reports FROM experiment";
             loop {
-                let url = url.clone();
-                let rows = tokio::task::spawn_blocking(move || query(&url, policy_reports));
-                if rows.await?? == [["3"]] {
+                if ask(&url, policy_reports).await? == [["3"]] {
                     return anyhow::Ok(());
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -337,7 +340,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         let (sent, told) = (&load.sent, &load.duplicates);
         let (sent, told) = (sent.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
         ensure!(sent > total && told > 0, "{sent} calls, {told} duplicates: nothing was repeated");
-        let names = query(&url, "SELECT count(*) FROM upload")?;
+        let names = ask(&url, "SELECT count(*) FROM upload").await?;
         ensure!(names == [[total.to_string()]], "{names:?}");
         for replica in replicas {
             replica.process.stop().await?;

@@ -140,7 +140,13 @@ impl Follower {
     /// Asks the database once, and answers what can be answered then. Whoever gets no
     /// answer is told by that.
     fn follow(&mut self, registry: &Registry, asked: Vec<Question>) -> Result<(), StoreError> {
-        self.hear(registry)?;
+        if let Err(error) = self.hear(registry) {
+            if error.outcome() == Outcome::Fatal {
+                return Err(error);
+            }
+            // The connection may have been lost long ago, and the database be back.
+            self.hear(registry)?;
+        }
         let mut wanted = Vec::new();
         for question in asked {
             match question {
