@@ -21,8 +21,8 @@ use crate::network::{ConnectionLimits, Listener};
 use crate::policy;
 use crate::registry::Registry;
 use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
-use crate::service::{DeviceService, OperatorService};
-use crate::store::{SqliteStore, StoreError};
+use crate::service::{DeviceService, Exports, OperatorService};
+use crate::store::{DailyTallies, SqliteStore, StoreError};
 
 /// Silence on a connection after which its other end is asked for a sign of
 /// life, so that connections of devices that are gone do not pile up.
@@ -78,6 +78,7 @@ pub struct Server {
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     ingest: Ingest,
+    exports: Exports,
     /// What the writer ended with.
     ended: oneshot::Receiver<Result<(), WriterError>>,
     /// Tells when the policy thread has done its work; fails when it panicked.
@@ -128,6 +129,7 @@ impl Server {
             // Nobody may be left to hear it.
             policy_end.send(()).ok();
         })?;
+        let exports = Exports::new(DailyTallies::in_directory(&settings.data_dir));
         let drain_deadline = settings.drain_deadline;
         Ok(Self {
             device,
@@ -138,6 +140,7 @@ impl Server {
             registry,
             clock,
             ingest,
+            exports,
             ended,
             policy_ended,
             drain_deadline,
@@ -172,7 +175,7 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, tokens, registry, clock, ingest, .. } = self;
+        let Self { device, operator, tokens, registry, clock, ingest, exports, .. } = self;
         let Self { connections, mut ended, policy_ended, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
@@ -183,7 +186,7 @@ impl Server {
             ending.clone(),
         );
         let operator_service =
-            OperatorService::new(registry, ingest.clone(), clock, ending.clone());
+            OperatorService::new(registry, ingest.clone(), exports, clock, ending.clone());
         health.set_serving::<DeviceServer<DeviceService>>().await;
         health.set_serving::<OperatorServer<OperatorService>>().await;
 

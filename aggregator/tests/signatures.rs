@@ -11,8 +11,8 @@ use bandana_aggregator::ingest::{Administration, Writer, WriterSettings};
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::seen::SeenIds;
-use bandana_aggregator::service::{DeviceService, OperatorService};
-use bandana_aggregator::store::{Conduct, ExperimentRecord, SqliteStore, StoreError};
+use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
+use bandana_aggregator::store::{Conduct, DailyTallies, ExperimentRecord, SqliteStore, StoreError};
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
@@ -194,9 +194,10 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         Writer::open(store, Arc::clone(&registry), clock.clone(), settings, sender)?;
     let writer = std::thread::spawn(move || writer.run());
     let (_notifier, ending) = ending();
+    let exports = Exports::new(DailyTallies::in_directory(directory.path()));
     let device =
         DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
-    let operator = OperatorService::new(registry, ingest.clone(), clock.clone(), ending);
+    let operator = OperatorService::new(registry, ingest.clone(), exports, clock.clone(), ending);
 
     let first = specification("expiring")?;
     ingest.administer(Administration::Create(Box::new(first.clone()), CONDUCT)).await?;

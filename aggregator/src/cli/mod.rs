@@ -3,8 +3,10 @@
 mod bearer;
 mod check_config;
 mod client_tls;
+mod columns;
 mod connection;
 mod consent;
+mod date;
 mod descriptors;
 mod disclosure;
 mod draft;
@@ -17,10 +19,13 @@ mod failure;
 mod generated;
 mod key_file;
 mod keys;
+#[cfg(feature = "parquet")]
+mod parquet_file;
 mod serve;
 mod settings_arguments;
 mod sign;
 mod table;
+mod tallies_view;
 mod token;
 
 use std::ffi::OsString;

@@ -2,9 +2,11 @@
 
 mod act;
 mod device;
+mod exports;
 mod operator;
 
 pub use device::DeviceService;
+pub use exports::Exports;
 pub use operator::OperatorService;
 
 use std::pin::Pin;

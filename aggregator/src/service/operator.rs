@@ -12,14 +12,15 @@ use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
     self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, Estimates, EstimatesRequest,
-    ExperimentName, ExperimentStatus, ListExperimentsRequest, ListExperimentsResponse,
-    RefreshPolicyResponse, RetireArmRequest,
+    ExperimentName, ExperimentStatus, ExportTalliesRequest, ListExperimentsRequest,
+    ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
+use super::exports::{Exports, days};
 use super::{GOING_DOWN, explain, find, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
@@ -35,6 +36,7 @@ use crate::store::{Conduct, ExperimentState, StoreError};
 pub struct OperatorService {
     registry: Arc<Registry>,
     ingest: Ingest,
+    exports: Exports,
     clock: Arc<dyn Clock>,
     ending: Ending,
 }
@@ -45,10 +47,11 @@ impl OperatorService {
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
+        exports: Exports,
         clock: Arc<dyn Clock>,
         ending: Ending,
     ) -> Self {
-        Self { registry, ingest, clock, ending }
+        Self { registry, ingest, exports, clock, ending }
     }
 
     /// Makes a change, and logs who made it.
@@ -333,5 +336,21 @@ impl Operator for OperatorService {
             policy_version: serving.policy.version,
             reports: serving.policy_reports,
         }))
+    }
+
+    type ExportTalliesStream =
+        Pin<Box<dyn Stream<Item = Result<v1::DailyTally, Status>> + Send + 'static>>;
+
+    async fn export_tallies(
+        &self,
+        request: Request<ExportTalliesRequest>,
+    ) -> Result<Response<Self::ExportTalliesStream>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let days = days(&request)?;
+        let experiment = find(&self.registry, request.experiment_id)?;
+        let tallies = self.exports.tallies(experiment.key(), days).await?;
+        let tallies = tallies.take_until(Box::pin(self.ending.clone().wait()));
+        Ok(Response::new(until_revoked(until_end(tallies, self.ending.clone()), caller)))
     }
 }

@@ -1,5 +1,6 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
+mod daily_tallies;
 mod schema;
 mod signatures;
 mod sqlite;
@@ -15,6 +16,7 @@ use bandana_shared::tally::Tally;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use daily_tallies::{DailyTallies, DailyTally};
 pub use sqlite::SqliteStore;
 
 use crate::learner::Learner;

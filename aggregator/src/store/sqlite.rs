@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The database file in the data directory.
-const DATABASE_FILE: &str = "bandana.sqlite3";
+pub(super) const DATABASE_FILE: &str = "bandana.sqlite3";
 
 /// The lock file in the data directory.
 const LOCK_FILE: &str = "bandana.lock";
@@ -31,7 +31,7 @@ const LOCK_FILE: &str = "bandana.lock";
 const CHECKPOINT_PAGES: i64 = 4096;
 
 /// How long a commit waits for another program that writes, which none should.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The embedded store. Whoever holds it is the only process that writes.
 #[derive(Debug)]
