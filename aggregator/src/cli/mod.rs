@@ -1,8 +1,6 @@
 //! The command line: `bandana`.
 
-mod bearer;
 mod check_config;
-mod client_tls;
 mod columns;
 mod connection;
 mod consent;
