@@ -1,5 +1,6 @@
 //! The thread that owns the store.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
@@ -38,6 +39,9 @@ pub struct Writer {
     seen: SeenIds,
     oldest: Day,
     today: Today,
+    /// Whether the clock was so far ahead at the start that the window would leave
+    /// behind all that is remembered, and no upload has borne it out.
+    doubted: bool,
     settings: WriterSettings,
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
@@ -72,8 +76,18 @@ impl Writer {
                  window was moved; no uploads are taken"
             );
         }
+        let begin = window_begin(today.day, settings);
+        let doubted = seen.newest_day().is_some_and(|newest| newest < begin);
+        if doubted {
+            tracing::warn!(
+                today = %today.day,
+                "no upload is as new as the replay window: the window stays where it is until one \
+                 comes, in case the clock is wrong"
+            );
+        }
         let (ingest, commands) = Ingest::channel();
-        let writer = Self { store, registry, seen, oldest, today, settings, commands, due };
+        let writer =
+            Self { store, registry, seen, oldest, today, doubted, settings, commands, due };
         Ok((writer, ingest))
     }
 
@@ -121,8 +135,12 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.today.get();
-        self.expire(today)?;
+        let today = self.today.get(window_end(self.oldest, self.settings));
+        let window = window_begin(today, self.settings)..=today;
+        self.doubted &= !arrivals.iter().any(|arrival| window.contains(&arrival.day));
+        if !self.doubted {
+            self.expire(*window.start())?;
+        }
         let situation = Situation {
             seen: &self.seen,
             ids_max: self.settings.ids_max,
@@ -154,8 +172,7 @@ impl Writer {
     }
 
     /// Moves the replay window on when a new day has begun.
-    fn expire(&mut self, today: Day) -> Result<(), WriterError> {
-        let oldest = today.back(self.settings.replay_window_days.saturating_sub(1));
+    fn expire(&mut self, oldest: Day) -> Result<(), WriterError> {
         if oldest > self.oldest {
             self.store.expire_before(oldest)?;
             self.seen.forget_before(oldest);
@@ -264,12 +281,23 @@ impl Writer {
     }
 }
 
+/// The oldest day of the window that ends with `today`.
+fn window_begin(today: Day, settings: WriterSettings) -> Day {
+    today.back(settings.replay_window_days.saturating_sub(1))
+}
+
+/// The last day of the window that begins with `oldest`.
+fn window_end(oldest: Day, settings: WriterSettings) -> Day {
+    oldest.forward(settings.replay_window_days.saturating_sub(1))
+}
+
 /// The day by which uploads are judged.
 ///
 /// Within a process it never goes back, so that a device that has just heard a
 /// day is not told that it is in the future. Nor does it run ahead of the time
 /// that has passed by more than a day: a clock that jumps into the future would
-/// take the replay window with it, for good.
+/// take the replay window with it, for good. Days that are in the window already
+/// can't, so a clock that was behind at the start is followed there.
 #[derive(Debug)]
 struct Today {
     clock: Arc<dyn Clock>,
@@ -283,10 +311,11 @@ impl Today {
         Self { start: (day, clock.monotonic()), clock, day }
     }
 
-    fn get(&mut self) -> Day {
+    fn get(&mut self, window_end: Day) -> Day {
         let (first, since) = self.start;
         let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
         let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);
+        let latest = latest.max(window_end);
         let day = self.clock.day();
         if day > latest && self.day < latest {
             tracing::error!(%day, %latest, "the clock has jumped ahead; the later day is not used");
@@ -306,4 +335,15 @@ pub enum WriterError {
     /// A stored experiment can't be run.
     #[error("a stored experiment can't be run")]
     Learner(#[from] LearnerError),
+}
+
+impl WriterError {
+    /// See [`StoreError::located`].
+    #[must_use]
+    pub fn located(self, directory: &Path) -> Self {
+        match self {
+            Self::Store(error) => Self::Store(error.located(directory)),
+            other => other,
+        }
+    }
 }
