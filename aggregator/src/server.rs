@@ -297,7 +297,7 @@ pub enum ServerError {
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,
     /// The writer can't start, or had to end.
-    #[error("the writer ended; nothing that was acknowledged is lost")]
+    #[error("the writer ended; what was not committed was not acknowledged")]
     Writer(#[from] WriterError),
     /// The writer is gone without a word.
     #[error("the writer panicked; nothing that was acknowledged is lost")]
