@@ -151,6 +151,20 @@ async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Res
     assert_eq!(site.submit(&server, TODAY, 0).await?, S::Expired);
     assert_eq!(site.counted(&server).await?, 4);
     server.stop().await?;
+
+    // Also when days have passed without a server; and no further than at a start.
+    let server = site.start_on(TODAY.back(YEAR)).await?;
+    assert!(is_unavailable(site.submit(&server, TODAY, 4).await));
+    site.clock.set(TODAY.forward(YEAR))?;
+    assert_eq!(site.submit(&server, TODAY.forward(7), 2).await?, S::Duplicate);
+    server.stop().await?;
+    let server = site.start_on(TODAY.back(YEAR)).await?;
+    assert!(is_unavailable(site.submit(&server, TODAY, 4).await));
+    site.clock.set(TODAY.forward(12))?;
+    assert_eq!(site.submit(&server, TODAY.forward(12), 4).await?, S::Accepted);
+    assert_eq!(site.submit(&server, TODAY.forward(7), 2).await?, S::Duplicate);
+    assert_eq!(site.counted(&server).await?, 5);
+    server.stop().await?;
     Ok(())
 }
 

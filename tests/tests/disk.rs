@@ -28,7 +28,7 @@ fn with_small_files(blocks: u32) -> Command {
     let mut command = Command::new("/bin/sh");
     // Without the signal a write beyond the limit fails, as on a full disk.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
-    command.args(["-c", &script, PROGRAM]).env_clear().kill_on_drop(true);
+    command.args(["-c", &script, PROGRAM]).env_clear();
     command
 }
 
@@ -37,6 +37,7 @@ struct Disk(PathBuf);
 
 impl Disk {
     /// None, with the reason printed, where only the system's owner can have one.
+    #[expect(clippy::print_stdout, reason = "whoever runs the tests should know what was not")]
     fn new(path: PathBuf, size: &str) -> anyhow::Result<Option<Self>> {
         std::fs::create_dir(&path)?;
         let disk = Self(path);
@@ -64,7 +65,7 @@ impl Drop for Disk {
     }
 }
 
-/// Starts a server that can't, and returns its exit code and what it says.
+/// Starts a server that can't, and returns what it says.
 async fn start_in_vain(mut command: Command, data_dir: &Path) -> anyhow::Result<String> {
     let addresses = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
     command.args(["serve", "--data-dir"]).arg(data_dir).args(addresses).kill_on_drop(true);
@@ -139,7 +140,7 @@ async fn a_full_disk_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
     let Some(disk) = Disk::new(folder.path().join("disk"), "1m")? else { return Ok(()) };
     let data_dir = disk.0.join("data");
     let mut command = Command::new(PROGRAM);
-    command.env_clear().kill_on_drop(true);
+    command.env_clear();
     let log = upload_until_it_fails(command, &data_dir, || disk.change("size=64m")).await?;
     for part in ["is full; make room", data_dir.to_str().context("UTF-8")?] {
         assert!(log.contains(part), "{part:?} is not in {log}");
@@ -221,7 +222,7 @@ impl App {
         self.clock.0.fetch_add(3600, Ordering::SeqCst);
         ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
         let status = bandana.status();
-        Ok(usize::try_from(status.waiting_reports + status.open_assignments)?)
+        Ok(status.waiting_reports + status.open_assignments)
     }
 }
 
@@ -255,16 +256,7 @@ async fn devices_keep_what_a_full_disk_did_not_take() -> anyhow::Result<()> {
     assert_eq!(code, Some(1), "{log}");
     assert!((1..REPORTS).contains(&left), "{left} of {REPORTS} wait");
 
-    let server = WatchedServer::launch(
-        {
-            let mut command = Command::new(PROGRAM);
-            command.env_clear().kill_on_drop(true);
-            command
-        },
-        &data_dir,
-        &at,
-    )
-    .await?;
+    let server = WatchedServer::start(PROGRAM, &data_dir, &at).await?;
     for _ in 0..10 {
         if visit(0).await? == 0 {
             break;

@@ -85,7 +85,7 @@ async fn server_with_history(folder: &Path) -> anyhow::Result<(WatchedServer, Sp
     let server = clock.serve(PROGRAM, &data_dir).await?;
     let (_, mut operator) = server.clients().await?;
     let mut message = three_arms("colours");
-    message.arms[0].label = "red, \"dark\"".to_owned();
+    "red, \"dark\"".clone_into(&mut message.arms[0].label);
     let experiment = create(&mut operator, message).await?;
     drop(operator);
     report(&server, &experiment, (1, TODAY), &[(0, true), (0, true), (0, false), (2, false)])

@@ -39,8 +39,8 @@ pub struct Writer {
     seen: SeenIds,
     oldest: Day,
     today: Today,
-    /// Whether the clock was so far ahead at the start that the window would leave
-    /// behind all that is remembered, and no upload has borne it out.
+    /// Whether the window would leave behind all that is remembered, by a clock that
+    /// was far ahead at the start and that no upload has borne out.
     doubted: bool,
     settings: WriterSettings,
     commands: mpsc::Receiver<Command>,
@@ -76,15 +76,7 @@ impl Writer {
                  window was moved; no uploads are taken"
             );
         }
-        let begin = window_begin(today.day, settings);
-        let doubted = seen.newest_day().is_some_and(|newest| newest < begin);
-        if doubted {
-            tracing::warn!(
-                today = %today.day,
-                "no upload is as new as the replay window: the window stays where it is until one \
-                 comes, in case the clock is wrong"
-            );
-        }
+        let doubted = is_doubtful(today.day, &seen, settings);
         let (ingest, commands) = Ingest::channel();
         let writer =
             Self { store, registry, seen, oldest, today, doubted, settings, commands, due };
@@ -135,7 +127,7 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.today.get(window_end(self.oldest, self.settings));
+        let today = self.today();
         let window = window_begin(today, self.settings)..=today;
         self.doubted &= !arrivals.iter().any(|arrival| window.contains(&arrival.day));
         if !self.doubted {
@@ -169,6 +161,16 @@ impl Writer {
             waiting.send(verdict).ok();
         }
         Ok(())
+    }
+
+    /// The server's day. When a clock that was behind is mended, all is as at a start.
+    fn today(&mut self) -> Day {
+        let was_behind = self.today.day < self.oldest;
+        let today = self.today.get(self.oldest);
+        if was_behind && today >= self.oldest {
+            self.doubted = is_doubtful(today, &self.seen, self.settings);
+        }
+        today
     }
 
     /// Moves the replay window on when a new day has begun.
@@ -286,9 +288,18 @@ fn window_begin(today: Day, settings: WriterSettings) -> Day {
     today.back(settings.replay_window_days.saturating_sub(1))
 }
 
-/// The last day of the window that begins with `oldest`.
-fn window_end(oldest: Day, settings: WriterSettings) -> Day {
-    oldest.forward(settings.replay_window_days.saturating_sub(1))
+/// Whether the window that ends with `today` would leave behind all that is remembered.
+fn is_doubtful(today: Day, seen: &SeenIds, settings: WriterSettings) -> bool {
+    let begin = window_begin(today, settings);
+    let doubtful = seen.newest_day().is_some_and(|newest| newest < begin);
+    if doubtful {
+        tracing::warn!(
+            %today,
+            "no upload is as new as the replay window: the window stays where it is until one \
+             comes, in case the clock is wrong"
+        );
+    }
+    doubtful
 }
 
 /// The day by which uploads are judged.
@@ -296,8 +307,8 @@ fn window_end(oldest: Day, settings: WriterSettings) -> Day {
 /// Within a process it never goes back, so that a device that has just heard a
 /// day is not told that it is in the future. Nor does it run ahead of the time
 /// that has passed by more than a day: a clock that jumps into the future would
-/// take the replay window with it, for good. Days that are in the window already
-/// can't, so a clock that was behind at the start is followed there.
+/// take the replay window with it, for good. Only a clock that is before the window is
+/// known to be wrong: nothing is made of it, and it is followed once it is right.
 #[derive(Debug)]
 struct Today {
     clock: Arc<dyn Clock>,
@@ -311,12 +322,16 @@ impl Today {
         Self { start: (day, clock.monotonic()), clock, day }
     }
 
-    fn get(&mut self, window_end: Day) -> Day {
+    fn get(&mut self, oldest: Day) -> Day {
         let (first, since) = self.start;
         let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
         let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);
-        let latest = latest.max(window_end);
         let day = self.clock.day();
+        if self.day < oldest && day >= oldest {
+            self.start = (day, self.clock.monotonic());
+            self.day = day;
+            return day;
+        }
         if day > latest && self.day < latest {
             tracing::error!(%day, %latest, "the clock has jumped ahead; the later day is not used");
         }
