@@ -15,6 +15,7 @@ pub mod estimates;
 pub mod ingest;
 pub mod learner;
 pub mod network;
+pub mod operator_client;
 pub mod policy;
 pub mod registry;
 pub mod security;

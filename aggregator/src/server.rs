@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::network::{ConnectionLimits, Listener};
 use crate::policy;
 use crate::registry::Registry;
 use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
-use crate::service::{DeviceService, OperatorService};
+use crate::service::{DeviceService, Exports, OperatorService};
 use crate::store::{SqliteStore, StoreError, StoreReader};
 
 /// Silence on a connection after which its other end is asked for a sign of
@@ -79,6 +79,8 @@ pub struct Server {
     clock: Arc<dyn Clock>,
     ingest: Ingest,
     reader: StoreReader,
+    exports: Exports,
+    data_dir: PathBuf,
     /// What the writer ended with.
     ended: oneshot::Receiver<Result<(), WriterError>>,
     /// Tells when the policy thread has done its work; fails when it panicked.
@@ -113,12 +115,14 @@ impl Server {
         let device = listen(settings.listen, device_tls).await?;
         let operator = listen(settings.operator_listen, operator_tls).await?;
 
-        let store = SqliteStore::open(&settings.data_dir)?;
-        let reader = StoreReader::new(&settings.data_dir);
+        let data_dir = settings.data_dir;
+        let store = SqliteStore::open(&data_dir).map_err(|error| error.located(&data_dir))?;
+        let reader = StoreReader::new(&data_dir);
         let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
         let (due, experiments_due) = mpsc::channel();
         let (writer, ingest) =
-            Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), settings.writer, due)?;
+            Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), settings.writer, due)
+                .map_err(|error| error.located(&data_dir))?;
         tracing::info!(experiments = registry.all().len(), ids = writer.ids(), "store opened");
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
@@ -130,6 +134,7 @@ impl Server {
             // Nobody may be left to hear it.
             policy_end.send(()).ok();
         })?;
+        let exports = Exports::new(reader.clone());
         let drain_deadline = settings.drain_deadline;
         Ok(Self {
             device,
@@ -141,6 +146,8 @@ impl Server {
             clock,
             ingest,
             reader,
+            exports,
+            data_dir,
             ended,
             policy_ended,
             drain_deadline,
@@ -175,8 +182,8 @@ impl Server {
     /// [`ServerError`] when a listener or the store fails. After a failed commit
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, tokens, registry, clock, ingest, reader, .. } = self;
-        let Self { connections, mut ended, policy_ended, drain_deadline, .. } = self;
+        let Self { device, operator, tokens, registry, clock, ingest, reader, exports, .. } = self;
+        let Self { connections, mut ended, policy_ended, drain_deadline, data_dir, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
         let device_service = DeviceService::new(
@@ -186,7 +193,7 @@ impl Server {
             ending.clone(),
         );
         let operator_service =
-            OperatorService::new(registry, ingest.clone(), reader, clock, ending.clone());
+            OperatorService::new(registry, ingest.clone(), reader, exports, clock, ending.clone());
         health.set_serving::<DeviceServer<DeviceService>>().await;
         health.set_serving::<OperatorServer<OperatorService>>().await;
 
@@ -215,7 +222,7 @@ impl Server {
         tokio::select! {
             () = signal => {}
             outcome = &mut serving => { outcome.map_err(ServerError::Transport)?; }
-            outcome = &mut ended => return writer_ended(outcome),
+            outcome = &mut ended => return writer_ended(outcome, &data_dir),
             Err(_) = policy_ended => return Err(ServerError::PolicyThreadPanicked),
         }
         tracing::info!("draining");
@@ -231,7 +238,7 @@ impl Server {
                 tracing::warn!("calls are still under way; closing their connections");
             }
             ingest.stop().await;
-            writer_ended((&mut ended).await)
+            writer_ended((&mut ended).await, &data_dir)
         };
         tokio::time::timeout(drain_deadline, drain)
             .await
@@ -241,8 +248,10 @@ impl Server {
 
 fn writer_ended(
     outcome: Result<Result<(), WriterError>, oneshot::error::RecvError>,
+    data_dir: &Path,
 ) -> Result<(), ServerError> {
-    outcome.map_err(|_| ServerError::WriterPanicked)?.map_err(ServerError::Writer)
+    let outcome = outcome.map_err(|_| ServerError::WriterPanicked)?;
+    outcome.map_err(|error| ServerError::Writer(error.located(data_dir)))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
@@ -291,7 +300,7 @@ pub enum ServerError {
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,
     /// The writer can't start, or had to end.
-    #[error("the writer ended; nothing that was acknowledged is lost")]
+    #[error("the writer ended; what was not committed was not acknowledged")]
     Writer(#[from] WriterError),
     /// The writer is gone without a word.
     #[error("the writer panicked; nothing that was acknowledged is lost")]

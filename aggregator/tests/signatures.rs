@@ -13,7 +13,7 @@ use bandana_aggregator::ingest::{Writer, WriterSettings};
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::seen::SeenIds;
-use bandana_aggregator::service::{DeviceService, OperatorService};
+use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::store::{
     Conduct, ExperimentRecord, ExperimentState, SqliteStore, StoreError, StoreReader,
 };
@@ -202,9 +202,11 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let writer = std::thread::spawn(move || writer.run());
     let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = ending();
+    let exports = Exports::new(reader.clone());
     let device =
         DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
-    let operator = OperatorService::new(registry, ingest.clone(), reader, clock.clone(), ending);
+    let operator =
+        OperatorService::new(registry, ingest.clone(), reader, exports, clock.clone(), ending);
 
     let first = specification("expiring")?;
     ingest.administer(creation(first.clone(), CONDUCT)).await?;

@@ -3,6 +3,7 @@
 pub mod committed;
 pub mod harness;
 pub mod recorder;
+pub mod test_clock;
 pub mod vectors;
 pub mod watched_server;
 pub mod wire_code;

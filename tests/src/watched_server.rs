@@ -5,12 +5,18 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tonic::transport::Channel;
 
 /// How long a server may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// For devices, unless a test says where.
+const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 /// A running aggregator on loopback; killed when this is dropped.
 #[derive(Debug)]
@@ -31,12 +37,26 @@ impl WatchedServer {
     /// # Errors
     /// When it does not listen in time.
     pub async fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
-            .arg("--data-dir")
+        let mut command = Command::new(program);
+        command.env_clear();
+        Self::launch(command, data_dir, arguments).await
+    }
+
+    /// Starts a server by a command that lacks only what follows its program: one that
+    /// has an environment of its own, or wraps the program.
+    ///
+    /// # Errors
+    /// When it does not listen in time.
+    pub async fn launch(
+        mut command: Command,
+        data_dir: &Path,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
+        let mut child = command
+            .args(["serve", "--operator-listen", "127.0.0.1:0", "--data-dir"])
             .arg(data_dir)
+            .args(if arguments.contains(&"--listen") { &[][..] } else { &ANYWHERE })
             .args(arguments)
-            .env_clear()
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -64,6 +84,17 @@ impl WatchedServer {
                 Err(error.context(said))
             }
         }
+    }
+
+    /// New connections to it, in the clear.
+    ///
+    /// # Errors
+    /// When it can't be reached.
+    pub async fn clients(
+        &self,
+    ) -> anyhow::Result<(DeviceClient<Channel>, OperatorClient<Channel>)> {
+        let device = DeviceClient::connect(format!("http://{}", self.device)).await?;
+        Ok((device, OperatorClient::connect(format!("http://{}", self.operator)).await?))
     }
 
     /// Has it read its files again, and waits until it has.
@@ -99,8 +130,18 @@ impl WatchedServer {
     ///
     /// # Errors
     /// When it ends with an error or not in time.
-    pub async fn stop(mut self) -> anyhow::Result<String> {
+    pub async fn stop(self) -> anyhow::Result<String> {
         self.signal(Signal::TERM)?;
+        let (code, log) = self.ended().await?;
+        ensure!(code == Some(0), "{code:?}: {log}");
+        Ok(log)
+    }
+
+    /// Waits until it has ended, and returns its exit code and its whole log.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub async fn ended(mut self) -> anyhow::Result<(Option<i32>, String)> {
         let ending = async {
             while let Some(line) = self.log.next_line().await? {
                 self.logged += &line;
@@ -109,8 +150,7 @@ impl WatchedServer {
             anyhow::Ok(self.child.wait().await?)
         };
         let status = tokio::time::timeout(PATIENCE, ending).await??;
-        ensure!(status.success(), "{status}: {}", self.logged);
-        Ok(self.logged)
+        Ok((status.code(), self.logged))
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::Context as _;
+use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
-use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
+use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest, UploadStatus};
+use bandana_tests::harness::{create, keep_uploading, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -189,6 +191,57 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
     // Whoever was connected stays so.
     before.list_experiments(ListExperimentsRequest {}).await?;
     drop(before);
+    server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificates_are_replaced_under_load() -> anyhow::Result<()> {
+    let files = Files::new()?;
+    let mut server = files.server(&[]).await?;
+    let mut operator = OperatorClient::new(files.authority.connect(&server.operator).await?);
+    let experiment = create(&mut operator, three_arms("rotated")).await?;
+    let mut device = DeviceClient::new(files.authority.connect(&server.device).await?);
+    let experiment_id = experiment.experiment_id().to_string();
+    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
+    let mut acknowledgements = keep_uploading(&device, &experiment, day);
+    let mut accepted = 0;
+    let mut go_on = async |uploads| {
+        for _ in 0..uploads {
+            let (_, status) = acknowledgements.recv().await.context("all workers failed")?;
+            assert_eq!(status, UploadStatus::Accepted);
+            accepted += 1;
+        }
+        anyhow::Ok(())
+    };
+    go_on(100).await?;
+
+    // A file that is not a certificate.
+    let certificate = std::fs::read(files.path("server.pem"))?;
+    std::fs::write(files.path("server.pem"), "-----BEGIN CERTIFICATE-----\n")?;
+    server.reload().await?;
+    assert!(server.logged.contains("certificates are left as they were"), "{}", server.logged);
+    assert!(server.logged.contains("server.pem"), "{}", server.logged);
+    files.authority.connect(&server.device).await?;
+    std::fs::write(files.path("server.pem"), certificate)?;
+    go_on(100).await?;
+
+    let next = Authority::new()?;
+    next.sign(files.folder.path(), "server")?;
+    server.reload().await?;
+    next.connect(&server.device).await?;
+    assert!(files.authority.connect(&server.device).await.is_err());
+    // The uploads are still on the connection with the old one.
+    go_on(500).await?;
+    server.stop().await?;
+    while let Some((_, status)) = acknowledgements.recv().await {
+        assert_eq!(status, UploadStatus::Accepted);
+        accepted += 1;
+    }
+    let server = files.server(&[]).await?;
+    let mut operator = OperatorClient::new(next.connect(&server.operator).await?);
+    assert_eq!(tallies(&mut operator, &experiment).await?[0], (accepted, accepted));
     server.stop().await?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The thread that owns the store.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub struct Writer {
     seen: SeenIds,
     oldest: Day,
     today: Today,
+    /// Whether the window would leave behind all that is remembered, by a clock that
+    /// was far ahead at the start and that no upload has borne out.
+    doubted: bool,
     settings: WriterSettings,
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
@@ -70,8 +74,10 @@ impl Writer {
                  window was moved; no uploads are taken"
             );
         }
+        let doubted = is_doubtful(today.day, &seen, settings);
         let (ingest, commands) = Ingest::channel();
-        let writer = Self { store, registry, seen, oldest, today, settings, commands, due };
+        let writer =
+            Self { store, registry, seen, oldest, today, doubted, settings, commands, due };
         Ok((writer, ingest))
     }
 
@@ -119,8 +125,12 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.today.get();
-        self.expire(today)?;
+        let today = self.today();
+        let window = window_begin(today, self.settings)..=today;
+        self.doubted &= !arrivals.iter().any(|arrival| window.contains(&arrival.day));
+        if !self.doubted {
+            self.expire(*window.start())?;
+        }
         let situation = Situation {
             seen: &self.seen,
             ids_max: self.settings.ids_max,
@@ -156,9 +166,18 @@ impl Writer {
         UnixSeconds::new(self.today.clock.unix_seconds())
     }
 
+    /// The server's day. When a clock that was behind is mended, all is as at a start.
+    fn today(&mut self) -> Day {
+        let was_behind = self.today.day < self.oldest;
+        let today = self.today.get(self.oldest);
+        if was_behind && today >= self.oldest {
+            self.doubted = is_doubtful(today, &self.seen, self.settings);
+        }
+        today
+    }
+
     /// Moves the replay window on when a new day has begun.
-    fn expire(&mut self, today: Day) -> Result<(), WriterError> {
-        let oldest = today.back(self.settings.replay_window_days.saturating_sub(1));
+    fn expire(&mut self, oldest: Day) -> Result<(), WriterError> {
         if oldest > self.oldest {
             self.store.expire_before(oldest)?;
             self.seen.forget_before(oldest);
@@ -168,12 +187,32 @@ impl Writer {
     }
 }
 
+/// The oldest day of the window that ends with `today`.
+fn window_begin(today: Day, settings: WriterSettings) -> Day {
+    today.back(settings.replay_window_days.saturating_sub(1))
+}
+
+/// Whether the window that ends with `today` would leave behind all that is remembered.
+fn is_doubtful(today: Day, seen: &SeenIds, settings: WriterSettings) -> bool {
+    let begin = window_begin(today, settings);
+    let doubtful = seen.newest_day().is_some_and(|newest| newest < begin);
+    if doubtful {
+        tracing::warn!(
+            %today,
+            "no upload is as new as the replay window: the window stays where it is until one \
+             comes, in case the clock is wrong"
+        );
+    }
+    doubtful
+}
+
 /// The day by which uploads are judged.
 ///
 /// Within a process it never goes back, so that a device that has just heard a
 /// day is not told that it is in the future. Nor does it run ahead of the time
 /// that has passed by more than a day: a clock that jumps into the future would
-/// take the replay window with it, for good.
+/// take the replay window with it, for good. Only a clock that is before the window is
+/// known to be wrong: nothing is made of it, and it is followed once it is right.
 #[derive(Debug)]
 struct Today {
     clock: Arc<dyn Clock>,
@@ -187,11 +226,16 @@ impl Today {
         Self { start: (day, clock.monotonic()), clock, day }
     }
 
-    fn get(&mut self) -> Day {
+    fn get(&mut self, oldest: Day) -> Day {
         let (first, since) = self.start;
         let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
         let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);
         let day = self.clock.day();
+        if self.day < oldest && day >= oldest {
+            self.start = (day, self.clock.monotonic());
+            self.day = day;
+            return day;
+        }
         if day > latest && self.day < latest {
             tracing::error!(%day, %latest, "the clock has jumped ahead; the later day is not used");
         }
@@ -210,4 +254,15 @@ pub enum WriterError {
     /// A stored experiment can't be run.
     #[error("a stored experiment can't be run")]
     Learner(#[from] LearnerError),
+}
+
+impl WriterError {
+    /// See [`StoreError::located`].
+    #[must_use]
+    pub fn located(self, directory: &Path) -> Self {
+        match self {
+            Self::Store(error) => Self::Store(error.located(directory)),
+            other => other,
+        }
+    }
 }
