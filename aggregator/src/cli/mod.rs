@@ -1,5 +1,6 @@
 //! The command line: `bandana`.
 
+mod app_key;
 mod bearer;
 mod check_config;
 mod client_tls;
@@ -22,6 +23,7 @@ mod settings_arguments;
 mod sign;
 mod table;
 mod token;
+mod token_file;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -60,6 +62,9 @@ enum Command {
     /// Make and revoke tokens of operators.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Make and revoke the keys of apps.
+    #[command(subcommand)]
+    AppKey(app_key::AppKeyCommand),
     Completions(generated::Completions),
     Man(generated::Man),
 }
@@ -99,6 +104,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
+        Command::AppKey(command) => app_key::run(&command),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),
     };

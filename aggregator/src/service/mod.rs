@@ -3,6 +3,7 @@
 mod act;
 mod device;
 mod operator;
+mod upload_stream;
 
 pub use device::DeviceService;
 pub use operator::OperatorService;
