@@ -4,6 +4,7 @@ mod two_arms;
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
@@ -194,8 +195,13 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         Writer::open(store, Arc::clone(&registry), clock.clone(), settings, sender)?;
     let writer = std::thread::spawn(move || writer.run());
     let (_notifier, ending) = ending();
-    let device =
-        DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
+    let device = DeviceService::new(
+        Arc::clone(&registry),
+        ingest.clone(),
+        clock.clone(),
+        ending.clone(),
+        Duration::from_mins(5),
+    );
     let operator = OperatorService::new(registry, ingest.clone(), clock.clone(), ending);
 
     let first = specification("expiring")?;

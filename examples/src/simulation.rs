@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_client::grpc::{Transport, run_until};
+use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -77,7 +77,7 @@ pub struct Outcome {
 /// Where the aggregator is.
 #[derive(Debug)]
 pub struct Connections {
-    devices: Vec<Channel>,
+    devices: Vec<Transport>,
     operator: OperatorClient<Channel>,
 }
 
@@ -90,8 +90,9 @@ impl Connections {
         ensure!(count > 0, "at least one connection is needed");
         let endpoint = Endpoint::from_shared(device.to_owned())?.tcp_nodelay(true);
         let unreachable = || format!("can't reach the device service at {device}");
-        let devices: Vec<Channel> = stream::iter(0..count)
+        let devices: Vec<Transport> = stream::iter(0..count)
             .then(|_| endpoint.connect())
+            .map_ok(Transport::new)
             .try_collect()
             .await
             .with_context(unreachable)?;
@@ -99,6 +100,14 @@ impl Connections {
             .await
             .with_context(|| format!("can't reach the operator service at {operator}"))?;
         Ok(Self { devices, operator })
+    }
+
+    /// Shows this key with every call of a device.
+    #[must_use]
+    pub fn with_app_key(mut self, key: &AppKey) -> Self {
+        let transports = self.devices.into_iter();
+        self.devices = transports.map(|device| device.with_app_key(key.clone())).collect();
+        self
     }
 }
 
@@ -194,16 +203,15 @@ async fn run_round(
     round: &[u64],
 ) -> anyhow::Result<Vec<User>> {
     let in_flight = connections.devices.len() * CALLS_PER_CONNECTION;
-    let channel = |user: u64| {
+    let transport = |user: u64| {
         let place = user % connections.devices.len() as u64;
         connections.devices[usize::try_from(place).unwrap_or(0)].clone()
     };
-    let choosing = round.iter().map(|&user| {
-        choose(settings, instance, specification, user, Transport::new(channel(user)))
-    });
+    let choosing =
+        round.iter().map(|&user| choose(settings, instance, specification, user, transport(user)));
     let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
     let reporting = chosen.into_iter().map(|user| {
-        let transport = Transport::new(channel(user.number));
+        let transport = transport(user.number);
         report(user, transport)
     });
     stream::iter(reporting).buffered(in_flight).try_collect().await

@@ -17,7 +17,7 @@ pub struct Admission {
     pub(super) app: Option<App>,
     pub(super) connection: Option<Arc<Limiter>>,
     /// None: nobody counts the calls.
-    pub(super) place: Option<Arc<OwnedSemaphorePermit>>,
+    pub(super) _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Admission {

@@ -59,7 +59,7 @@ impl DeviceGates {
             let new = || Arc::new(Limiter::new(rate, Arc::clone(&self.clock)));
             Arc::clone(peer.uploads.get_or_init(new))
         });
-        Ok(Admission { app, connection, place: Some(Arc::new(place)) })
+        Ok(Admission { app, connection, _place: Some(Arc::new(place)) })
     }
 }
 

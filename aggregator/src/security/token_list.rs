@@ -120,7 +120,7 @@ pub enum TokenListError {
     },
     /// A hash is not one.
     #[error(
-        "line {line} does not end with a SHA-256 of 64 hexadecimal digits; the secret itself does \
+        "line {line} does not end with a SHA-256 of 64 hexadecimal digits; the token itself does \
          not belong into this file"
     )]
     Hash {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use bandana_client::grpc::AppKey;
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::instance::Instance;
 use bandana_examples::plot;
@@ -70,6 +71,9 @@ struct Arguments {
     /// Operator service of that aggregator.
     #[arg(long, requires = "server")]
     operator_url: Option<String>,
+    /// Key of the app that the users have, for an aggregator that asks for one.
+    #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
+    app_key: Option<AppKey>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -129,6 +133,9 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
             (Some((process, data_dir)), urls.0, urls.1)
         };
     let mut connections = Connections::open(&device, &operator, settings.connections).await?;
+    if let Some(key) = &arguments.app_key {
+        connections = connections.with_app_key(key);
+    }
     let display = Display::new(settings.users, &instance);
     let start = Instant::now();
     let outcome = simulation::run(&settings, &instance, &mut connections, |round| {
