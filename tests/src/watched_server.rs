@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// How long a server may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -16,7 +17,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct WatchedServer {
     child: Child,
-    log: Lines<BufReader<ChildStderr>>,
+    /// Read by a task of its own: a server must not wait for whoever reads its log.
+    log: UnboundedReceiver<String>,
     /// All of the log that was read.
     pub logged: String,
     /// Address of the service for devices.
@@ -31,13 +33,27 @@ impl WatchedServer {
     /// # Errors
     /// When it does not listen in time.
     pub async fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
+        Self::run(Command::new(program), data_dir, arguments, "info").await
+    }
+
+    /// The same with a command that may have arguments of its own, and with a filter of the
+    /// log.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn run(
+        mut command: Command,
+        data_dir: &Path,
+        arguments: &[&str],
+        log_filter: &str,
+    ) -> anyhow::Result<Self> {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
             .arg("--data-dir")
             .arg(data_dir)
             .args(arguments)
             .env_clear()
-            .env("RUST_LOG", "info")
+            .env("RUST_LOG", log_filter)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -46,7 +62,14 @@ impl WatchedServer {
         let stdout = child.stdout.take().context("no standard output")?;
         let stderr = child.stderr.take().context("no standard error")?;
         let mut lines = BufReader::new(stdout).lines();
-        let mut log = BufReader::new(stderr).lines();
+        let (logs, mut log) = unbounded_channel();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                // The test may be over.
+                logs.send(line).ok();
+            }
+        });
         let addresses = async {
             let device = address(&mut lines, "device=").await?;
             let operator = address(&mut lines, "operator=").await?;
@@ -58,7 +81,7 @@ impl WatchedServer {
             }
             Err(error) => {
                 let mut said = String::new();
-                while let Some(line) = log.next_line().await? {
+                while let Some(line) = log.recv().await {
                     said += &line;
                 }
                 Err(error.context(said))
@@ -81,7 +104,7 @@ impl WatchedServer {
     /// When there is none in time.
     pub async fn log_until(&mut self, text: &str) -> anyhow::Result<()> {
         let reading = async {
-            while let Some(line) = self.log.next_line().await? {
+            while let Some(line) = self.log.recv().await {
                 self.logged += &line;
                 self.logged += "\n";
                 if line.contains(text) {
@@ -102,7 +125,7 @@ impl WatchedServer {
     pub async fn stop(mut self) -> anyhow::Result<String> {
         self.signal(Signal::TERM)?;
         let ending = async {
-            while let Some(line) = self.log.next_line().await? {
+            while let Some(line) = self.log.recv().await {
                 self.logged += &line;
                 self.logged += "\n";
             }
@@ -113,8 +136,16 @@ impl WatchedServer {
         Ok(self.logged)
     }
 
+    /// Its process id.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the server has ended")
+    }
+
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self.child.id().context("the server has ended")?;
+        let id = self.id()?;
         let process = Pid::from_raw(i32::try_from(id)?).context("no process has id 0")?;
         Ok(kill_process(process, signal)?)
     }

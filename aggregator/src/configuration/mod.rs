@@ -160,6 +160,14 @@ impl Configuration {
             let what = format!("{devices} is the operators' address too; give each its own port");
             problems.push(Problem { place, what });
         }
+        if self.calls.app_rate.is_some() && self.devices.app_keys_file.is_none() {
+            let setting = &settings::UPLOADS_PER_SECOND_PER_APP_KEY;
+            let place = effective.origin(setting).to_string();
+            let what = "`uploads_per_second_per_app_key` needs `app_keys_file` in [devices]; set \
+                        both, or 0"
+                .to_owned();
+            problems.push(Problem { place, what });
+        }
         if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
     }
 }
