@@ -4,19 +4,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bandana_client::grpc::AppKey;
+use bandana_client::{Bandana, Choice, DefaultReason};
+use bandana_examples::embedding::{self, EXPERIMENT, TurnedClock, UNTIL_RELEASED};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     GetExperimentRequest, SelectArmRequest, UploadRequest, UploadStatus,
 };
-use bandana_tests::harness::{three_arms, upload};
+use bandana_tests::harness::{estimates_request, three_arms, upload};
+use bandana_tests::raw_http2::claiming;
 use bandana_tests::siege::create;
 use bandana_tests::watched_server::WatchedServer;
+use prost::Message as _;
+use prost::bytes::Bytes;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -179,6 +188,56 @@ async fn keys_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = app_key(folder.path(), &["new", "--name", "shop"]).await?;
+    let key = AppKey::new(&key)?;
+    let file = keys_file(folder.path());
+    let whole = std::fs::read(&file)?;
+    std::fs::write(&file, "")?;
+    let arguments = ["--app-keys-file", &file.display().to_string()];
+    let mut gated = Gated::start_in(folder, &arguments).await?;
+    create(&gated.server.operator, three_arms(EXPERIMENT)).await?;
+    let (clock, directory) = (TurnedClock::new(), gated.folder.path().join("app"));
+    let url = format!("http://{}", gated.server.device);
+    let start = || -> anyhow::Result<Bandana> {
+        Ok(embedding::app(&url, &directory, &clock, Some(&key))?.start()?)
+    };
+    // Does what is due, and ends.
+    let run = |bandana: Bandana| {
+        ensure!(bandana.shutdown(PATIENCE), "the app does not end");
+        anyhow::Ok(bandana.status())
+    };
+
+    let bandana = start()?;
+    bandana.experiment(EXPERIMENT)?;
+    assert!(run(bandana.clone())?.statistics.fetches_failed > 0);
+    let choice = bandana.experiment(EXPERIMENT)?.choose();
+    assert!(matches!(choice, Choice::Default(DefaultReason::NoPolicyYet)), "{choice:?}");
+    drop((bandana, choice));
+
+    std::fs::write(&file, &whole)?;
+    gated.server.reload().await?;
+    let bandana = start()?;
+    bandana.experiment(EXPERIMENT)?;
+    run(bandana)?;
+    let bandana = start()?;
+    bandana.experiment(EXPERIMENT)?.choose().reward(1.0);
+    std::fs::write(&file, "")?;
+    gated.server.reload().await?;
+    clock.forward(UNTIL_RELEASED);
+    assert_eq!(run(bandana)?.waiting_reports, 1);
+
+    std::fs::write(&file, &whole)?;
+    gated.server.reload().await?;
+    clock.forward(UNTIL_RELEASED);
+    let status = run(start()?)?;
+    assert_eq!((status.waiting_reports, status.statistics.uploads_accepted), (0, 1));
+    gated.server.stop().await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "1"];
@@ -232,6 +291,77 @@ async fn streams_over_the_rate_are_slowed_down_and_lose_nothing() -> anyhow::Res
     assert_eq!(accepted, 60);
     // 20 at once, and then 40 in two seconds. No clock makes it faster.
     assert!(start.elapsed() >= Duration::from_millis(1900), "{:?}", start.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn slow_streams_of_single_uploads_live_on() -> anyhow::Result<()> {
+    let rate = ["--limit-uploads-per-second-per-connection", "500"];
+    let gated = Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "1"]].concat()).await?;
+    let experiment = gated.experiment().await?;
+    let day = day_of(&mut gated.device().await?).await?;
+    let stream = TcpStream::connect(&gated.server.device).await?;
+    let (mut send, connection) = h2::client::handshake(stream).await?;
+    tokio::spawn(connection);
+    // The server's word on windows comes with the first answer.
+    let first = http::Request::post("http://x/grpc.health.v1.Health/Check").body(())?;
+    send.send_request(first, true)?.0.await?;
+    let mut streams = Vec::new();
+    for stream in 0..2_u128 {
+        let request = http::Request::post("http://x/bandana.v1.Device/SubmitUploads")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        let send = send.clone().ready().await?;
+        let (answer, body) = { send }.send_request(request.body(())?, false)?;
+        let experiment = experiment.clone();
+        streams.push(tokio::spawn(take_answers(answer)));
+        streams.push(tokio::spawn(async move {
+            send_singly(body, stream << 64, &experiment, day).await
+        }));
+    }
+    for stream in streams {
+        stream.await??;
+    }
+    let mut operator = OperatorClient::connect(format!("http://{}", gated.server.operator)).await?;
+    let estimates = operator.get_estimates(estimates_request(&experiment)).await?.into_inner();
+    assert_eq!(estimates.reports, 2 * SINGLES);
+    Ok(())
+}
+
+/// More than a stream may have unread, and than the rate lets through at once.
+const SINGLES: u64 = 1000;
+
+/// Reads answers to the end, which must be a good one.
+async fn take_answers(answer: h2::client::ResponseFuture) -> anyhow::Result<()> {
+    let mut body = answer.await?.into_body();
+    while let Some(data) = body.data().await {
+        let read = data?.len();
+        body.flow_control().release_capacity(read)?;
+    }
+    let trailers = body.trailers().await?.context("no trailers")?;
+    let status = trailers.get("grpc-status").context("no status")?;
+    ensure!(status == "0", "{trailers:?}");
+    Ok(())
+}
+
+/// Streams uploads of one report, each in a frame of its own.
+async fn send_singly(
+    mut body: h2::SendStream<Bytes>,
+    first: u128,
+    experiment: &Specification,
+    day: Day,
+) -> anyhow::Result<()> {
+    for number in 0..SINGLES {
+        let request = upload(first + u128::from(number), experiment, day, &[(0, true)])?;
+        let request = request.encode_to_vec();
+        let message = claiming(u32::try_from(request.len())?, 0, &request);
+        body.reserve_capacity(message.len());
+        while body.capacity() < message.len() {
+            let capacity = std::future::poll_fn(|context| body.poll_capacity(context)).await;
+            capacity.context("the stream has ended")??;
+        }
+        body.send_data(message.into(), number + 1 == SINGLES)?;
+    }
     Ok(())
 }
 

@@ -190,7 +190,7 @@ pub(super) static CONNECTIONS: Setting = Setting {
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("10000"),
     doc: "Connections of each service at the same time; further ones are closed at once, since \
-          each takes a descriptor and some 20 kB, and up to 128 KiB of what was sent on it and \
+          each takes a descriptor and some 20 kB, and up to 500 kB for what was sent on it and \
           not looked at yet.",
 };
 

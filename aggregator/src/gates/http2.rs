@@ -3,16 +3,15 @@
 //! Memory of one service has a bound, whatever its callers do:
 //!
 //! ```text
-//! connections x (20 KiB + CONNECTION_WINDOW + header_bytes
+//! connections x (20 KiB + 3/2 x CONNECTION_WINDOW + header_bytes
 //!                + streams_per_connection x (3 KiB + the largest answer))
 //! + calls x (header_bytes + 3 x the largest request)
 //! ```
 //!
 //! Of what a connection sends, at most its window lies unread, however many streams it
-//! opens. A request is copied from there once the call is let in: twice when it is longer
+//! opens, and what keeping it in small frames costs is at most half of that. A request is copied from there once the call is let in: twice when it is longer
 //! than its frames, and again as it is decoded. An answer that is not taken stays with its
-//! stream. Few connections ever come near their part; with the defaults, a thousand that
-//! try to take some 600 MB of small answers and windows.
+//! stream, but a connection that can't be written to is not read any further.
 //!
 //! Floods that cost time rather than memory have bounds too: pings and settings are
 //! answered before more is read, streams that are reset before they were looked at are
@@ -35,12 +34,20 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_mins(1);
 /// How long it has for that.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a stream that are sent before they are asked for: the largest upload twice.
-const STREAM_WINDOW: u32 = 32 * 1024;
+/// Bytes of a stream that are sent before they are asked for. At 100 ms to a gateway and
+/// back it is good for 160 kB, more than half a million packed reports, in a second.
+const STREAM_WINDOW: u32 = 16 * 1024;
 
-/// The same of a connection: a stream that is not read leaves room for others. At 100 ms
-/// to a gateway and back it is good for a megabyte, 5 million packed reports, in a second.
-const CONNECTION_WINDOW: u32 = 128 * 1024;
+/// The same of a connection.
+///
+/// `h2` ends a connection when the frames below 256 bytes that lie unread waste more than
+/// half of this; and streams of uploads are slowed down by being left unread. So there is
+/// room for two of them, full of the smallest uploads in frames of their own, and a
+/// quarter more, since senders split frames where a window ends.
+const CONNECTION_WINDOW: u32 = 320 * 1024;
+
+/// The smallest upload in a frame of its own: one report, and five bytes before it.
+const SMALLEST_FRAME: u32 = 52;
 
 /// Streams of a connection that were reset before the server looked at them; more end it
 /// (rapid reset, CVE-2023-44487).
@@ -57,7 +64,9 @@ pub(crate) const OPERATOR_REQUEST_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
 
 const _: () = {
-    assert!(STREAM_WINDOW as usize >= 2 * UPLOAD_BYTES_MAX);
+    assert!(STREAM_WINDOW as usize >= UPLOAD_BYTES_MAX);
+    let waste = STREAM_WINDOW / SMALLEST_FRAME * (256 - SMALLEST_FRAME);
+    assert!(2 * waste / 4 * 5 <= CONNECTION_WINDOW / 2);
     assert!(ARMS_MAX * (LABEL_BYTES_MAX + 16) + 4096 <= OPERATOR_REQUEST_BYTES_MAX);
 };
 

@@ -5,16 +5,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bandana_shared::identity::Day;
 use bandana_shared::wire::v1;
+use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::raw_http2::claiming;
 use bandana_tests::siege::{Siege, create};
+use bandana_tests::watched_server::WatchedServer;
 use h2::client::{Builder, SendRequest};
 use prost::Message as _;
 use prost::bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tonic::Code;
 use tonic::codegen::http::{self, Request};
 
 use super::{CALL_BYTES, CONNECTION_BYTES, PROGRAM, STREAM_BYTES, STREAMS};
@@ -111,7 +115,9 @@ async fn stream_uploads(
 async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
     let mut siege = Siege::begin(PROGRAM, &[]).await?;
     let request = upload(1 << 100, &siege.experiment, siege.day, &[(1, true)])?.encode_to_vec();
-    let message = Bytes::from(claiming(u32::try_from(request.len())?, 0, &request));
+    // Many in a frame: single ones that lie unread end the connection before long.
+    let message = claiming(u32::try_from(request.len())?, 0, &request).repeat(16);
+    let message = Bytes::from(message);
     let mut kept = Vec::new();
     for _ in 0..10 {
         let mut settings = Builder::new();
@@ -125,9 +131,43 @@ async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
         }
     }
     siege.answered_more(300).await?;
-    let of_each = CONNECTION_BYTES + STREAMS * (STREAM_BYTES + CALL_BYTES / 4);
+    let of_each = CONNECTION_BYTES + STREAMS * (STREAM_BYTES + CALL_BYTES);
     siege.end(10 * of_each).await?;
     drop(kept);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let arguments =
+        ["--limit-calls", "1", "--limit-stream-idle-seconds", "1", "--drain-deadline", "10"];
+    let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
+    let experiment = create(&server.operator, three_arms("stalled")).await?;
+    let mut settings = Builder::new();
+    settings.initial_window_size(0);
+    let stream = TcpStream::connect(&server.device).await?;
+    let mut send = connect(&settings, stream).await?.ready().await?;
+    // The server's word on windows comes with the first answer.
+    send.send_request(call(HEALTH)?, true)?.0.await?;
+    let send = send.ready().await?;
+    // The server's day does not matter: a refusal is an answer too.
+    let request = upload(1, &experiment, Day::new(1), &[(1, true)])?.encode_to_vec();
+    let message = Bytes::from(claiming(u32::try_from(request.len())?, 0, &request));
+    let answer = stream_uploads(send, message).await?;
+    // Its headers come, so it is under way.
+    let answer = answer.await?;
+
+    let mut other = DeviceClient::connect(format!("http://{}", server.device)).await?;
+    let question =
+        || v1::GetExperimentRequest { experiment_id: "stalled".to_owned(), ..Default::default() };
+    let refused = other.get_experiment(question()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let served = async { while other.get_experiment(question()).await.is_err() {} };
+    tokio::time::timeout(PATIENCE, served).await?;
+    drop(other);
+    server.stop().await?;
+    drop(answer);
     Ok(())
 }
 
