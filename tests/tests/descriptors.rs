@@ -81,7 +81,7 @@ async fn without_descriptors_it_waits_for_some_and_serves_who_is_in() -> anyhow:
     // A server that tries without a pause takes a whole processor.
     let before = processor_time(server.id()?)?;
     tokio::time::sleep(WATCH).await;
-    let used = processor_time(server.id()?)? - before;
+    let used = processor_time(server.id()?)?.saturating_sub(before);
     assert!(used < WATCH / 4, "{used:?} of {WATCH:?}");
     for number in 0..20 {
         let request = upload(number, &experiment, day, &[(0, true)])?;

@@ -83,7 +83,7 @@ async fn a_body_that_never_ends_is_ended() -> anyhow::Result<()> {
     while let Some(outcome) = tokio::time::timeout(PATIENCE, calls.join_next()).await? {
         let (path, status) = outcome??;
         // DEADLINE_EXCEEDED
-        assert_eq!(status.as_ref().map(|status| status.as_bytes()), Some(&b"4"[..]), "{path}");
+        assert!(status.as_ref().is_some_and(|status| status == "4"), "{path}: {status:?}");
     }
     siege.answered_more(10).await?;
     siege.end(80 * (CONNECTION_BYTES + CALL_BYTES)).await?;
@@ -91,7 +91,7 @@ async fn a_body_that_never_ends_is_ended() -> anyhow::Result<()> {
 }
 
 /// Streams uploads for as long as the server takes them.
-async fn stream_uploads(
+fn stream_uploads(
     mut send: SendRequest<Bytes>,
     message: Bytes,
 ) -> anyhow::Result<h2::client::ResponseFuture> {
@@ -127,7 +127,7 @@ async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
         let send = connect(&settings, stream).await?;
         for _ in 0..STREAMS {
             let send = send.clone().ready().await?;
-            kept.push(stream_uploads(send, message.clone()).await?);
+            kept.push(stream_uploads(send, message.clone())?);
         }
     }
     siege.answered_more(300).await?;
@@ -154,7 +154,7 @@ async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Re
     // The server's day does not matter: a refusal is an answer too.
     let request = upload(1, &experiment, Day::new(1), &[(1, true)])?.encode_to_vec();
     let message = Bytes::from(claiming(u32::try_from(request.len())?, 0, &request));
-    let answer = stream_uploads(send, message).await?;
+    let answer = stream_uploads(send, message)?;
     // Its headers come, so it is under way.
     let answer = answer.await?;
 
