@@ -12,6 +12,7 @@ pub mod clock;
 pub mod configuration;
 pub mod ending;
 pub mod estimates;
+pub mod gates;
 pub mod ingest;
 pub mod learner;
 pub mod network;

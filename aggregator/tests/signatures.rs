@@ -6,6 +6,7 @@ mod two_arms;
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
@@ -203,8 +204,13 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = ending();
     let exports = Exports::new(reader.clone());
-    let device =
-        DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
+    let device = DeviceService::new(
+        Arc::clone(&registry),
+        ingest.clone(),
+        clock.clone(),
+        ending.clone(),
+        Duration::from_mins(5),
+    );
     let operator =
         OperatorService::new(registry, ingest.clone(), reader, exports, clock.clone(), ending);
 

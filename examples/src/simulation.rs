@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
-use bandana_client::grpc::{Transport, run_until};
+use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -18,7 +18,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use rand::TryRng as _;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use crate::instance::Instance;
 
@@ -88,7 +88,7 @@ pub struct Server {
 /// Connections to an aggregator.
 #[derive(Debug)]
 pub struct Connections {
-    devices: Vec<Channel>,
+    devices: Vec<Transport>,
     operator: Client,
 }
 
@@ -103,13 +103,22 @@ impl Connections {
         let endpoint = Endpoint::from_shared(device.clone())?.tcp_nodelay(true);
         let endpoint = server.device_tls.apply(endpoint)?;
         let unreachable = || format!("can't reach the device service at {device}");
-        let devices: Vec<Channel> = stream::iter(0..count)
+        let devices: Vec<Transport> = stream::iter(0..count)
             .then(|_| endpoint.connect())
+            .map_ok(Transport::new)
             .try_collect()
             .await
             .with_context(unreachable)?;
         let operator = server.operator.connect().await?;
         Ok(Self { devices, operator })
+    }
+
+    /// Shows this key with every call of a device.
+    #[must_use]
+    pub fn with_app_key(mut self, key: &AppKey) -> Self {
+        let transports = self.devices.into_iter();
+        self.devices = transports.map(|device| device.with_app_key(key.clone())).collect();
+        self
     }
 }
 
@@ -206,16 +215,15 @@ async fn run_round(
     round: &[u64],
 ) -> anyhow::Result<Vec<User>> {
     let in_flight = connections.devices.len() * CALLS_PER_CONNECTION;
-    let channel = |user: u64| {
+    let transport = |user: u64| {
         let place = user % connections.devices.len() as u64;
         connections.devices[usize::try_from(place).unwrap_or(0)].clone()
     };
-    let choosing = round.iter().map(|&user| {
-        choose(settings, instance, specification, user, Transport::new(channel(user)))
-    });
+    let choosing =
+        round.iter().map(|&user| choose(settings, instance, specification, user, transport(user)));
     let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
     let reporting = chosen.into_iter().map(|user| {
-        let transport = Transport::new(channel(user.number));
+        let transport = transport(user.number);
         report(user, transport)
     });
     stream::iter(reporting).buffered(in_flight).try_collect().await

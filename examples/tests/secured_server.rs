@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
-use bandana_aggregator::security::{Token, TokenList};
+use bandana_aggregator::security::{Token, TokenKind, TokenList};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
@@ -29,7 +29,7 @@ fn write_certificates(folder: &Path) -> anyhow::Result<()> {
 
 /// Writes a token to `token`, and the file of its hash to `tokens`.
 fn write_token(folder: &Path) -> anyhow::Result<()> {
-    let token = Token::generate()?;
+    let token = Token::generate(TokenKind::Operator)?;
     let list = TokenList::with("", &"anna".parse()?, &token.hash())?;
     std::fs::write(folder.join("tokens"), list)?;
     Ok(std::fs::write(folder.join("token"), token.reveal().as_bytes())?)

@@ -48,6 +48,6 @@ impl TestClock {
     /// # Errors
     /// When it does not listen in time.
     pub async fn serve(&self, program: &str, data_dir: &Path) -> anyhow::Result<WatchedServer> {
-        WatchedServer::launch(self.command(program), data_dir, &[]).await
+        WatchedServer::launch(self.command(program), data_dir, &[], "info").await
     }
 }

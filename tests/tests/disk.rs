@@ -90,7 +90,7 @@ async fn upload_until_it_fails(
     data_dir: &Path,
     make_room: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<String> {
-    let server = WatchedServer::launch(command, data_dir, &[]).await?;
+    let server = WatchedServer::launch(command, data_dir, &[], "info").await?;
     let (device, mut operator) = server.clients().await?;
     let experiment = create(&mut operator, three_arms("full")).await?;
     let day = today(&server, &experiment).await?;
@@ -250,7 +250,7 @@ async fn devices_keep_what_a_full_disk_did_not_take() -> anyhow::Result<()> {
 
     // So few bytes that a handful of commits fills the log.
     let at = ["--listen", &address];
-    let server = WatchedServer::launch(with_small_files(64), &data_dir, &at).await?;
+    let server = WatchedServer::launch(with_small_files(64), &data_dir, &at, "info").await?;
     let left = visit(REPORTS).await?;
     let (code, log) = server.ended().await?;
     assert_eq!(code, Some(1), "{log}");

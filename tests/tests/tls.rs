@@ -1,6 +1,6 @@
 //! Both services behind TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Output;
 
 use anyhow::Context as _;
@@ -8,51 +8,17 @@ use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest, UploadStatus};
+use bandana_tests::authority::Authority;
 use bandana_tests::harness::{create, keep_uploading, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tonic::Code;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::Endpoint;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
-
-/// An authority that signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> anyhow::Result<Self> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), pem })
-    }
-
-    /// Writes a certificate for this host and its key to `NAME.pem` and `NAME.key`.
-    fn sign(&self, folder: &Path, name: &str) -> anyhow::Result<()> {
-        let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-        std::fs::write(
-            folder.join(format!("{name}.pem")),
-            params.signed_by(&key, &self.issuer)?.pem(),
-        )?;
-        Ok(std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem())?)
-    }
-
-    /// A new connection that trusts this authority.
-    async fn connect(&self, address: &str) -> anyhow::Result<Channel> {
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem));
-        let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
-        Ok(endpoint.tls_config(tls)?.connect().await?)
-    }
-}
 
 /// A folder with the certificates of a server, and of those who call it.
 struct Files {

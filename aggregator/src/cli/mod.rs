@@ -1,5 +1,6 @@
 //! The command line: `bandana`.
 
+mod app_key;
 mod audit;
 mod check_config;
 mod columns;
@@ -26,6 +27,7 @@ mod sign;
 mod table;
 mod tallies_view;
 mod token;
+mod token_file;
 mod watermark;
 
 use std::ffi::OsString;
@@ -68,6 +70,9 @@ enum Command {
     /// Make and revoke tokens of operators.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Make and revoke the keys of apps.
+    #[command(subcommand)]
+    AppKey(app_key::AppKeyCommand),
     #[command(subcommand)]
     Watermark(watermark::WatermarkCommand),
     Completions(generated::Completions),
@@ -115,6 +120,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
+        Command::AppKey(command) => app_key::run(&command),
         Command::Watermark(command) => watermark::run(&command, &*clock),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),

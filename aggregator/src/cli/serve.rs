@@ -14,7 +14,7 @@ use crate::server::{Server, ServerSettings};
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
-/// SIGHUP reads the tokens file again.
+/// SIGHUP reads certificates, keys, tokens and app keys again.
 ///
 /// When both services listen, their addresses are printed to standard output,
 /// one `device=ADDRESS` and one `operator=ADDRESS` line.

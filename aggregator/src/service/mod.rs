@@ -4,6 +4,7 @@ mod act;
 mod device;
 mod exports;
 mod operator;
+mod upload_stream;
 
 pub use device::DeviceService;
 pub use exports::Exports;

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_client::grpc::AppKey;
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::instance::Instance;
 use bandana_examples::plot;
@@ -76,6 +77,9 @@ struct Arguments {
     /// What both services of that aggregator are trusted by, where they are https.
     #[command(flatten)]
     tls: TlsSource,
+    /// Key of the app that the users have, for an aggregator that asks for one.
+    #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
+    app_key: Option<AppKey>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -134,6 +138,9 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
         (Some((process, data_dir)), server)
     };
     let mut connections = Connections::open(&server, settings.connections).await?;
+    if let Some(key) = &arguments.app_key {
+        connections = connections.with_app_key(key);
+    }
     let display = Display::new(settings.users, &instance);
     let start = Instant::now();
     let outcome = simulation::run(&settings, &instance, &mut connections, |round| {

@@ -553,10 +553,10 @@ pub mod device_client {
         }
         /// Hands in one upload. The answer comes after the commit.
         /// Verdicts about the upload are in `UploadResponse.status`. As gRPC errors:
-        /// RESOURCE_EXHAUSTED (the queue is full; try again after the number of
-        /// milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE (the
-        /// outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more than
-        /// 16 KiB, which no valid upload has; it is not read).
+        /// RESOURCE_EXHAUSTED (nothing happened; send the same bytes again after the
+        /// number of milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE
+        /// (the outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more
+        /// than 16 KiB, which no valid upload has; it is not read).
         pub async fn submit_upload(
             &mut self,
             request: impl tonic::IntoRequest<super::UploadRequest>,
@@ -581,7 +581,10 @@ pub mod device_client {
         /// The same for many uploads on one stream, for gateways. Every upload gets
         /// its own answer, in the order of the uploads. Where SubmitUpload would have
         /// returned an error, and when the server goes down, the stream ends with that
-        /// error: what was not answered by then is to be sent again.
+        /// error: what was not answered by then is to be sent again. A stream that is over
+        /// the rate of its connection or app is read more slowly, not refused. One on which
+        /// no upload comes, or no answer is taken, ends with DEADLINE_EXCEEDED after a time
+        /// of the server's choice (5 minutes by default).
         pub async fn submit_uploads(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::UploadRequest>,
@@ -644,10 +647,10 @@ pub mod device_server {
         >;
         /// Hands in one upload. The answer comes after the commit.
         /// Verdicts about the upload are in `UploadResponse.status`. As gRPC errors:
-        /// RESOURCE_EXHAUSTED (the queue is full; try again after the number of
-        /// milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE (the
-        /// outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more than
-        /// 16 KiB, which no valid upload has; it is not read).
+        /// RESOURCE_EXHAUSTED (nothing happened; send the same bytes again after the
+        /// number of milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE
+        /// (the outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more
+        /// than 16 KiB, which no valid upload has; it is not read).
         async fn submit_upload(
             &self,
             request: tonic::Request<super::UploadRequest>,
@@ -661,7 +664,10 @@ pub mod device_server {
         /// The same for many uploads on one stream, for gateways. Every upload gets
         /// its own answer, in the order of the uploads. Where SubmitUpload would have
         /// returned an error, and when the server goes down, the stream ends with that
-        /// error: what was not answered by then is to be sent again.
+        /// error: what was not answered by then is to be sent again. A stream that is over
+        /// the rate of its connection or app is read more slowly, not refused. One on which
+        /// no upload comes, or no answer is taken, ends with DEADLINE_EXCEEDED after a time
+        /// of the server's choice (5 minutes by default).
         async fn submit_uploads(
             &self,
             request: tonic::Request<tonic::Streaming<super::UploadRequest>>,
