@@ -11,25 +11,24 @@ use bandana_shared::wire::v1::device_server::DeviceServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
-use tonic::transport::Server as GrpcServer;
+use tonic::service::interceptor::InterceptedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::clock::Clock;
 use crate::ending::ending;
+use crate::gates::{
+    CallLimits, DeviceGate, DeviceGates, HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX,
+    http2_server,
+};
 use crate::ingest::WriterError;
 use crate::network::{ConnectionLimits, Listener};
 use crate::opening::Core;
-use crate::security::{Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError};
-use crate::service::{DeviceService, OperatorService};
+use crate::security::{
+    AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles, TokenKind, Tokens, TokensError,
+};
+use crate::service::{DeviceService, Exports, OperatorService};
 use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
-
-/// Silence on a connection after which its other end is asked for a sign of
-/// life, so that connections of devices that are gone do not pile up.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_mins(1);
-
-/// How long it has for that.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the health service tells about: the server as a whole, and each service.
 const HEALTH_SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operator"];
@@ -50,6 +49,10 @@ pub struct ServerSettings {
     pub operator_tls: Option<TlsFiles>,
     /// What connections of each service may take.
     pub connections: ConnectionLimits,
+    /// What calls may take.
+    pub calls: CallLimits,
+    /// File of the keys of apps. None: devices are asked for none.
+    pub app_keys: Option<PathBuf>,
     /// File of the tokens of operators. None: nobody is asked for one.
     pub operator_tokens: Option<PathBuf>,
     /// Longest time from the signal to the end.
@@ -85,8 +88,10 @@ pub struct Server {
     device: Listener,
     operator: Listener,
     tokens: Option<Arc<Tokens>>,
+    gates: Arc<DeviceGates>,
     reloader: Reloader,
     connections: ConnectionLimits,
+    calls: CallLimits,
     clock: Arc<dyn Clock>,
     core: Core,
     drain_deadline: Duration,
@@ -105,15 +110,22 @@ impl Server {
         if !settings.operator_listen.ip().is_loopback() && !settings.operators_are_safe() {
             return Err(ServerError::OperatorBeyondLoopback(settings.operator_listen));
         }
-        let tokens = settings.operator_tokens.map(|path| Tokens::open(path, Arc::clone(&clock)));
-        let tokens = tokens.transpose()?.map(Arc::new);
+        let ServerSettings { connections, calls, .. } = settings;
+        let open = |path| Tokens::open(TokenKind::Operator, path, Arc::clone(&clock));
+        let tokens = settings.operator_tokens.map(open).transpose()?.map(Arc::new);
+        let open = |path| AppKeys::open(path, calls.app_rate, Arc::clone(&clock));
+        let keys = settings.app_keys.map(open).transpose()?.map(Arc::new);
+        let files = tokens.clone().into_iter().chain(keys.as_ref().map(|keys| keys.tokens()));
+        let files = files.collect();
+        let rate = calls.connection_rate;
+        let gates = Arc::new(DeviceGates::new(keys, rate, calls.calls, Arc::clone(&clock)));
         let open = |files: Option<TlsFiles>| files.map(Tls::open).transpose();
         let device_tls = open(settings.device_tls)?.map(Arc::new);
         let operator_tls = open(settings.operator_tls)?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
-        let reloader = Reloader { tokens: tokens.clone(), tls };
+        let reloader = Reloader { tokens: files, tls };
         let listen = async |address, tls| {
-            let bound = Listener::bind(address, tls, settings.connections).await;
+            let bound = Listener::bind(address, tls, connections).await;
             bound.map_err(|source| ServerError::Listen { address, source })
         };
         let device = listen(settings.listen, device_tls).await?;
@@ -125,8 +137,10 @@ impl Server {
             device,
             operator,
             tokens,
+            gates,
             reloader,
-            connections: settings.connections,
+            connections,
+            calls,
             clock,
             core,
             drain_deadline,
@@ -162,7 +176,9 @@ impl Server {
     /// it returns at once: nothing further may be acknowledged.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self { device, operator, tokens, clock, core, connections, drain_deadline, .. } = self;
+        let Self { calls, gates, .. } = self;
         let Core { registry, ingest, reader, mut ended, policies_ended, reachable } = core;
+        let exports = Exports::new(reader.clone());
         let (notifier, ending) = ending();
         let (mut health, health_service) = tonic_health::server::health_reporter();
         let device_service = DeviceService::new(
@@ -170,31 +186,25 @@ impl Server {
             ingest.clone(),
             clock.clone(),
             ending.clone(),
+            calls.stream_idle_time,
         );
         let operator_service =
-            OperatorService::new(registry, ingest.clone(), reader, clock, ending.clone());
+            OperatorService::new(registry, ingest.clone(), reader, exports, clock, ending.clone());
         tell(&health, ServingStatus::Serving).await;
         let told = tokio::spawn(tell_reachable(health.clone(), reachable));
 
-        let builder = || {
-            GrpcServer::builder()
-                .max_concurrent_streams(connections.streams_per_connection)
-                .http2_max_header_list_size(connections.header_bytes)
-                .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-                .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        };
-        let device = builder()
+        let health_service = health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
+        let device_service =
+            DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let device = http2_server(&connections, calls.request_time)
             .add_service(health_service.clone())
-            .add_service(
-                DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX),
-            )
+            .add_service(DeviceGate::new(gates, device_service))
             .serve_with_incoming_shutdown(device.incoming(), ending.clone().wait());
-        let operator = builder()
+        let operator_service = OperatorServer::new(operator_service)
+            .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let operator = http2_server(&connections, calls.request_time)
             .add_service(health_service)
-            .add_service(OperatorServer::with_interceptor(
-                operator_service,
-                Authorization::new(tokens),
-            ))
+            .add_service(InterceptedService::new(operator_service, Authorization::new(tokens)))
             .serve_with_incoming_shutdown(operator.incoming(), ending.wait());
         let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
 
@@ -232,7 +242,8 @@ impl Server {
 fn writer_ended(
     outcome: Result<Result<(), WriterError>, oneshot::error::RecvError>,
 ) -> Result<(), ServerError> {
-    outcome.map_err(|_| ServerError::WriterPanicked)?.map_err(ServerError::Writer)
+    let outcome = outcome.map_err(|_| ServerError::WriterPanicked)?;
+    outcome.map_err(ServerError::Writer)
 }
 
 async fn tell(health: &HealthReporter, status: ServingStatus) {
@@ -295,7 +306,7 @@ pub enum ServerError {
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,
     /// The writer can't start, or had to end.
-    #[error("the writer ended; nothing that was acknowledged is lost")]
+    #[error("the writer ended; what was not committed was not acknowledged")]
     Writer(#[from] WriterError),
     /// The writer is gone without a word.
     #[error("the writer panicked; nothing that was acknowledged is lost")]

@@ -193,7 +193,8 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     let registry = Arc::new(Registry::new(1));
     let (sender, _due) = mpsc::channel();
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
-    let store = Box::new(EmbeddedStore::over(store, SETTINGS)?);
+    store.close()?;
+    let store = Box::new(EmbeddedStore::open(directory.path(), SETTINGS)?);
     let (_writer, ingest) = Writer::open(store, registry.clone(), clock, sender)?;
     let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
     let submit = || -> Result<_, Failure> {

@@ -6,13 +6,14 @@ mod two_arms;
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
 use bandana_aggregator::ingest::Writer;
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::service::{DeviceService, OperatorService};
+use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds,
     SqliteStore, StoreError, StoreReader,
@@ -201,9 +202,16 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let writer = std::thread::spawn(move || writer.run());
     let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = ending();
-    let device =
-        DeviceService::new(Arc::clone(&registry), ingest.clone(), clock.clone(), ending.clone());
-    let operator = OperatorService::new(registry, ingest.clone(), reader, clock.clone(), ending);
+    let exports = Exports::new(reader.clone());
+    let device = DeviceService::new(
+        Arc::clone(&registry),
+        ingest.clone(),
+        clock.clone(),
+        ending.clone(),
+        Duration::from_mins(5),
+    );
+    let operator =
+        OperatorService::new(registry, ingest.clone(), reader, exports, clock.clone(), ending);
 
     let first = specification("expiring")?;
     ingest.administer(creation(first.clone(), CONDUCT)).await?;

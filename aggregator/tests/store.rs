@@ -7,7 +7,8 @@ use std::path::Path;
 
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::store::{
-    Conduct, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore, StoreError,
+    Conduct, DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore,
+    StoreError, StoreReader,
 };
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
@@ -105,6 +106,50 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     store.expire_before(Day::new(10))?;
     assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
     assert!(SeenIds::load(&store)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn ids_that_are_not_as_they_were_written_are_noticed() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    store.commit_group(&[group(7, &[1, 2, 3], &[])?])?;
+    for garbage in ["zeroblob(48)", "x'a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5' || substr(ids, 17)"] {
+        let change = format!("UPDATE upload_group SET ids = CAST({garbage} AS BLOB)");
+        Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(&change)?;
+        let loaded = SeenIds::load(&store);
+        assert!(matches!(loaded, Err(StoreError::Damaged { .. })), "{garbage}: {loaded:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn daily_tallies_are_read_beside_a_writer() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let one = store.create_experiment(&specification("one")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let two = store.create_experiment(&specification("two")?, CONDUCT, RUNNING, &entry("any")?)?;
+    store.commit_group(&[
+        group(7, &[1], &[(one, 1, 4, 1), (two, 0, 9, 9)])?,
+        group(8, &[2], &[(one, 0, 2, 2), (one, 1, 5, 0)])?,
+    ])?;
+    store.expire_before(Day::new(8))?;
+    let reader = StoreReader::new(directory.path());
+    let read = |first, last| -> Result<Vec<(u32, usize, u64, u64)>, Failure> {
+        let rows = reader.daily_tallies(one, &(Day::new(first)..=Day::new(last)))?;
+        let row =
+            |row: DailyTally| (row.day.get(), row.arm.get(), row.tally.reports(), row.tally.ones());
+        Ok(rows.into_iter().map(row).collect())
+    };
+    assert_eq!(read(0, u32::MAX)?, [(7, 1, 4, 1), (8, 0, 2, 2), (8, 1, 5, 0)]);
+    assert_eq!(read(7, 7)?, [(7, 1, 4, 1)]);
+    assert_eq!(read(9, 20)?, []);
+    // What is not committed is not there.
+    let writer = Connection::open(directory.path().join("bandana.sqlite3"))?;
+    writer.execute_batch("BEGIN IMMEDIATE; UPDATE tally SET reports = 100")?;
+    assert_eq!(read(7, 7)?, [(7, 1, 4, 1)]);
+    writer.execute_batch("COMMIT")?;
+    assert_eq!(read(7, 7)?, [(7, 1, 100, 1)]);
     Ok(())
 }
 

@@ -16,6 +16,8 @@
 //! # Ok::<(), Failure>(())
 //! ```
 
+mod app_key;
+
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +35,9 @@ use tokio::time::Instant;
 #[cfg(feature = "tls")]
 use tonic::transport::{Certificate, ClientTlsConfig};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
+
+pub use app_key::{AppKey, AppKeyError};
 
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
 use crate::noise::NoiseSource;
@@ -79,6 +83,7 @@ const LATER: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug)]
 pub struct Transport {
     connection: Connection,
+    app_key: Option<AppKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -153,7 +158,8 @@ impl Transport {
 
     fn over(endpoint: Endpoint) -> Self {
         let endpoint = endpoint.connect_timeout(CONNECT_TIME_MAX).tcp_nodelay(true);
-        Self { connection: Connection::To(Arc::new((endpoint, OnceLock::new()))) }
+        let connection = Connection::To(Arc::new((endpoint, OnceLock::new())));
+        Self { connection, app_key: None }
     }
 
     /// A transport over an existing channel, such as one in memory or one through a proxy.
@@ -168,7 +174,33 @@ impl Transport {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new(channel: Channel) -> Self {
-        Self { connection: Connection::Over(channel) }
+        Self { connection: Connection::Over(channel), app_key: None }
+    }
+
+    /// Shows this key with every call. Replaces one that was given before.
+    ///
+    /// ```
+    /// use bandana_client::grpc::{AppKey, Transport};
+    /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
+    /// let transport = Transport::to("http://localhost:50051")?.with_app_key(key);
+    /// assert!(!format!("{transport:?}").contains("bndk_"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// See [`AppKey`]: never one for each installation.
+    #[must_use]
+    pub fn with_app_key(self, key: AppKey) -> Self {
+        Self { app_key: Some(key), ..self }
+    }
+
+    /// A request that shows the app's key.
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(key) = &self.app_key {
+            key.show(request.metadata_mut());
+        }
+        request
     }
 
     /// The service. Needs a tokio runtime.
@@ -209,7 +241,8 @@ impl Transport {
             known_digest: known_digest.into(),
             known_policy_version,
         };
-        Ok(fetched(&self.device().get_experiment(request).await?.into_inner())?)
+        let answer = self.device().get_experiment(self.request(request)).await?;
+        Ok(fetched(&answer.into_inner())?)
     }
 
     /// Sends an upload. Whatever goes wrong, the outcome says whether to send
@@ -249,7 +282,7 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
-        match self.device().submit_upload(request).await {
+        match self.device().submit_upload(self.request(request)).await {
             Ok(response) => {
                 let response = response.into_inner();
                 outcome(response.status(), response.message)
@@ -288,7 +321,8 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
 }
 
 /// Only an answer about the upload itself is final. An error may come from
-/// anything between here and the store, so the upload is kept.
+/// anything between here and the store, so the upload is kept. So it is when the app's
+/// key is refused: that may be a slip of who runs the server.
 fn outcome_of_error(status: &Status) -> UploadOutcome {
     let pushback = status.metadata().get(PUSHBACK).and_then(|value| value.to_str().ok());
     let milliseconds = pushback.and_then(|value| value.parse().ok());

@@ -17,6 +17,7 @@
 //! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
 //! | when an arm was shown | partly | a report tells it up to the experiment's random release delay, and to the day; a question for a newer policy comes up to five minutes after a choice by an old one |
 //! | that two questions are of one device | no | a question names the policy that the device has, and a server can give each device another; uploads name none |
+//! | which app reports | no | an app key, if there is one, goes with every call. It tells no device from another as long as all installations of the app have the same |
 //! | the network address | no | use a proxy or a mix network if it matters |
 //! | the time of the next start | partly | what fell due while the app was closed leaves at its next start |
 //! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |

@@ -7,9 +7,12 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+
+use crate::simulation::Server;
 
 /// How long an aggregator may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -32,7 +35,29 @@ impl AggregatorProcess {
     /// # Errors
     /// When the process can't be started or does not listen in time.
     pub async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
-        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), program, data_dir).await
+        Self::start_with(&[], program, data_dir).await
+    }
+
+    /// As [`Self::start`], with more flags for `serve`. The URLs are `https` if there is a
+    /// certificate among them.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn start_with(
+        flags: &[&str],
+        program: &Path,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut process = Self::launch(anywhere, flags, program, &data_dir_flag(data_dir)).await?;
+        let secure = |url: &mut String, flag| {
+            if flags.contains(&flag) {
+                *url = url.replacen("http://", "https://", 1);
+            }
+        };
+        secure(&mut process.device_url, "--tls-certificate");
+        secure(&mut process.operator_url, "--operator-tls-certificate");
+        Ok(process)
     }
 
     /// As [`Self::start`], but devices find it at this address: the same as before, say.
@@ -44,7 +69,7 @@ impl AggregatorProcess {
         program: &Path,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
-        Self::launch(device, program, ["--data-dir".as_ref(), data_dir.as_os_str()]).await
+        Self::launch(device, &[], program, &data_dir_flag(data_dir)).await
     }
 
     /// Starts a replica on the database with this URL.
@@ -53,17 +78,19 @@ impl AggregatorProcess {
     /// As [`Self::start`].
     pub async fn start_replica(program: &Path, url: &str) -> anyhow::Result<Self> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(anywhere, program, ["--store".as_ref(), url.as_ref()]).await
+        Self::launch(anywhere, &[], program, &["--store".as_ref(), url.as_ref()]).await
     }
 
     async fn launch(
         device: SocketAddr,
+        flags: &[&str],
         program: &Path,
-        store: [&OsStr; 2],
+        store: &[&OsStr],
     ) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .args(["serve", "--operator-listen", "127.0.0.1:0", "--listen"])
             .arg(device.to_string())
+            .args(flags)
             .args(store)
             // Settings of whoever runs this are not for this aggregator.
             .env_clear()
@@ -80,6 +107,19 @@ impl AggregatorProcess {
         let (device_url, operator_url) =
             addresses.await.context("the aggregator did not listen in time")??;
         Ok(Self { child, device_url, operator_url })
+    }
+
+    /// The way to it.
+    ///
+    /// # Errors
+    /// When its URL can't be used.
+    pub fn server(&self) -> anyhow::Result<Server> {
+        let (token, tls) = (TokenSource::default(), TlsSource::default());
+        Ok(Server {
+            device: self.device_url.clone(),
+            device_tls: tls.clone(),
+            operator: Connection::new(&self.operator_url, token, tls)?,
+        })
     }
 
     /// Asks the process to end, and waits until it has.
@@ -127,6 +167,10 @@ impl AggregatorProcess {
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         Ok(ended.context("the aggregator did not end in time")??)
     }
+}
+
+fn data_dir_flag(data_dir: &Path) -> [&OsStr; 2] {
+    ["--data-dir".as_ref(), data_dir.as_os_str()]
 }
 
 /// Reads the two lines that a listening aggregator prints.

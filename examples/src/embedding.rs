@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_client::{
     Acceptance, Budget, Choice, Clock, Consent, DefaultReason, Ready, Status, SystemClock,
-    Timestamp, grpc,
+    Timestamp, grpc, grpc::AppKey,
 };
 use bandana_client::{Bandana, Builder};
 use bandana_shared::accounting::loss::PrivacyLoss;
@@ -140,7 +140,8 @@ async fn operator(server: &AggregatorProcess) -> anyhow::Result<OperatorClient<C
     OperatorClient::connect(url).await.context("can't reach the operator service")
 }
 
-/// What the app of the examples answers to what Bandana can't guess.
+/// What the app of the examples answers to what Bandana can't guess. It shows a key if
+/// it has one.
 ///
 /// # Errors
 /// When the address is none.
@@ -148,9 +149,10 @@ pub fn app(
     url: &str,
     directory: &Path,
     clock: &Arc<TurnedClock>,
+    key: Option<&AppKey>,
 ) -> anyhow::Result<Builder<Ready<grpc::Transport>>> {
     let nats = PrivacyLoss::new;
-    Ok(Bandana::builder()
+    let builder = Bandana::builder()
         .endpoint(url)?
         .directory(directory)
         // At most epsilon 1 for a report, whatever a server asks for.
@@ -158,7 +160,11 @@ pub fn app(
         // Eight such reports in 7 days, a hundred in all.
         .budget(Budget::new(nats(8.0)?, 7, nats(100.0)?)?)
         .consent(Consent::Given)
-        .clock(Arc::<TurnedClock>::clone(clock)))
+        .clock(Arc::<TurnedClock>::clone(clock));
+    Ok(match key {
+        Some(key) => builder.app_key(key.clone()),
+        None => builder,
+    })
 }
 
 /// Whether these readers click on a headline: they like football.

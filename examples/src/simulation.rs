@@ -4,13 +4,13 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_client::grpc::{Transport, run_until};
+use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
+use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
-use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     self, CreateExperimentRequest, Estimates, EstimatesRequest, ExperimentName,
 };
@@ -18,7 +18,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use rand::TryRng as _;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use crate::instance::Instance;
 
@@ -74,11 +74,22 @@ pub struct Outcome {
     pub estimates: Estimates,
 }
 
-/// Where the aggregator is.
+/// An aggregator, and how to reach it.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// URL of the device service.
+    pub device: String,
+    /// Whom to trust there.
+    pub device_tls: TlsSource,
+    /// The way to the operators' service.
+    pub operator: Connection,
+}
+
+/// Connections to an aggregator.
 #[derive(Debug)]
 pub struct Connections {
-    devices: Vec<Channel>,
-    operator: OperatorClient<Channel>,
+    devices: Vec<Transport>,
+    operator: Client,
 }
 
 impl Connections {
@@ -86,19 +97,28 @@ impl Connections {
     ///
     /// # Errors
     /// When one of them can't be reached.
-    pub async fn open(device: &str, operator: &str, count: usize) -> anyhow::Result<Self> {
+    pub async fn open(server: &Server, count: usize) -> anyhow::Result<Self> {
         ensure!(count > 0, "at least one connection is needed");
-        let endpoint = Endpoint::from_shared(device.to_owned())?.tcp_nodelay(true);
+        let device = &server.device;
+        let endpoint = Endpoint::from_shared(device.clone())?.tcp_nodelay(true);
+        let endpoint = server.device_tls.apply(endpoint)?;
         let unreachable = || format!("can't reach the device service at {device}");
-        let devices: Vec<Channel> = stream::iter(0..count)
+        let devices: Vec<Transport> = stream::iter(0..count)
             .then(|_| endpoint.connect())
+            .map_ok(Transport::new)
             .try_collect()
             .await
             .with_context(unreachable)?;
-        let operator = OperatorClient::connect(operator.to_owned())
-            .await
-            .with_context(|| format!("can't reach the operator service at {operator}"))?;
+        let operator = server.operator.connect().await?;
         Ok(Self { devices, operator })
+    }
+
+    /// Shows this key with every call of a device.
+    #[must_use]
+    pub fn with_app_key(mut self, key: &AppKey) -> Self {
+        let transports = self.devices.into_iter();
+        self.devices = transports.map(|device| device.with_app_key(key.clone())).collect();
+        self
     }
 }
 
@@ -147,7 +167,7 @@ pub async fn run(
 async fn create(
     settings: &Settings,
     instance: &Instance,
-    operator: &mut OperatorClient<Channel>,
+    operator: &mut Client,
 ) -> anyhow::Result<Specification> {
     let suffix = rand::rngs::SysRng.try_next_u64().context("no randomness for a name")?;
     let arms = instance.arms.iter().map(|arm| Arm::new(arm.label.clone()));
@@ -195,16 +215,15 @@ async fn run_round(
     round: &[u64],
 ) -> anyhow::Result<Vec<User>> {
     let in_flight = connections.devices.len() * CALLS_PER_CONNECTION;
-    let channel = |user: u64| {
+    let transport = |user: u64| {
         let place = user % connections.devices.len() as u64;
         connections.devices[usize::try_from(place).unwrap_or(0)].clone()
     };
-    let choosing = round.iter().map(|&user| {
-        choose(settings, instance, specification, user, Transport::new(channel(user)))
-    });
+    let choosing =
+        round.iter().map(|&user| choose(settings, instance, specification, user, transport(user)));
     let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
     let reporting = chosen.into_iter().map(|user| {
-        let transport = Transport::new(channel(user.number));
+        let transport = transport(user.number);
         report(user, transport)
     });
     stream::iter(reporting).buffered(in_flight).try_collect().await

@@ -94,6 +94,29 @@ pub fn clamped_mean(floor: Floor, tally: Tally) -> Option<f64> {
     debiased_mean(floor, tally).map(|mean| mean.clamp(0.0, 1.0))
 }
 
+/// The standard error of [`debiased_mean`], `sqrt(q(1-q)/n)/(1 - 2 t0/2^64)`;
+/// `None` without reports.
+///
+/// For `q` stands the share of ones, moved into the range that a private mean can
+/// have; so the error is never 0, however few reports there are. It belongs to a
+/// sample of fixed size: for looking at any time there is
+/// [`NormalMixture`](crate::confidence::NormalMixture).
+///
+/// ```
+/// use bandana_shared::{channel::Floor, epsilon::Epsilon, estimate::standard_error, tally::Tally};
+/// let floor = Floor::for_epsilon(Epsilon::new(2.0)?);
+/// let error = standard_error(floor, Tally::new(1000, 690)?).unwrap();
+/// assert!((error - 0.0192).abs() < 0.0001);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn standard_error(floor: Floor, tally: Tally) -> Option<f64> {
+    let reports = tally.reports() as f64;
+    let lowest = floor.lowest_private_mean();
+    let private_mean = (tally.ones() as f64 / reports).clamp(lowest, 1.0 - lowest);
+    let error = (variance_per_report(floor, private_mean) / reports).sqrt();
+    (tally.reports() > 0).then_some(error)
+}
+
 /// The variance that one report adds to a debiased sum,
 /// `q(1-q)/(1 - 2 t0/2^64)^2`, for reports with private mean `q` in [0, 1].
 pub fn variance_per_report(floor: Floor, private_mean: f64) -> f64 {

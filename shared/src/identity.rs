@@ -84,7 +84,7 @@ pub struct Day(u32);
 
 impl Day {
     /// A day by its number.
-    pub fn new(days_since_epoch: u32) -> Self {
+    pub const fn new(days_since_epoch: u32) -> Self {
         Self(days_since_epoch)
     }
 

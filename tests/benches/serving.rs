@@ -221,8 +221,10 @@ fn start_after_kill() -> anyhow::Result<()> {
         // A bijection that looks random.
         let id = |n: u64| u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         let ids = (0..GROUP).map(|n| UploadId::new(id(group * GROUP + n).to_be_bytes()));
+        let mut ids: Vec<_> = ids.collect();
+        ids.sort_unstable();
         let deltas = vec![Delta { experiment, arm: ArmIndex::new(0)?, tally }];
-        store.commit_group(&[GroupRow { day, ids: ids.collect(), deltas }])?;
+        store.commit_group(&[GroupRow { day, ids, deltas }])?;
     }
     drop(store);
     let start = Instant::now();

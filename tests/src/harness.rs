@@ -77,16 +77,7 @@ impl Aggregator {
     /// # Errors
     /// When the server refuses it.
     pub async fn create(&mut self, message: v1::Specification) -> anyhow::Result<Specification> {
-        let request = CreateExperimentRequest {
-            specification: Some(message),
-            learner: v1::Learner::LdpTs.into(),
-            floor_weight: 0.0,
-            accept_nonlinear_estimand: false,
-            draft: false,
-        };
-        let created = self.operator.create_experiment(request).await?.into_inner();
-        let created = created.specification.context("an answer without specification")?;
-        Ok(Specification::try_from(&created)?)
+        create(&mut self.operator, message).await
     }
 
     /// The server's day.
@@ -116,9 +107,40 @@ impl Aggregator {
         &mut self,
         specification: &Specification,
     ) -> anyhow::Result<Vec<(u64, u64)>> {
-        let estimates = self.estimates(specification).await?;
-        Ok(estimates.arms.iter().map(|arm| (arm.reports, arm.ones)).collect())
+        tallies(&mut self.operator, specification).await
     }
+}
+
+/// Creates an experiment from `message` and returns it as it runs.
+///
+/// # Errors
+/// When the server refuses it.
+pub async fn create(
+    operator: &mut OperatorClient<Channel>,
+    message: v1::Specification,
+) -> anyhow::Result<Specification> {
+    let request = CreateExperimentRequest {
+        specification: Some(message),
+        learner: v1::Learner::LdpTs.into(),
+        floor_weight: 0.0,
+        accept_nonlinear_estimand: false,
+        draft: false,
+    };
+    let created = operator.create_experiment(request).await?.into_inner();
+    let created = created.specification.context("an answer without specification")?;
+    Ok(Specification::try_from(&created)?)
+}
+
+/// For each arm, the reports and the ones among them.
+///
+/// # Errors
+/// When the server does not know the experiment.
+pub async fn tallies(
+    operator: &mut OperatorClient<Channel>,
+    specification: &Specification,
+) -> anyhow::Result<Vec<(u64, u64)>> {
+    let estimates = operator.get_estimates(estimates_request(specification)).await?.into_inner();
+    Ok(estimates.arms.iter().map(|arm| (arm.reports, arm.ones)).collect())
 }
 
 /// Asks for the estimates of an experiment at the default level.
@@ -163,6 +185,20 @@ pub fn upload(
         reports: PackedReports::pack(reports)?,
     };
     Ok(UploadRequest::decode(&upload.to_bytes()[..])?)
+}
+
+/// Sends an upload of one report, a one for the first arm, and tells its answer.
+///
+/// # Errors
+/// When the server gives none.
+pub async fn submit_one(
+    device: &mut DeviceClient<Channel>,
+    specification: &Specification,
+    day: Day,
+    number: u128,
+) -> anyhow::Result<UploadStatus> {
+    let request = upload(number, specification, day, &[(0, true)])?;
+    Ok(device.submit_upload(request).await?.into_inner().status())
 }
 
 /// Sends uploads of one report, a one for the first arm, from 16 workers at once

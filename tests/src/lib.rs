@@ -1,9 +1,14 @@
 //! What the end-to-end tests share, and the generators of committed files.
 
+pub mod authority;
 pub mod committed;
 pub mod harness;
 pub mod postgres;
+pub mod process_usage;
+pub mod raw_http2;
 pub mod recorder;
+pub mod siege;
+pub mod test_clock;
 pub mod vectors;
 pub mod watched_server;
 pub mod wire_code;

@@ -5,18 +5,26 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tonic::transport::Channel;
 
 /// How long a server may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// For devices, unless a test says where.
+const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 /// A running aggregator on loopback; killed when this is dropped.
 #[derive(Debug)]
 pub struct WatchedServer {
     child: Child,
-    log: Lines<BufReader<ChildStderr>>,
+    /// Read by a task of its own: a server must not wait for whoever reads its log.
+    log: UnboundedReceiver<String>,
     /// All of the log that was read.
     pub logged: String,
     /// Address of the service for devices.
@@ -31,13 +39,28 @@ impl WatchedServer {
     /// # Errors
     /// When it does not listen in time.
     pub async fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
-            .arg("--data-dir")
+        let mut command = Command::new(program);
+        command.env_clear();
+        Self::launch(command, data_dir, arguments, "info").await
+    }
+
+    /// Starts a server by a command that lacks only what follows its program: one that
+    /// has an environment of its own, or wraps the program; and with a filter of the log.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn launch(
+        mut command: Command,
+        data_dir: &Path,
+        arguments: &[&str],
+        log_filter: &str,
+    ) -> anyhow::Result<Self> {
+        let mut child = command
+            .args(["serve", "--operator-listen", "127.0.0.1:0", "--data-dir"])
             .arg(data_dir)
+            .args(if arguments.contains(&"--listen") { &[][..] } else { &ANYWHERE })
             .args(arguments)
-            .env_clear()
-            .env("RUST_LOG", "info")
+            .env("RUST_LOG", log_filter)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -46,7 +69,14 @@ impl WatchedServer {
         let stdout = child.stdout.take().context("no standard output")?;
         let stderr = child.stderr.take().context("no standard error")?;
         let mut lines = BufReader::new(stdout).lines();
-        let mut log = BufReader::new(stderr).lines();
+        let (logs, mut log) = unbounded_channel();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                // The test may be over.
+                logs.send(line).ok();
+            }
+        });
         let addresses = async {
             let device = address(&mut lines, "device=").await?;
             let operator = address(&mut lines, "operator=").await?;
@@ -58,12 +88,23 @@ impl WatchedServer {
             }
             Err(error) => {
                 let mut said = String::new();
-                while let Some(line) = log.next_line().await? {
+                while let Some(line) = log.recv().await {
                     said += &line;
                 }
                 Err(error.context(said))
             }
         }
+    }
+
+    /// New connections to it, in the clear.
+    ///
+    /// # Errors
+    /// When it can't be reached.
+    pub async fn clients(
+        &self,
+    ) -> anyhow::Result<(DeviceClient<Channel>, OperatorClient<Channel>)> {
+        let device = DeviceClient::connect(format!("http://{}", self.device)).await?;
+        Ok((device, OperatorClient::connect(format!("http://{}", self.operator)).await?))
     }
 
     /// Has it read its files again, and waits until it has.
@@ -81,7 +122,7 @@ impl WatchedServer {
     /// When there is none in time.
     pub async fn log_until(&mut self, text: &str) -> anyhow::Result<()> {
         let reading = async {
-            while let Some(line) = self.log.next_line().await? {
+            while let Some(line) = self.log.recv().await {
                 self.logged += &line;
                 self.logged += "\n";
                 if line.contains(text) {
@@ -99,22 +140,39 @@ impl WatchedServer {
     ///
     /// # Errors
     /// When it ends with an error or not in time.
-    pub async fn stop(mut self) -> anyhow::Result<String> {
+    pub async fn stop(self) -> anyhow::Result<String> {
         self.signal(Signal::TERM)?;
+        let (code, log) = self.ended().await?;
+        ensure!(code == Some(0), "{code:?}: {log}");
+        Ok(log)
+    }
+
+    /// Waits until it has ended, and returns its exit code and its whole log.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub async fn ended(mut self) -> anyhow::Result<(Option<i32>, String)> {
         let ending = async {
-            while let Some(line) = self.log.next_line().await? {
+            while let Some(line) = self.log.recv().await {
                 self.logged += &line;
                 self.logged += "\n";
             }
             anyhow::Ok(self.child.wait().await?)
         };
         let status = tokio::time::timeout(PATIENCE, ending).await??;
-        ensure!(status.success(), "{status}: {}", self.logged);
-        Ok(self.logged)
+        Ok((status.code(), self.logged))
+    }
+
+    /// Its process id.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the server has ended")
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self.child.id().context("the server has ended")?;
+        let id = self.id()?;
         let process = Pid::from_raw(i32::try_from(id)?).context("no process has id 0")?;
         Ok(kill_process(process, signal)?)
     }

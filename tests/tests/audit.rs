@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bandana_client::grpc::Transport;
+use bandana_client::grpc::{AppKey, Transport};
 use bandana_client::{Acceptance, Budget, Client, Reward, Task, Timestamp};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -102,7 +102,9 @@ async fn record(
     let recorder = Recorder::start(start.day())?;
     let weights = Weights::uniform(&[true])?;
     recorder.serve(specification, &Policy { version: 1, weights, time_to_live_seconds: 3600 });
-    let mut transport = Transport::new(recorder.channel()?);
+    // The key of the app, which every installation shows.
+    let key = AppKey::new("bndk_audit")?;
+    let mut transport = Transport::new(recorder.channel()?).with_app_key(key);
     let mut records = Records { name_bits: vec![0; 128], ..Records::default() };
     for _ in 0..USERS / USERS_PER_CLIENT {
         let id = specification.experiment_id();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bandana_client::grpc::Transport;
+use bandana_client::grpc::{AppKey, Transport};
 use bandana_client::{Acceptance, Bandana, Budget, Builder, Clock, Consent, Ready, Timestamp};
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::curve::Mechanism;
@@ -134,6 +134,38 @@ fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyho
     assert_eq!((bandana.status().waiting_reports, bandana.status().open_assignments), (0, 0));
     assert_eq!(distinct(&recorder)?.len(), 20);
     assert_eq!(recorder.uploads().len(), 24, "four were sent twice");
+    Ok(())
+}
+
+#[test]
+fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    let start = || -> anyhow::Result<Bandana> {
+        let builder = app(Transport::to(&recorder.url())?, directory.path(), &clock)?;
+        Ok(builder.app_key(AppKey::new("bndk_this-app")?).start()?)
+    };
+    let bandana = start()?;
+    for _ in 0..5 {
+        bandana.experiment("driven")?.choose().reward(1.0);
+    }
+    recorder.plan((0..5).map(|_| Answer::Error(Code::Unauthenticated, None)));
+    clock.forward(100);
+    assert!(bandana.shutdown(PATIENCE));
+    let status = bandana.status();
+    assert_eq!((status.waiting_reports, status.statistics.uploads_postponed), (5, 5));
+    drop(bandana);
+    // The server knows the key again.
+    clock.forward(10_000);
+    let bandana = start()?;
+    bandana.experiment("driven")?;
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!(bandana.status().waiting_reports, 0);
+    assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (10, 5));
+    for upload in recorder.uploads() {
+        let shown: Vec<_> = upload.metadata.get_all("bandana-app-key").iter().collect();
+        assert_eq!(shown, ["bndk_this-app"]);
+    }
     Ok(())
 }
 

@@ -3,9 +3,16 @@
 use std::process::Stdio;
 
 use anyhow::Context as _;
+use bandana_shared::identity::Day;
+use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus;
-use bandana_tests::harness::{Aggregator, estimates_request, keep_uploading, three_arms, upload};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_tests::harness::{
+    Aggregator, estimates_request, keep_uploading, submit_one, three_arms, upload,
+};
+use bandana_tests::watched_server::WatchedServer;
 use tokio::process::Command;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -14,6 +21,27 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// As [`keep_uploading`], over a single stream, and with other numbers.
+fn keep_streaming(
+    device: &DeviceClient<Channel>,
+    specification: &Specification,
+    day: Day,
+) -> UnboundedReceiver<(u128, UploadStatus)> {
+    let (acknowledged, acknowledgements) = unbounded_channel();
+    let (mut device, specification) = (device.clone(), specification.clone());
+    let uploads = (1_u128 << 100..)
+        .map_while(move |number| upload(number, &specification, day, &[(0, true)]).ok());
+    tokio::spawn(async move {
+        let mut answers = device.submit_uploads(tokio_stream::iter(uploads)).await?.into_inner();
+        while let Some(answer) = answers.message().await? {
+            let number = u128::from_be_bytes(answer.upload_id[..].try_into()?);
+            acknowledged.send((number, answer.status()))?;
+        }
+        anyhow::Ok(())
+    });
+    acknowledgements
+}
 
 #[tokio::test]
 async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
@@ -24,18 +52,23 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     let mut watched = aggregator.operator.watch_estimates(watch).await?.into_inner();
     watched.next().await.transpose()?;
     let mut acknowledgements = keep_uploading(&aggregator.device, &experiment, day);
-    let mut accepted = 0;
-    while accepted < 200 {
-        let (_, status) = acknowledgements.recv().await.context("all workers failed")?;
-        assert_eq!(status, UploadStatus::Accepted);
-        accepted += 1;
+    let mut streamed = keep_streaming(&aggregator.device, &experiment, day);
+    let mut numbers = Vec::new();
+    while numbers.len() < 200 {
+        for source in [&mut acknowledgements, &mut streamed] {
+            let (number, status) = source.recv().await.context("all workers failed")?;
+            assert_eq!(status, UploadStatus::Accepted);
+            numbers.push(number);
+        }
     }
     // The watch stays open, and uploads keep coming, until the server ends both.
     let log = aggregator.data_dir().join("bandana.sqlite3-wal");
     let mut aggregator = aggregator.stop_and_restart().await?;
-    while let Some((_, status)) = acknowledgements.recv().await {
-        assert_eq!(status, UploadStatus::Accepted);
-        accepted += 1;
+    for mut source in [acknowledgements, streamed] {
+        while let Some((number, status)) = source.recv().await {
+            assert_eq!(status, UploadStatus::Accepted);
+            numbers.push(number);
+        }
     }
     let mut last = watched.next().await;
     while matches!(last, Some(Ok(_))) {
@@ -43,6 +76,12 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     }
     let end = last.and_then(Result::err).context("the watch ended as if that was all")?;
     assert_eq!(end.code(), Code::Unavailable);
+    let accepted = numbers.len() as u64;
+    assert_eq!(aggregator.tallies(&experiment).await?[0], (accepted, accepted));
+    for number in numbers {
+        let status = submit_one(&mut aggregator.device, &experiment, day, number).await?;
+        assert_eq!(status, UploadStatus::Duplicate);
+    }
     assert_eq!(aggregator.tallies(&experiment).await?[0], (accepted, accepted));
     // Nothing was left in the log.
     assert!(!log.metadata().is_ok_and(|log| log.len() > 0));
@@ -96,7 +135,8 @@ async fn a_stream_that_is_cut_off_says_so() -> anyhow::Result<()> {
             Err(end) => break end,
         }
     };
-    assert_eq!(end.code(), Code::Unavailable, "{end}");
+    // The server's word for it is lost if the connection is closed while more comes in.
+    assert!(matches!(end.code(), Code::Unavailable | Code::Unknown), "{end}");
     sending.abort();
     stopped.await?
 }
@@ -121,8 +161,27 @@ async fn one_process_has_a_data_directory() -> anyhow::Result<()> {
     let (code, message) =
         run(&[&["serve", "--data-dir", &directory], &addresses[..]].concat()).await?;
     assert_eq!(code, Some(1), "{message}");
-    assert!(message.contains("in use by another process"), "{message}");
+    let named = format!("the data directory {directory} is in use by another process");
+    assert!(message.contains(&named), "{message}");
     aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_store_of_a_newer_program_is_left_alone() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let directory = folder.path().to_string_lossy().into_owned();
+    WatchedServer::start(PROGRAM, folder.path(), &[]).await?.stop().await?;
+    let file = folder.path().join("bandana.sqlite3");
+    rusqlite::Connection::open(&file)?.execute_batch("PRAGMA user_version = 1000")?;
+    let before = std::fs::read(&file)?;
+    let addresses = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
+    let (code, message) =
+        run(&[&["serve", "--data-dir", &directory], &addresses[..]].concat()).await?;
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("schema version 1000"), "{message}");
+    assert!(message.contains("use a newer program"), "{message}");
+    assert_eq!(std::fs::read(&file)?, before);
+    Ok(())
 }
 
 #[tokio::test]

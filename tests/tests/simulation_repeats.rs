@@ -21,8 +21,7 @@ async fn simulate(process: &AggregatorProcess, seed: u64) -> anyhow::Result<Repo
         seed,
     };
     let instance = Instance::paper_20();
-    let mut connections =
-        Connections::open(&process.device_url, &process.operator_url, settings.connections).await?;
+    let mut connections = Connections::open(&process.server()?, settings.connections).await?;
     let outcome = simulation::run(&settings, &instance, &mut connections, |_| ()).await?;
     Ok(Report::new(&settings, &instance, &outcome, 0.0))
 }

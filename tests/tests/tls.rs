@@ -1,56 +1,24 @@
 //! Both services behind TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Output;
 
 use anyhow::Context as _;
+use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
-use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
+use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest, UploadStatus};
+use bandana_tests::authority::Authority;
+use bandana_tests::harness::{create, keep_uploading, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tonic::Code;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::Endpoint;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
-
-/// An authority that signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> anyhow::Result<Self> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), pem })
-    }
-
-    /// Writes a certificate for this host and its key to `NAME.pem` and `NAME.key`.
-    fn sign(&self, folder: &Path, name: &str) -> anyhow::Result<()> {
-        let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-        std::fs::write(
-            folder.join(format!("{name}.pem")),
-            params.signed_by(&key, &self.issuer)?.pem(),
-        )?;
-        Ok(std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem())?)
-    }
-
-    /// A new connection that trusts this authority.
-    async fn connect(&self, address: &str) -> anyhow::Result<Channel> {
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem));
-        let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
-        Ok(endpoint.tls_config(tls)?.connect().await?)
-    }
-}
 
 /// A folder with the certificates of a server, and of those who call it.
 struct Files {
@@ -189,6 +157,57 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
     // Whoever was connected stays so.
     before.list_experiments(ListExperimentsRequest {}).await?;
     drop(before);
+    server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificates_are_replaced_under_load() -> anyhow::Result<()> {
+    let files = Files::new()?;
+    let mut server = files.server(&[]).await?;
+    let mut operator = OperatorClient::new(files.authority.connect(&server.operator).await?);
+    let experiment = create(&mut operator, three_arms("rotated")).await?;
+    let mut device = DeviceClient::new(files.authority.connect(&server.device).await?);
+    let experiment_id = experiment.experiment_id().to_string();
+    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
+    let mut acknowledgements = keep_uploading(&device, &experiment, day);
+    let mut accepted = 0;
+    let mut go_on = async |uploads| {
+        for _ in 0..uploads {
+            let (_, status) = acknowledgements.recv().await.context("all workers failed")?;
+            assert_eq!(status, UploadStatus::Accepted);
+            accepted += 1;
+        }
+        anyhow::Ok(())
+    };
+    go_on(100).await?;
+
+    // A file that is not a certificate.
+    let certificate = std::fs::read(files.path("server.pem"))?;
+    std::fs::write(files.path("server.pem"), "-----BEGIN CERTIFICATE-----\n")?;
+    server.reload().await?;
+    assert!(server.logged.contains("certificates are left as they were"), "{}", server.logged);
+    assert!(server.logged.contains("server.pem"), "{}", server.logged);
+    files.authority.connect(&server.device).await?;
+    std::fs::write(files.path("server.pem"), certificate)?;
+    go_on(100).await?;
+
+    let next = Authority::new()?;
+    next.sign(files.folder.path(), "server")?;
+    server.reload().await?;
+    next.connect(&server.device).await?;
+    assert!(files.authority.connect(&server.device).await.is_err());
+    // The uploads are still on the connection with the old one.
+    go_on(500).await?;
+    server.stop().await?;
+    while let Some((_, status)) = acknowledgements.recv().await {
+        assert_eq!(status, UploadStatus::Accepted);
+        accepted += 1;
+    }
+    let server = files.server(&[]).await?;
+    let mut operator = OperatorClient::new(next.connect(&server.operator).await?);
+    assert_eq!(tallies(&mut operator, &experiment).await?[0], (accepted, accepted));
     server.stop().await?;
     Ok(())
 }

@@ -9,8 +9,8 @@ use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     AddArmRequest, AddSignatureRequest, CreateExperimentRequest, EstimatesRequest, ExperimentName,
-    GetExperimentRequest, Learner, ListAuditEntriesRequest, ListExperimentsRequest,
-    RetireArmRequest,
+    ExportTalliesRequest, GetExperimentRequest, Learner, ListAuditEntriesRequest,
+    ListExperimentsRequest, RetireArmRequest,
 };
 use bandana_tests::harness::three_arms;
 use bandana_tests::watched_server::WatchedServer;
@@ -126,6 +126,7 @@ async fn every_call_of_operators_wants_a_token_and_no_other_call_does() -> anyho
         ("estimates", client.get_estimates(estimates.clone()).await.map(drop)),
         ("watch", client.watch_estimates(estimates).await.map(drop)),
         ("refresh", client.refresh_policy(name()).await.map(drop)),
+        ("export", client.export_tallies(ExportTalliesRequest::default()).await.map(drop)),
     ] {
         assert_eq!(code(outcome), Code::Unauthenticated, "{call}");
     }

@@ -13,6 +13,9 @@ use super::{say, say_json};
 /// Clears a terminal, and goes to its upper left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
+/// Error level of intervals, unless another is asked for.
+const ALPHA: f64 = 0.05;
+
 /// Which estimates.
 #[derive(Debug, Args)]
 pub(super) struct Wanted {
@@ -20,7 +23,7 @@ pub(super) struct Wanted {
     #[arg(value_name = "ID", value_parser = experiment_id)]
     experiment: ExperimentId,
     /// Error level of the intervals, between 0 and 1.
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value_t = ALPHA)]
     alpha: f64,
     /// Assumed share of dishonest reports, 0 to 1, for the column "shift".
     ///
@@ -60,6 +63,17 @@ pub(super) struct Watch {
 }
 
 impl Wanted {
+    /// The defaults stand in for what is not given.
+    pub(super) fn new(
+        experiment: ExperimentId,
+        alpha: Option<f64>,
+        dishonest_share: Option<f64>,
+        connection: Connection,
+    ) -> Self {
+        let (alpha, dishonest_share) = (alpha.unwrap_or(ALPHA), dishonest_share.unwrap_or(0.0));
+        Self { experiment, alpha, dishonest_share, connection }
+    }
+
     fn request(&self) -> Result<EstimatesRequest, Failure> {
         // 0 would stand for the server's default.
         if self.alpha == 0.0 {

@@ -3,6 +3,7 @@
 use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates};
 use serde::Serialize;
 
+use super::columns::{Cells, Column};
 use super::experiment_view::estimand_in_words;
 use super::table::{Side, Table, visible};
 
@@ -78,25 +79,6 @@ impl From<ArmEstimate> for ArmEstimateView {
     }
 }
 
-/// The columns of [`EstimatesView::records`].
-pub(super) const COLUMNS: [&str; 15] = [
-    "experiment_id",
-    "estimand",
-    "policy_version",
-    "alpha",
-    "manipulation_gain",
-    "arm",
-    "label",
-    "retired",
-    "reports",
-    "ones",
-    "estimate",
-    "low",
-    "high",
-    "weight",
-    "manipulation_shift",
-];
-
 impl EstimatesView {
     /// The table, under what is estimated and over which arm is best.
     pub(super) fn describe(&self, columns: Option<usize>) -> String {
@@ -155,26 +137,34 @@ impl EstimatesView {
     }
 
     /// A record for each arm, in full precision.
-    pub(super) fn records(&self) -> impl Iterator<Item = [String; COLUMNS.len()]> {
-        self.arms.iter().map(|arm| {
-            [
-                self.experiment_id.clone(),
-                self.estimand.to_owned(),
-                self.policy_version.clone(),
-                self.alpha.to_string(),
-                self.manipulation_gain.to_string(),
-                arm.arm.to_string(),
-                arm.label.clone(),
-                arm.retired.to_string(),
-                arm.reports.to_string(),
-                arm.ones.to_string(),
-                arm.estimate.map(|estimate| estimate.to_string()).unwrap_or_default(),
-                arm.low.to_string(),
-                arm.high.to_string(),
-                arm.weight.to_string(),
-                arm.manipulation_shift.to_string(),
-            ]
-        })
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let column = |name, cells| Column { name, cells };
+        let repeated = |text: &str| Cells::Text(vec![text.to_owned(); self.arms.len()]);
+        let always = |number| Cells::Numbers(vec![number; self.arms.len()]);
+        let numbers =
+            |of: fn(&ArmEstimateView) -> f64| Cells::Numbers(self.arms.iter().map(of).collect());
+        let counts =
+            |of: fn(&ArmEstimateView) -> u64| Cells::Counts(self.arms.iter().map(of).collect());
+        vec![
+            column("experiment_id", repeated(&self.experiment_id)),
+            column("estimand", repeated(self.estimand)),
+            column("policy_version", repeated(&self.policy_version)),
+            column("alpha", always(self.alpha)),
+            column("manipulation_gain", always(self.manipulation_gain)),
+            column("arm", Cells::Places(self.arms.iter().map(|arm| arm.arm).collect())),
+            column("label", Cells::Text(self.arms.iter().map(|arm| arm.label.clone()).collect())),
+            column("retired", Cells::Flags(self.arms.iter().map(|arm| arm.retired).collect())),
+            column("reports", counts(|arm| arm.reports)),
+            column("ones", counts(|arm| arm.ones)),
+            column(
+                "estimate",
+                Cells::Estimates(self.arms.iter().map(|arm| arm.estimate).collect()),
+            ),
+            column("low", numbers(|arm| arm.low)),
+            column("high", numbers(|arm| arm.high)),
+            column("weight", numbers(|arm| arm.weight)),
+            column("manipulation_shift", numbers(|arm| arm.manipulation_shift)),
+        ]
     }
 }
 

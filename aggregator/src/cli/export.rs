@@ -1,47 +1,155 @@
 //! `bandana experiment export`.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
+use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::{DailyTally, ExperimentName, ExportTalliesRequest};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::connection::block_on;
+use super::columns::{Column, csv};
+use super::connection::{Connection, block_on, current_revision, experiment_id};
+use super::date::day_of;
 use super::estimate::Wanted;
-use super::estimates_view::COLUMNS;
-use super::{Readers, say, write_new};
+use super::failure::Failure;
+use super::{Readers, tallies_view, write_new};
 
-/// Write the estimates of every arm to a file, for analysis.
+/// What the help says of tallies.
+pub(super) const COLUMNS: &str = "\
+Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
+reports, ones (private bits that are 1), estimate (the debiased estimate from that day's reports \
+alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \
+advance, and say nothing about looking every day: for that, the estimates have bounds that hold at \
+all times at once. A Parquet file has the columns of the CSV, typed, and null where there is no \
+estimate.";
+
+/// Write the estimates of every arm, or the tallies of every day, to a file.
 ///
-/// One record for each arm, in full precision. The columns are the fields of
-/// `bandana estimate --json`, those of the experiment first.
+/// Estimates: one record for each arm, in full precision. The columns are the fields of
+/// `bandana estimate --json`, those of the experiment first. Tallies: one record for each
+/// day and arm with reports, as they were committed at one moment; days that have expired
+/// from the replay window are there too.
 #[derive(Debug, Args)]
+#[command(after_long_help = COLUMNS)]
 pub(super) struct Export {
-    #[command(flatten)]
-    wanted: Wanted,
+    /// Id of the experiment.
+    #[arg(value_name = "ID", value_parser = experiment_id)]
+    experiment: ExperimentId,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = What::Estimates)]
+    what: What,
     /// Form of the file.
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
     /// The file; must not exist yet. Without it, standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
+    /// First day of the tallies, such as 2026-03-01.
+    #[arg(long, value_name = "DATE", value_parser = day_of)]
+    first_day: Option<Day>,
+    /// Last day of the tallies.
+    #[arg(long, value_name = "DATE", value_parser = day_of)]
+    last_day: Option<Day>,
+    /// Error level of the estimates' intervals, between 0 and 1 [default: 0.05].
+    #[arg(long)]
+    alpha: Option<f64>,
+    /// Assumed share of dishonest reports, 0 to 1, for the estimates' column
+    /// "manipulation_shift" [default: 0].
+    #[arg(long, value_name = "SHARE")]
+    dishonest_share: Option<f64>,
+    #[command(flatten)]
+    connection: Connection,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// What all reports together say of each arm.
+    Estimates,
+    /// What the reports of each day add up to, and say on their own.
+    Tallies,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Comma-separated values (RFC 4180), with a line of names.
     Csv,
+    /// Apache Parquet, with typed columns; not to a terminal.
+    Parquet,
 }
 
 pub(super) fn export(export: &Export) -> anyhow::Result<()> {
-    let view = block_on(export.wanted.fetch())?;
-    let Format::Csv = export.format;
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(COLUMNS)?;
-    for record in view.records() {
-        writer.write_record(record)?;
-    }
-    let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error)?;
+    export.check()?;
+    let columns = match export.what {
+        What::Estimates => block_on(export.estimates())?,
+        What::Tallies => block_on(export.tallies())?,
+    };
+    let bytes = match export.format {
+        Format::Csv => csv(&columns)?,
+        Format::Parquet => parquet(&columns)?,
+    };
     match &export.out {
         Some(path) => write_new(path, &bytes, Readers::Default),
-        None => say(&String::from_utf8(bytes)?),
+        None => Ok(std::io::stdout().write_all(&bytes)?),
     }
+}
+
+impl Export {
+    /// Options that do not go together must not be ignored.
+    fn check(&self) -> Result<(), Failure> {
+        let problem = match self.what {
+            What::Estimates if self.first_day.is_some() || self.last_day.is_some() => {
+                "estimates are from the reports of all days: --first-day and --last-day need \
+                 --what tallies"
+            }
+            What::Tallies if self.alpha.is_some() || self.dishonest_share.is_some() => {
+                "tallies have no intervals: --alpha and --dishonest-share need --what estimates"
+            }
+            _ if self.format == Format::Parquet
+                && self.out.is_none()
+                && std::io::stdout().is_terminal() =>
+            {
+                "Parquet is not for a terminal; name a file with --out, or pass it on"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::Incomplete(problem.to_owned()))
+    }
+
+    async fn estimates(&self) -> anyhow::Result<Vec<Column>> {
+        let wanted = Wanted::new(
+            self.experiment.clone(),
+            self.alpha,
+            self.dishonest_share,
+            self.connection.clone(),
+        );
+        Ok(wanted.fetch().await?.columns())
+    }
+
+    async fn tallies(&self) -> anyhow::Result<Vec<Column>> {
+        let mut client = self.connection.connect().await?;
+        let experiment_id = self.experiment.to_string();
+        let (first_day, last_day) = (self.first_day.map(Day::get), self.last_day.map(Day::get));
+        let request = ExportTalliesRequest { experiment_id, first_day, last_day };
+        let mut stream = client.export_tallies(request).await.map_err(Failure::from)?.into_inner();
+        let mut tallies: Vec<DailyTally> = Vec::new();
+        while let Some(tally) = stream.message().await.map_err(Failure::from)? {
+            tallies.push(tally);
+        }
+        // Asked for afterwards, so that it has every arm that can have reports.
+        let name = ExperimentName { experiment_id: self.experiment.to_string() };
+        let status = client.get_experiment_status(name).await.map_err(Failure::from)?;
+        let specification: Specification = current_revision(status.get_ref())?;
+        tallies_view::columns(&specification, &tallies)
+    }
+}
+
+#[cfg(feature = "parquet")]
+use super::parquet_file::parquet;
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: &[Column]) -> anyhow::Result<Vec<u8>> {
+    let problem = "this program was built without Parquet; use --format csv, or build it with the \
+                   feature `parquet`";
+    Err(Failure::Incomplete(problem.to_owned()).into())
 }

@@ -5,6 +5,8 @@ use std::error::Error as _;
 use thiserror::Error;
 use tonic::{Code, Status};
 
+use crate::operator_client::ConnectError;
+
 /// What the help says of exit codes.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
@@ -22,14 +24,6 @@ pub(super) enum Failure {
     /// The server answered, and not with a success.
     #[error("the server declined ({:?}): {}", _0.code(), _0.message())]
     Declined(Box<Status>),
-    /// There is no connection.
-    #[error("can't reach the operators' service at {url}; is the server or tunnel up?")]
-    Unreachable {
-        /// Where it should be.
-        url: String,
-        /// Why not.
-        source: tonic::transport::Error,
-    },
 }
 
 impl From<Status> for Failure {
@@ -43,7 +37,6 @@ impl Failure {
         match self {
             Self::Incomplete(_) => 2,
             Self::Refused(_) => 4,
-            Self::Unreachable { .. } => 5,
             Self::Declined(status) => match status.code() {
                 Code::NotFound => 3,
                 Code::InvalidArgument
@@ -63,7 +56,11 @@ impl Failure {
 
 /// The exit code that tells of an error.
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<Failure>().map_or(1, Failure::exit_code)
+    match error.downcast_ref() {
+        Some(ConnectError::Unusable(_)) => 2,
+        Some(ConnectError::Unreachable { .. }) => 5,
+        None => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
+    }
 }
 
 /// Whether the reader of the output has gone, which harms nobody.

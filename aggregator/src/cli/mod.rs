@@ -1,11 +1,12 @@
 //! The command line: `bandana`.
 
+mod app_key;
 mod audit;
-mod bearer;
 mod check_config;
-mod client_tls;
+mod columns;
 mod connection;
 mod consent;
+mod date;
 mod descriptors;
 mod disclosure;
 mod draft;
@@ -18,22 +19,29 @@ mod failure;
 mod generated;
 mod key_file;
 mod keys;
+#[cfg(feature = "parquet")]
+mod parquet_file;
 mod serve;
 mod settings_arguments;
 mod sign;
 mod table;
+mod tallies_view;
 mod token;
+mod token_file;
+mod watermark;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
+use crate::clock::{Clock, SystemClock};
 use failure::{EXIT_CODES, exit_code, is_broken_pipe};
 
 /// Private bandits: learns which option is best without seeing a reward.
@@ -62,6 +70,11 @@ enum Command {
     /// Make and revoke tokens of operators.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Make and revoke the keys of apps.
+    #[command(subcommand)]
+    AppKey(app_key::AppKeyCommand),
+    #[command(subcommand)]
+    Watermark(watermark::WatermarkCommand),
     Completions(generated::Completions),
     Man(generated::Man),
 }
@@ -82,6 +95,11 @@ fn hide_environment_values(command: clap::Command) -> clap::Command {
 /// error; the exit code is 2 for a wrong command line, and tells failures apart as the
 /// help says.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    main_by(Arc::new(SystemClock::new()), arguments)
+}
+
+/// [`main`] by another clock than the system's, for tests of what a wrong clock does.
+pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = command().try_get_matches_from(arguments);
     let arguments = match matches.and_then(|m| Arguments::from_arg_matches(&m)) {
         Ok(arguments) => arguments,
@@ -92,7 +110,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let outcome = match arguments.command {
-        Command::Serve(serve) => serve::run(serve),
+        Command::Serve(serve) => serve::run(serve, clock),
         Command::CheckConfig(check) => check_config::run(check),
         Command::DefaultConfig => check_config::print_default(),
         Command::Experiment(experiment) => experiment::run(experiment),
@@ -102,6 +120,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
+        Command::AppKey(command) => app_key::run(&command),
+        Command::Watermark(command) => watermark::run(&command, &*clock),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),
     };

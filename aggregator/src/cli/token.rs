@@ -1,13 +1,11 @@
 //! `bandana token`.
 
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::{Readers, say, write_new};
-use crate::security::{Token, TokenList, TokenName};
+use super::token_file::TokenFile;
+use crate::security::{TokenKind, TokenName};
 
 /// Make and revoke tokens of operators.
 #[derive(Debug, Subcommand)]
@@ -48,64 +46,14 @@ pub(super) struct TokensFile {
 
 pub(super) fn run(command: &TokenCommand) -> anyhow::Result<()> {
     match command {
-        TokenCommand::New(Named { name, file }) => {
-            let token = Token::generate()?;
-            change(&file.path, |text| Ok(TokenList::with(text, name, &token.hash())?))?;
-            say(&format!("{}\n", token.reveal()))
-        }
-        TokenCommand::List { file: TokensFile { path } } => {
-            let text = std::fs::read_to_string(path);
-            let text = text.with_context(|| format!("can't read {}", path.display()))?;
-            let list = TokenList::parse(&text).with_context(|| unusable(path))?;
-            say(&list
-                .names()
-                .flat_map(|name| [name.to_string(), "\n".to_owned()])
-                .collect::<String>())
-        }
-        TokenCommand::Revoke(Named { name, file }) => {
-            change(&file.path, |text| Ok(TokenList::without(text, name)?))
-        }
+        TokenCommand::New(Named { name, file }) => file.open().add(name),
+        TokenCommand::List { file } => file.open().list(),
+        TokenCommand::Revoke(Named { name, file }) => file.open().remove(name),
     }
 }
 
-/// Replaces a file that may be missing in one step, so that a server never reads half
-/// of one. Who else changes it at the same time is turned away.
-fn change(path: &Path, edit: impl FnOnce(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
-    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
-    let mut next = name.to_owned();
-    next.push(".next");
-    let next = path.with_file_name(next);
-    // Made first, so that it also keeps others from reading what is about to change.
-    write_new(&next, b"", Readers::Owner)
-        .context("another `bandana token` is at work on the tokens file, or one was interrupted")?;
-    let outcome = replace(path, &next, edit);
-    if outcome.is_err() {
-        // What matters is the first error.
-        std::fs::remove_file(&next).ok();
+impl TokensFile {
+    fn open(&self) -> TokenFile<'_> {
+        TokenFile::new(TokenKind::Operator, &self.path)
     }
-    outcome
-}
-
-fn replace(
-    path: &Path,
-    next: &Path,
-    edit: impl FnOnce(&str) -> anyhow::Result<String>,
-) -> anyhow::Result<()> {
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        text => text.with_context(|| format!("can't read {}", path.display()))?,
-    };
-    let text = edit(&text).with_context(|| unusable(path))?;
-    let write = || {
-        std::fs::write(next, text)?;
-        std::fs::File::open(next)?.sync_all()?;
-        std::fs::rename(next, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    };
-    write().with_context(|| format!("can't replace {}", path.display()))
-}
-
-fn unusable(path: &Path) -> String {
-    format!("the tokens file {} is not changed", path.display())
 }

@@ -22,6 +22,7 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS};
 pub use store::{Store, StorePlace};
 
+use crate::gates::{CallLimits, Rate};
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
@@ -37,6 +38,8 @@ pub struct Configuration {
     pub operators: Operators,
     /// What connections may cost.
     pub limits: ConnectionLimits,
+    /// What calls may cost.
+    pub calls: CallLimits,
     /// The orderly end.
     pub shutdown: Shutdown,
 }
@@ -48,6 +51,8 @@ pub struct Devices {
     pub listen: SocketAddr,
     /// Its TLS. None: in the clear.
     pub tls: Option<TlsFiles>,
+    /// The keys that apps must show one of.
+    pub app_keys_file: Option<PathBuf>,
 }
 
 /// The service for operators.
@@ -105,6 +110,7 @@ impl Configuration {
             devices: Devices {
                 listen: effective.value(&settings::DEVICES_LISTEN)?,
                 tls: tls::devices(effective)?,
+                app_keys_file: effective.optional(&settings::DEVICES_APP_KEYS_FILE)?,
             },
             operators: Operators {
                 listen: effective.value(&settings::OPERATORS_LISTEN)?,
@@ -112,6 +118,7 @@ impl Configuration {
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
             limits: limits(effective)?,
+            calls: calls(effective)?,
             shutdown: Shutdown {
                 drain_deadline: Duration::from_secs(
                     effective.value(&settings::DRAIN_DEADLINE_SECONDS)?,
@@ -139,6 +146,14 @@ impl Configuration {
             let what = format!("{devices} is the operators' address too; give each its own port");
             problems.push(Problem { place, what });
         }
+        if self.calls.app_rate.is_some() && self.devices.app_keys_file.is_none() {
+            let setting = &settings::UPLOADS_PER_SECOND_PER_APP_KEY;
+            let place = effective.origin(setting).to_string();
+            let what = "`uploads_per_second_per_app_key` needs `app_keys_file` in [devices]; set \
+                        both, or 0"
+                .to_owned();
+            problems.push(Problem { place, what });
+        }
         if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
     }
 }
@@ -155,6 +170,19 @@ fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError>
     })
 }
 
+fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
+    let seconds = |setting| effective.value(setting).map(Duration::from_secs);
+    let burst = effective.value(&settings::UPLOAD_BURST_SECONDS)?;
+    let rate = |setting| effective.value(setting).map(|rate| Rate::new(rate, burst));
+    Ok(CallLimits {
+        calls: effective.value(&settings::CALLS)?,
+        request_time: seconds(&settings::REQUEST_SECONDS)?,
+        stream_idle_time: seconds(&settings::STREAM_IDLE_SECONDS)?,
+        connection_rate: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
+        app_rate: rate(&settings::UPLOADS_PER_SECOND_PER_APP_KEY)?,
+    })
+}
+
 impl Operators {
     /// Whether callers are known, and nobody on the way hears them.
     fn are_safe(&self) -> bool {
@@ -165,7 +193,7 @@ impl Operators {
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, limits, shutdown } = configuration;
+        let Configuration { store, devices, operators, limits, calls, shutdown } = configuration;
         Self {
             store: store.into(),
             listen: devices.listen,
@@ -173,6 +201,8 @@ impl From<Configuration> for ServerSettings {
             device_tls: devices.tls,
             operator_tls: operators.tls,
             connections: limits,
+            calls,
+            app_keys: devices.app_keys_file,
             operator_tokens: operators.tokens_file,
             drain_deadline: shutdown.drain_deadline,
         }

@@ -10,12 +10,12 @@ pub static SECTIONS: [(&str, &str); 5] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
-    ("limits", "What one side of a connection may cost the server."),
+    ("limits", "What callers may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 21] = [
+pub static SETTINGS: [&Setting; 28] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -23,6 +23,7 @@ pub static SETTINGS: [&Setting; 21] = [
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
     &DEVICES_LISTEN,
+    &DEVICES_APP_KEYS_FILE,
     &DEVICES_TLS_CERTIFICATE,
     &DEVICES_TLS_KEY,
     &OPERATORS_LISTEN,
@@ -36,6 +37,12 @@ pub static SETTINGS: [&Setting; 21] = [
     &HANDSHAKES,
     &HANDSHAKE_SECONDS,
     &IDLE_SECONDS,
+    &REQUEST_SECONDS,
+    &STREAM_IDLE_SECONDS,
+    &CALLS,
+    &UPLOADS_PER_SECOND_PER_CONNECTION,
+    &UPLOADS_PER_SECOND_PER_APP_KEY,
+    &UPLOAD_BURST_SECONDS,
     &DRAIN_DEADLINE_SECONDS,
 ];
 
@@ -116,6 +123,19 @@ pub(super) static DEVICES_LISTEN: Setting = Setting {
     kind: Kind::Address,
     fallback: Fallback::Default("127.0.0.1:7301"),
     doc: "Address for devices. Port 0 picks a free one.",
+};
+
+pub(super) static DEVICES_APP_KEYS_FILE: Setting = Setting {
+    section: "devices",
+    key: "app_keys_file",
+    environment: "BANDANA_APP_KEYS_FILE",
+    flag: "app-keys-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("app-keys"),
+    doc: "File of the keys that apps must show, made by `bandana app-key new`. It is read again \
+          when it changes, and on SIGHUP. A key can be taken out of an app by whoever has it: it \
+          is there to be revoked and to share out uploads, and proves nobody's identity.",
 };
 
 pub(super) static DEVICES_TLS_CERTIFICATE: Setting = Setting {
@@ -208,7 +228,8 @@ pub(super) static CONNECTIONS: Setting = Setting {
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("10000"),
     doc: "Connections of each service at the same time; further ones are closed at once, since \
-          each takes a descriptor and some 20 kB.",
+          each takes a descriptor and some 20 kB, and up to 500 kB for what was sent on it and \
+          not looked at yet.",
 };
 
 pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
@@ -218,8 +239,10 @@ pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
     flag: "limit-streams-per-connection",
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=65_536),
-    fallback: Fallback::Default("1024"),
-    doc: "Calls of one connection at the same time; further ones wait. Enough for a gateway.",
+    fallback: Fallback::Default("128"),
+    doc: "Calls of one connection at the same time; further ones wait. HTTP/2 asks for 100 at \
+          least. Each takes some 3 kB for as long as its answer is not taken; a gateway with \
+          more to send streams its uploads, in one call.",
 };
 
 pub(super) static HEADER_BYTES: Setting = Setting {
@@ -253,8 +276,8 @@ pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=300),
     fallback: Fallback::Default("10"),
-    doc: "Seconds from a connection to the end of its handshake, at most, so that silent \
-          connections do not keep others waiting.",
+    doc: "Seconds from a connection to the end of its handshake, at most, and from there to the \
+          end of the first words of HTTP/2, so that silent connections do not keep others waiting.",
 };
 
 pub(super) static IDLE_SECONDS: Setting = Setting {
@@ -267,6 +290,78 @@ pub(super) static IDLE_SECONDS: Setting = Setting {
     fallback: Fallback::Default("120"),
     doc: "Seconds of silence after which a connection is closed. A living one is never silent: it \
           answers a ping every minute.",
+};
+
+pub(super) static REQUEST_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "request_seconds",
+    environment: "BANDANA_LIMIT_REQUEST_SECONDS",
+    flag: "limit-request-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=3_600),
+    fallback: Fallback::Default("30"),
+    doc: "Seconds within which the request of a call must have been sent, but for streams of \
+          uploads.",
+};
+
+pub(super) static STREAM_IDLE_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "stream_idle_seconds",
+    environment: "BANDANA_LIMIT_STREAM_IDLE_SECONDS",
+    flag: "limit-stream-idle-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=86_400),
+    fallback: Fallback::Default("300"),
+    doc: "Seconds within which the next upload of a stream must come, and an answer be taken; \
+          otherwise the stream is ended.",
+};
+
+pub(super) static CALLS: Setting = Setting {
+    section: "limits",
+    key: "calls",
+    environment: "BANDANA_LIMIT_CALLS",
+    flag: "limit-calls",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=1_000_000),
+    fallback: Fallback::Default("8192"),
+    doc: "Calls of devices at the same time, over all connections; further ones are told to come \
+          back after a second. Each takes up to 64 KiB.",
+};
+
+pub(super) static UPLOADS_PER_SECOND_PER_CONNECTION: Setting = Setting {
+    section: "limits",
+    key: "uploads_per_second_per_connection",
+    environment: "BANDANA_LIMIT_UPLOADS_PER_SECOND_PER_CONNECTION",
+    flag: "limit-uploads-per-second-per-connection",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(0..=1_000_000),
+    fallback: Fallback::Default("20000"),
+    doc: "Uploads of one connection, which may be a device, a gateway or a proxy; 0: as many as \
+          come. Further ones are told when to come back, streams are read more slowly. The \
+          default only keeps one connection from taking a whole server.",
+};
+
+pub(super) static UPLOADS_PER_SECOND_PER_APP_KEY: Setting = Setting {
+    section: "limits",
+    key: "uploads_per_second_per_app_key",
+    environment: "BANDANA_LIMIT_UPLOADS_PER_SECOND_PER_APP_KEY",
+    flag: "limit-uploads-per-second-per-app-key",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(0..=1_000_000),
+    fallback: Fallback::Default("0"),
+    doc: "The same for all connections that show one app key together; 0: as many as come. How \
+          many an app needs depends on its users.",
+};
+
+pub(super) static UPLOAD_BURST_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "upload_burst_seconds",
+    environment: "BANDANA_LIMIT_UPLOAD_BURST_SECONDS",
+    flag: "limit-upload-burst-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=3_600),
+    fallback: Fallback::Default("5"),
+    doc: "After a pause, the uploads of so many seconds may come at once.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

@@ -53,6 +53,7 @@ ids_max = 5 # $BANDANA_IDS_MAX
 
 [devices]
 listen = \"127.0.0.1:7301\" # default
+# app_keys_file # not set
 # tls_certificate # not set
 # tls_key # not set
 
@@ -65,11 +66,17 @@ listen = \"127.0.0.1:7302\" # default
 
 [limits]
 connections = 10000 # default
-streams_per_connection = 1024 # default
+streams_per_connection = 128 # default
 header_bytes = 16384 # default
 handshakes = 512 # default
 handshake_seconds = 10 # default
 idle_seconds = 120 # default
+request_seconds = 30 # default
+stream_idle_seconds = 300 # default
+calls = 8192 # default
+uploads_per_second_per_connection = 20000 # default
+uploads_per_second_per_app_key = 0 # default
+upload_burst_seconds = 5 # default
 
 [shutdown]
 drain_deadline_seconds = 20 # default
@@ -110,6 +117,8 @@ fn what_is_missing_or_contradictory_is_told() {
     assert!(said.contains("`client_ca` needs `tls_certificate` and `tls_key`"), "{said}");
     let said = with("devices.listen = \"127.0.0.1:7302\"");
     assert!(said.contains("the operators' address too"), "{said}");
+    let said = with("limits.uploads_per_second_per_app_key = 9");
+    assert!(said.contains("line 2") && said.contains("needs `app_keys_file`"), "{said}");
     let said = with("shutdown = 3");
     assert!(said.contains("[shutdown]"), "{said}");
     let said = with("[store]\n");

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::registry::{Experiment, Revision};
 
 /// Uploads that wait at most. Beyond it callers are told to come back.
-const QUEUE_MAX: usize = 8192;
+pub(crate) const QUEUE_MAX: usize = 8192;
 
 /// A change that the writer is to make.
 #[derive(Debug)]

@@ -100,7 +100,7 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.today.get();
+        let today = self.today.get(self.store.window().oldest);
         let committed = match self.store.commit(&arrivals, today) {
             Err(error) if error.outcome() == Outcome::Fatal => return Err(error.into()),
             committed => committed,
@@ -148,7 +148,8 @@ impl Writer {
 /// Within a process it never goes back, so that a device that has just heard a
 /// day is not told that it is in the future. Nor does it run ahead of the time
 /// that has passed by more than a day: a clock that jumps into the future would
-/// take the replay window with it, for good.
+/// take the replay window with it, for good. Only a clock that is before the window is
+/// known to be wrong: nothing is made of it, and it is followed once it is right.
 #[derive(Debug)]
 struct Today {
     clock: Arc<dyn Clock>,
@@ -162,11 +163,16 @@ impl Today {
         Self { start: (day, clock.monotonic()), clock, day }
     }
 
-    fn get(&mut self) -> Day {
+    fn get(&mut self, oldest: Day) -> Day {
         let (first, since) = self.start;
         let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
         let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);
         let day = self.clock.day();
+        if self.day < oldest && day >= oldest {
+            self.start = (day, self.clock.monotonic());
+            self.day = day;
+            return day;
+        }
         if day > latest && self.day < latest {
             tracing::error!(%day, %latest, "the clock has jumped ahead; the later day is not used");
         }

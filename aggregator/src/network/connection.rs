@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,11 +13,21 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-/// A connection. It ends itself when its other end is silent for too long.
+use super::listener::ConnectionLimits;
+use crate::gates::Limiter;
+
+/// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+
+/// A connection. It ends itself when its other end is silent for too long, or does not
+/// begin in time.
 #[derive(Debug)]
 pub struct Connection {
     way: Way,
     silence: Silence,
+    /// Whether the other end reads too little for the last answer to be written. Nothing
+    /// is read from it meanwhile, as each call would add to what waits; so it is silent.
+    is_stalled: bool,
     /// Gives its place to another connection when this is dropped.
     _place: OwnedSemaphorePermit,
 }
@@ -29,24 +39,45 @@ enum Way {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Who is at the other end, as far as TLS has shown.
+/// Who is at the other end, as far as TLS has shown, and what it may do.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// The certificate (DER) that the other end has proved to have the key of.
     pub certificate: Option<Arc<[u8]>>,
+    /// Counts its uploads, if somebody does.
+    pub uploads: Arc<OnceLock<Arc<Limiter>>>,
 }
 
 impl Connection {
-    pub(super) fn clear(stream: TcpStream, idle: Duration, place: OwnedSemaphorePermit) -> Self {
-        Self { way: Way::Clear(stream), silence: Silence::new(idle), _place: place }
+    pub(super) fn clear(
+        stream: TcpStream,
+        limits: &ConnectionLimits,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self::over(Way::Clear(stream), limits, place)
     }
 
     pub(super) fn tls(
         stream: TlsStream<TcpStream>,
-        idle: Duration,
+        limits: &ConnectionLimits,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        Self { way: Way::Tls(Box::new(stream)), silence: Silence::new(idle), _place: place }
+        Self::over(Way::Tls(Box::new(stream)), limits, place)
+    }
+
+    fn over(way: Way, limits: &ConnectionLimits, place: OwnedSemaphorePermit) -> Self {
+        let silence = Silence::new(limits.handshake_time, limits.idle_time);
+        Self { way, silence, is_stalled: false, _place: place }
+    }
+
+    /// Notes whether the other end takes what is written.
+    fn written<T>(&mut self, written: Poll<T>, context: &Context<'_>) -> Poll<T> {
+        if self.is_stalled && written.is_ready() {
+            // Reading was put off without anybody to wake its task.
+            context.waker().wake_by_ref();
+        }
+        self.is_stalled = written.is_pending();
+        written
     }
 }
 
@@ -57,7 +88,8 @@ impl Connected for Connection {
         let Way::Tls(stream) = &self.way else { return Peer::default() };
         let certificates = stream.get_ref().1.peer_certificates();
         let certificate = certificates.and_then(<[_]>::first);
-        Peer { certificate: certificate.map(|certificate| certificate.as_ref().into()) }
+        let certificate = certificate.map(|certificate| certificate.as_ref().into());
+        Peer { certificate, ..Peer::default() }
     }
 }
 
@@ -68,13 +100,16 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let read = match &mut this.way {
-            Way::Clear(stream) => Pin::new(stream).poll_read(context, buffer),
-            Way::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
-        if read.is_ready() {
-            this.silence.broken();
-            return read;
+        if !this.is_stalled {
+            let before = buffer.filled().len();
+            let read = match &mut this.way {
+                Way::Clear(stream) => Pin::new(stream).poll_read(context, buffer),
+                Way::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            };
+            if read.is_ready() {
+                this.silence.broken(buffer.filled().len() - before);
+                return read;
+            }
         }
         ready!(this.silence.poll_too_long(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -87,10 +122,12 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().way {
+        let this = self.get_mut();
+        let written = match &mut this.way {
             Way::Clear(stream) => Pin::new(stream).poll_write(context, bytes),
             Way::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        };
+        this.written(written, context)
     }
 
     fn poll_write_vectored(
@@ -98,10 +135,12 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().way {
+        let this = self.get_mut();
+        let written = match &mut this.way {
             Way::Clear(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Way::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
+        };
+        this.written(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -132,24 +171,36 @@ impl AsyncWrite for Connection {
 struct Silence {
     longest: Duration,
     heard: Instant,
+    /// Bytes of the preface that are missing, and by when they must come.
+    missing: usize,
+    begun_by: Instant,
     alarm: Pin<Box<Sleep>>,
 }
 
 impl Silence {
-    fn new(longest: Duration) -> Self {
-        let alarm = Box::pin(tokio::time::sleep(longest));
-        Self { longest, heard: Instant::now(), alarm }
+    /// At most this long, after a preface that comes within `opening`.
+    fn new(opening: Duration, longest: Duration) -> Self {
+        let now = Instant::now();
+        let begun_by = now + opening;
+        let alarm = Box::pin(tokio::time::sleep(opening.min(longest)));
+        Self { longest, heard: now, missing: PREFACE_BYTES, begun_by, alarm }
     }
 
-    fn broken(&mut self) {
+    fn broken(&mut self, bytes: usize) {
+        self.missing = self.missing.saturating_sub(bytes);
         self.heard = Instant::now();
+    }
+
+    fn end(&self) -> Instant {
+        let end = self.heard + self.longest;
+        if self.missing > 0 { end.min(self.begun_by) } else { end }
     }
 
     /// Ready when it has lasted for too long.
     fn poll_too_long(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.alarm.as_mut().poll(context));
-            let end = self.heard + self.longest;
+            let end = self.end();
             if end <= Instant::now() {
                 return Poll::Ready(());
             }

@@ -31,7 +31,8 @@ pub struct ConnectionLimits {
     pub header_bytes: u32,
     /// Handshakes of TLS at the same time; further ones wait.
     pub handshakes: usize,
-    /// From the connection to the end of its handshake.
+    /// From the connection to the end of its handshake, and from there to the end of the
+    /// first words of HTTP/2.
     pub handshake_time: Duration,
     /// Silence of the other end after which a connection ends.
     pub idle_time: Duration,
@@ -76,7 +77,7 @@ impl Listener {
     async fn accept(self, ready: mpsc::Sender<Result<Connection, Infallible>>) {
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let handshakes = Arc::new(Semaphore::new(self.limits.handshakes));
-        let mut is_full = false;
+        let (mut is_full, mut is_failing) = (false, false);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
@@ -86,11 +87,19 @@ impl Listener {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    tracing::error!(%error, "can't accept connections; trying again");
+                    // It may last, and is told once.
+                    if !is_failing {
+                        tracing::error!(%error, "can't accept connections; trying again");
+                    }
+                    is_failing = true;
                     sleep(PAUSE).await;
                     continue;
                 }
             };
+            if is_failing {
+                tracing::info!("connections are accepted again");
+                is_failing = false;
+            }
             let place = Arc::clone(&places).try_acquire_owned();
             // One line when it begins: a flood of connections is not one of the log.
             if place.is_err() && !is_full {
@@ -142,16 +151,15 @@ impl Setup {
     ) -> Option<Connection> {
         // Answers are small, and must not wait for each other.
         stream.set_nodelay(true).ok()?;
-        let ConnectionLimits { handshake_time, idle_time, .. } = self.limits;
         let Some(tls) = self.tls else {
-            return Some(Connection::clear(stream, idle_time, place));
+            return Some(Connection::clear(stream, &self.limits, place));
         };
         let handshake = async {
             let _turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
             TlsAcceptor::from(tls.config()).accept(stream).await
         };
-        match timeout(handshake_time, handshake).await {
-            Ok(Ok(stream)) => Some(Connection::tls(stream, idle_time, place)),
+        match timeout(self.limits.handshake_time, handshake).await {
+            Ok(Ok(stream)) => Some(Connection::tls(stream, &self.limits, place)),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a handshake failed");
                 None

@@ -1,5 +1,6 @@
 //! Who may call, and what nobody on the way can read.
 
+mod app_keys;
 mod authorization;
 mod reloader;
 mod tls;
@@ -7,11 +8,13 @@ mod token;
 mod token_list;
 mod tokens;
 
+pub(crate) use app_keys::unknown_app;
+pub use app_keys::{App, AppKeys};
 pub(crate) use authorization::denied;
 pub use authorization::{Authorization, Caller};
 pub use reloader::Reloader;
 pub use tls::{Tls, TlsError, TlsFiles};
 pub(crate) use tls::{provider, roots};
-pub use token::{Token, TokenHash, TokenName, TokenNameError};
+pub use token::{Token, TokenHash, TokenKind, TokenName, TokenNameError};
 pub use token_list::{TokenList, TokenListError};
 pub use tokens::{Tokens, TokensError};

@@ -8,7 +8,7 @@ use super::tokens::Tokens;
 /// Reads again the files that may change while a server runs.
 #[derive(Clone, Debug)]
 pub struct Reloader {
-    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) tokens: Vec<Arc<Tokens>>,
     pub(crate) tls: Vec<Arc<Tls>>,
 }
 
@@ -16,10 +16,10 @@ impl Reloader {
     /// Reads them now. One that can't be used leaves what was read before, and is
     /// logged. Ends with one line of the log.
     pub fn reload(&self) {
-        if let Some(tokens) = &self.tokens
-            && let Err(error) = tokens.reload()
-        {
-            error.log();
+        for tokens in &self.tokens {
+            if let Err(error) = tokens.reload() {
+                error.log();
+            }
         }
         for tls in &self.tls {
             if let Err(error) = tls.reload() {

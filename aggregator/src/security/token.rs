@@ -1,4 +1,4 @@
-//! What an operator shows, and what the server keeps of it.
+//! What an operator or an app shows, and what the server keeps of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,49 @@ use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// What every token begins with, so that people and scanners for lost secrets know it.
-const PREFIX: &str = "bndn_";
-
 /// Random bytes of a token.
 const SECRET_BYTES: usize = 32;
 
 /// Longest name of a token, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// A secret that lets its bearer call the operators' service.
+/// Who shows a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// The people who run experiments. Their tokens are secrets.
+    Operator,
+    /// All installations of an app. Whoever has the app has its key.
+    App,
+}
+
+impl TokenKind {
+    /// What every token of this kind begins with, so that people and scanners for lost
+    /// secrets know it.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Operator => "bndn_",
+            Self::App => "bndk_",
+        }
+    }
+
+    /// What people call one.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Operator => "token",
+            Self::App => "app key",
+        }
+    }
+
+    /// The command that makes and revokes them.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Operator => "bandana token",
+            Self::App => "bandana app-key",
+        }
+    }
+}
+
+/// What lets its bearer call: the operators' service, or that of devices.
 pub struct Token(Zeroizing<String>);
 
 impl Token {
@@ -27,17 +60,18 @@ impl Token {
     ///
     /// # Errors
     /// When the operating system has none.
-    pub fn generate() -> Result<Self, getrandom::Error> {
+    pub fn generate(kind: TokenKind) -> Result<Self, getrandom::Error> {
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         getrandom::fill(&mut *secret)?;
         // Long enough from the start: a buffer that grows leaves copies of the secret.
-        let mut text = Zeroizing::new(String::with_capacity(2 * SECRET_BYTES + PREFIX.len()));
-        text.push_str(PREFIX);
+        let prefix = kind.prefix();
+        let mut text = Zeroizing::new(String::with_capacity(2 * SECRET_BYTES + prefix.len()));
+        text.push_str(prefix);
         URL_SAFE_NO_PAD.encode_string(*secret, &mut text);
         Ok(Self(text))
     }
 
-    /// The secret itself: `bndn_` and 43 characters of base64url.
+    /// The secret itself: the prefix of its kind and 43 characters of base64url.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -98,7 +132,7 @@ impl FromStr for TokenHash {
 }
 
 /// What a token is called in the log: 1 to 64 letters, digits and `-`, `_`, `.`, `@`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenName(String);
 
 impl TokenName {
@@ -133,7 +167,7 @@ impl FromStr for TokenName {
 
 /// A name that no token can have.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("a token's name has 1 to {NAME_BYTES_MAX} of the characters a-z, A-Z, 0-9, -, _, . and @")]
+#[error("a name has 1 to {NAME_BYTES_MAX} of the characters a-z, A-Z, 0-9, -, _, . and @")]
 pub struct TokenNameError;
 
 #[cfg(test)]
@@ -142,7 +176,10 @@ mod tests {
 
     #[test]
     fn tokens_differ_and_are_hidden() {
-        let (one, other) = (Token::generate().unwrap(), Token::generate().unwrap());
+        let new = || Token::generate(TokenKind::Operator).unwrap();
+        let (one, other) = (new(), new());
+        let key = Token::generate(TokenKind::App).unwrap();
+        assert!(key.reveal().starts_with("bndk_"));
         assert_ne!(one.reveal(), other.reveal());
         assert_eq!(one.reveal().len(), 48);
         assert!(one.reveal().starts_with("bndn_"));

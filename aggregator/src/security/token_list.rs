@@ -102,10 +102,10 @@ fn is_comment(line: &str) -> bool {
 #[non_exhaustive]
 pub enum TokenListError {
     /// It is longer than any list.
-    #[error("it has more than {max} bytes; revoke tokens that nobody uses", max = TokenList::BYTES_MAX)]
+    #[error("it has more than {max} bytes; revoke what nobody uses", max = TokenList::BYTES_MAX)]
     TooLong,
     /// A line has too few or too many words.
-    #[error("line {line} is not \"NAME SHA-256\"; add tokens with `bandana token new`")]
+    #[error("line {line} is not \"NAME SHA-256\", as the command `new` writes it")]
     Words {
         /// The line, from 1.
         line: usize,
@@ -129,7 +129,7 @@ pub enum TokenListError {
     },
     /// Two tokens have one name.
     #[error(
-        "line {line}: there is a token {name} already; choose another name, or revoke that one"
+        "line {line}: the name {name} is there already; choose another one, or revoke that one"
     )]
     Twice {
         /// The line, from 1.
@@ -138,7 +138,7 @@ pub enum TokenListError {
         name: TokenName,
     },
     /// No token has this name.
-    #[error("there is no token {0}; `bandana token list` shows their names")]
+    #[error("there is no name {0}; the command `list` shows the names")]
     Unknown(TokenName),
 }
 

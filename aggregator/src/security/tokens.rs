@@ -10,13 +10,14 @@ use std::time::SystemTime;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::token::{TokenHash, TokenName};
+use super::token::{TokenHash, TokenKind, TokenName};
 use super::token_list::{TokenList, TokenListError};
 use crate::clock::Clock;
 
 /// The tokens of a file, read again when it changes.
 #[derive(Debug)]
 pub struct Tokens {
+    kind: TokenKind,
     path: PathBuf,
     clock: Arc<dyn Clock>,
     list: watch::Sender<TokenList>,
@@ -48,15 +49,19 @@ impl Stamp {
 }
 
 impl Tokens {
-    /// The tokens of the file at `path`.
+    /// The tokens of this kind of the file at `path`.
     ///
     /// # Errors
     /// [`TokensError`] when it can't be used.
-    pub fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<Self, TokensError> {
+    pub fn open(
+        kind: TokenKind,
+        path: PathBuf,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, TokensError> {
         let stamp = Stamp::of(&path);
-        let list = watch::Sender::new(read(&path)?);
+        let list = watch::Sender::new(read(kind, &path)?);
         let looked = AtomicU64::new(clock.monotonic().as_secs());
-        Ok(Self { path, clock, list, looked, stamp: Mutex::new(stamp) })
+        Ok(Self { kind, path, clock, list, looked, stamp: Mutex::new(stamp) })
     }
 
     /// Reads the file now. A file that can't be used leaves the tokens as they are.
@@ -65,6 +70,11 @@ impl Tokens {
     /// [`TokensError`] when it can't be used.
     pub fn reload(&self) -> Result<(), TokensError> {
         self.read_after(Stamp::of(&self.path))
+    }
+
+    /// The names of the tokens that count.
+    pub(super) fn names(&self) -> Vec<TokenName> {
+        self.list.borrow().names().cloned().collect()
     }
 
     /// The name of a token that counts.
@@ -93,7 +103,7 @@ impl Tokens {
             return;
         }
         match self.read_after(stamp) {
-            Ok(()) => tracing::info!("the tokens file has changed and was read"),
+            Ok(()) => tracing::info!("the {}s file has changed and was read", self.kind.noun()),
             Err(error) => error.log(),
         }
     }
@@ -103,19 +113,20 @@ impl Tokens {
     fn read_after(&self, stamp: Option<Stamp>) -> Result<(), TokensError> {
         let mut known = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         *known = stamp;
-        self.list.send_replace(read(&self.path)?);
+        self.list.send_replace(read(self.kind, &self.path)?);
         Ok(())
     }
 }
 
-fn read(path: &Path) -> Result<TokenList, TokensError> {
-    let failed = |source| TokensError::Read { path: path.to_owned(), source };
+fn read(kind: TokenKind, path: &Path) -> Result<TokenList, TokensError> {
+    let failed = |source| TokensError::Read { kind, path: path.to_owned(), source };
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
     // One byte more than a list has tells that it is too long.
     let longest = TokenList::BYTES_MAX as u64 + 1;
     file.take(longest).read_to_string(&mut text).map_err(failed)?;
-    TokenList::parse(&text).map_err(|source| TokensError::List { path: path.to_owned(), source })
+    let parsed = TokenList::parse(&text);
+    parsed.map_err(|source| TokensError::List { kind, path: path.to_owned(), source })
 }
 
 /// A tokens file that can't be used.
@@ -123,8 +134,13 @@ fn read(path: &Path) -> Result<TokenList, TokensError> {
 #[non_exhaustive]
 pub enum TokensError {
     /// The file can't be read.
-    #[error("can't read the tokens file {}; `bandana token new` makes one", path.display())]
+    #[error(
+        "can't read the {}s file {}; `{} new` makes one",
+        kind.noun(), path.display(), kind.command()
+    )]
     Read {
+        /// What it should have.
+        kind: TokenKind,
         /// The file.
         path: PathBuf,
         /// The cause.
@@ -132,8 +148,10 @@ pub enum TokensError {
         source: std::io::Error,
     },
     /// What the file holds is not a list of tokens.
-    #[error("{} can't be used as a tokens file", path.display())]
+    #[error("{} can't be used as the file of {}s", path.display(), kind.noun())]
     List {
+        /// What it should have.
+        kind: TokenKind,
         /// The file.
         path: PathBuf,
         /// What is wrong.
@@ -146,7 +164,8 @@ impl TokensError {
     /// Logs that the tokens that counted still do.
     pub(super) fn log(&self) {
         let error = crate::service::explain(self);
-        tracing::error!(error, "the tokens are left as they were");
+        let (Self::Read { kind, .. } | Self::List { kind, .. }) = self;
+        tracing::error!(error, "the {}s are left as they were", kind.noun());
     }
 }
 
@@ -166,7 +185,8 @@ mod tests {
         let path = folder.path().join("tokens");
         std::fs::write(&path, line("anna", "1")).unwrap();
         let clock = Arc::new(ManualClock::at_day(Day::new(1)));
-        let tokens = Tokens::open(path.clone(), Arc::<ManualClock>::clone(&clock)).unwrap();
+        let tokens =
+            Tokens::open(TokenKind::App, path.clone(), Arc::<ManualClock>::clone(&clock)).unwrap();
         let find = |token: &str| tokens.find(&TokenHash::of(token.as_bytes()));
         let name = |name: &str| Some(TokenName::new(name).unwrap());
         assert_eq!((find("1"), find("2")), (name("anna"), None));

@@ -1,5 +1,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bandana_shared::identity::{Digest, UnixSeconds};
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
@@ -10,25 +11,22 @@ use bandana_shared::wire::v1::{
     self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
     UploadRequest, UploadResponse, UploadStatus,
 };
-use futures_util::{Stream, StreamExt as _};
+use futures_util::Stream;
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{explain, find, unanswered, unknown, until_end};
+use super::upload_stream::{STREAMED_MAX, UploadStream};
+use super::{explain, find, unanswered, unknown};
 use crate::clock::Clock;
 use crate::ending::Ending;
+use crate::gates::{Admission, exhausted};
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
 use crate::registry::{Registry, Serving};
 use crate::store::ExperimentState;
 
-/// Metadata that tells a client how long to wait, in milliseconds.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
-/// That wait. The client adds a random one of its own.
-const PUSHBACK_MS: u32 = 1000;
-
-/// Uploads of one stream that wait for their commit at the same time. The
-/// stream is read no further meanwhile.
-const STREAM_WINDOW: usize = 64;
+/// How long a client should wait whose upload the server had no room for. It adds a
+/// random time of its own.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// What devices and gateways call.
 #[derive(Clone, Debug)]
@@ -37,18 +35,23 @@ pub struct DeviceService {
     ingest: Ingest,
     clock: Arc<dyn Clock>,
     ending: Ending,
+    stream_idle_time: Duration,
+    /// Places in the queue for uploads that come in streams.
+    streamed: Arc<Semaphore>,
 }
 
 impl DeviceService {
     /// The service over these experiments. Streams end when the server goes
-    /// down.
+    /// down, and when nothing happens on them for `stream_idle_time`.
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
         clock: Arc<dyn Clock>,
         ending: Ending,
+        stream_idle_time: Duration,
     ) -> Self {
-        Self { registry, ingest, clock, ending }
+        let streamed = Arc::new(Semaphore::new(STREAMED_MAX));
+        Self { registry, ingest, clock, ending, stream_idle_time, streamed }
     }
 
     /// What there is of an experiment for devices: of a draft nothing.
@@ -62,7 +65,7 @@ impl DeviceService {
     }
 
     /// Takes an upload through to its answer.
-    async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
+    pub(super) async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
         let (status, message) = match self.arrival(&request).await? {
             Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
             Err((status, message)) => (status, message),
@@ -139,7 +142,8 @@ fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
             return Err(Status::unavailable("the server's clock is wrong; try again later"));
         }
         Verdict::Full => {
-            return Err(exhausted("the server can't remember more uploads today".to_owned()));
+            let message = "the server can't remember more uploads today";
+            return Err(exhausted(message, NO_ROOM_WAIT));
         }
     })
 }
@@ -147,15 +151,9 @@ fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
 /// What to say of an upload that was not decided about.
 fn turn_away(error: IngestError) -> Status {
     match error {
-        IngestError::QueueFull => exhausted(error.to_string()),
+        IngestError::QueueFull => exhausted(error.to_string(), NO_ROOM_WAIT),
         IngestError::Ended | IngestError::Store => Status::unavailable(error.to_string()),
     }
-}
-
-fn exhausted(message: String) -> Status {
-    let mut status = Status::resource_exhausted(message);
-    status.metadata_mut().insert(PUSHBACK, PUSHBACK_MS.into());
-    status
 }
 
 #[tonic::async_trait]
@@ -201,6 +199,7 @@ impl Device for DeviceService {
         &self,
         request: Request<UploadRequest>,
     ) -> Result<Response<UploadResponse>, Status> {
+        Admission::of(request.extensions()).pass()?;
         Ok(Response::new(self.upload(request.into_inner()).await?))
     }
 
@@ -211,15 +210,14 @@ impl Device for DeviceService {
         &self,
         request: Request<Streaming<UploadRequest>>,
     ) -> Result<Response<Self::SubmitUploadsStream>, Status> {
-        let service = self.clone();
-        let submit = move |request: Result<UploadRequest, Status>| {
-            let service = service.clone();
-            async move { service.upload(request?).await }
+        let stream = UploadStream {
+            admission: Admission::of(request.extensions()),
+            service: self.clone(),
+            idle_time: self.stream_idle_time,
+            places: Arc::clone(&self.streamed),
+            ending: self.ending.clone(),
         };
-        // When the server goes down, uploads that were read are still answered.
-        let end = Box::pin(self.ending.clone().wait());
-        let answers = request.into_inner().take_until(end).map(submit).buffered(STREAM_WINDOW);
-        Ok(Response::new(until_end(answers, self.ending.clone())))
+        Ok(Response::new(Box::pin(stream.answers(request.into_inner()))))
     }
 }
 

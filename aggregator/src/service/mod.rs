@@ -2,9 +2,12 @@
 
 mod act;
 mod device;
+mod exports;
 mod operator;
+mod upload_stream;
 
 pub use device::DeviceService;
+pub use exports::Exports;
 pub use operator::OperatorService;
 
 use std::pin::Pin;
@@ -51,4 +54,9 @@ const GOING_DOWN: &str = "the aggregator is going down; call again";
 pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
+}
+
+/// What a caller hears when the store can't be read; the log has the reason.
+fn unreadable() -> Status {
+    Status::unavailable("the store can't be read now; try again, and see the server's log")
 }

@@ -12,15 +12,17 @@ use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
     self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, Estimates, EstimatesRequest,
-    ExperimentName, ExperimentStatus, ListAuditEntriesRequest, ListAuditEntriesResponse,
-    ListExperimentsRequest, ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest,
+    ExperimentName, ExperimentStatus, ExportTalliesRequest, ListAuditEntriesRequest,
+    ListAuditEntriesResponse, ListExperimentsRequest, ListExperimentsResponse,
+    RefreshPolicyResponse, RetireArmRequest,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
-use super::{GOING_DOWN, explain, find, unanswered, until_end};
+use super::exports::{Exports, days};
+use super::{GOING_DOWN, explain, find, unanswered, unreadable, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
@@ -46,6 +48,7 @@ pub struct OperatorService {
     registry: Arc<Registry>,
     ingest: Ingest,
     reader: StoreReader,
+    exports: Exports,
     clock: Arc<dyn Clock>,
     ending: Ending,
 }
@@ -57,10 +60,11 @@ impl OperatorService {
         registry: Arc<Registry>,
         ingest: Ingest,
         reader: StoreReader,
+        exports: Exports,
         clock: Arc<dyn Clock>,
         ending: Ending,
     ) -> Self {
-        Self { registry, ingest, reader, clock, ending }
+        Self { registry, ingest, reader, exports, clock, ending }
     }
 
     /// Makes a change, and logs who made it.
@@ -255,11 +259,6 @@ fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
     }
 }
 
-/// What a caller hears when the store can't be read; the log has the reason.
-fn unreadable() -> Status {
-    Status::unavailable("the store can't be read now; try again, and see the server's log")
-}
-
 #[tonic::async_trait]
 impl Operator for OperatorService {
     async fn create_experiment(
@@ -424,5 +423,21 @@ impl Operator for OperatorService {
             policy_version: serving.policy.version,
             reports: serving.policy_reports,
         }))
+    }
+
+    type ExportTalliesStream =
+        Pin<Box<dyn Stream<Item = Result<v1::DailyTally, Status>> + Send + 'static>>;
+
+    async fn export_tallies(
+        &self,
+        request: Request<ExportTalliesRequest>,
+    ) -> Result<Response<Self::ExportTalliesStream>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let days = days(&request)?;
+        let experiment = find(&self.registry, request.experiment_id).await?;
+        let tallies = self.exports.tallies(experiment.key(), days).await?;
+        let tallies = tallies.take_until(Box::pin(self.ending.clone().wait()));
+        Ok(Response::new(until_revoked(until_end(tallies, self.ending.clone()), caller)))
     }
 }

@@ -1,6 +1,7 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
 mod audit;
+mod daily_tallies;
 mod embedded;
 mod postgres;
 mod reader;
@@ -19,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
-pub use embedded::{EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore};
+pub use daily_tallies::DailyTally;
+pub use embedded::{
+    EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore, Watermark, WatermarkError,
+};
 pub use postgres::{DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore};
 pub(crate) use postgres::{Link, News, Settled, Target};
 pub use reader::StoreReader;
@@ -392,6 +396,45 @@ pub enum StoreError {
     /// Deltas that can't be written, or can't be read back.
     #[error(transparent)]
     Stored(#[from] StoredError),
+    /// There is no room on the disk.
+    #[error(
+        "the disk that holds {} is full; make room and start again: what was acknowledged is \
+         there, and devices keep the rest", path.display()
+    )]
+    DiskFull {
+        /// The data directory.
+        path: PathBuf,
+        /// What failed.
+        source: Box<Self>,
+    },
+    /// The disk does not do what it should.
+    #[error(
+        "the data directory {} can't be read or written; see to the disk, its permissions, quotas \
+         and limits of file size, and start again: what was acknowledged is there", path.display()
+    )]
+    Unusable {
+        /// The data directory.
+        path: PathBuf,
+        /// What failed.
+        source: Box<Self>,
+    },
+    /// The database file is not as it was written.
+    #[error(
+        "the database file {} is damaged; restore it from a backup, or see what `sqlite3 FILE \
+         .recover` can save", path.display()
+    )]
+    DamagedFile {
+        /// The file.
+        path: PathBuf,
+        /// What was noticed.
+        source: Box<Self>,
+    },
+    /// There should be a store.
+    #[error("there is no store in {}; name the data directory of a server", path.display())]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),

@@ -1,13 +1,15 @@
 //! Reading a store that a server has open.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bandana_shared::identity::Day;
 use rusqlite::{Connection, OpenFlags};
 
-use super::embedded::{self, DATABASE_FILE, opening};
+use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Link, Target};
-use super::{AuditQuery, AuditRecord, PostgresSettings, StoreError};
+use super::{AuditQuery, AuditRecord, DailyTally, ExperimentKey, PostgresSettings, StoreError};
 
 /// Reads what is committed, on connections of its own: no commit waits for it.
 ///
@@ -40,23 +42,55 @@ impl StoreReader {
         Ok(Self(Place::Postgres(Arc::new(Mutex::new(link)))))
     }
 
+    fn read<T>(
+        &self,
+        embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
+        postgres: impl Fn(&mut Link) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match &self.0 {
+            Place::Embedded(database) => embedded(&connect(database)?),
+            Place::Postgres(link) => {
+                let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+                // A connection that was lost since the last call is made again.
+                postgres(&mut link).or_else(|_| postgres(&mut link))
+            }
+        }
+    }
+
     /// The entries of the audit log that a query asks for, the newest first.
     ///
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
     pub fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
-        match &self.0 {
-            Place::Embedded(database) => embedded::entries(&connect(database)?, query),
-            Place::Postgres(link) => {
-                let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-                // A connection that was lost since the last call is made again.
-                postgres::entries(&mut link, query).or_else(|_| postgres::entries(&mut link, query))
-            }
-        }
+        self.read(
+            |connection| embedded::entries(connection, query),
+            |link| postgres::entries(link, query),
+        )
+    }
+
+    /// The tallies of an experiment on these days, by day and then by arm, as they
+    /// were committed at one moment.
+    ///
+    /// All at once, 24 bytes each: the log can't be shortened while somebody reads,
+    /// and whoever asked may be slow.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn daily_tallies(
+        &self,
+        experiment: ExperimentKey,
+        days: &RangeInclusive<Day>,
+    ) -> Result<Vec<DailyTally>, StoreError> {
+        self.read(
+            |connection| embedded::daily_tallies(connection, experiment, days),
+            |link| postgres::daily_tallies(link, experiment, days),
+        )
     }
 }
 
 fn connect(database: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(database, flags).map_err(opening)
+    let connection = Connection::open_with_flags(database, flags).map_err(reading)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(reading)?;
+    Ok(connection)
 }

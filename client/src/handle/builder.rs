@@ -497,6 +497,29 @@ impl Builder<Ready<HostTransport>> {
 
 #[cfg(feature = "grpc")]
 impl Builder<Ready<Transport>> {
+    /// Shows this key of the app with every call, to an aggregator that asks for one.
+    ///
+    /// While the aggregator does not know the key, nothing is lost: reports are kept, and
+    /// sent again after growing waits.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Bandana, grpc::AppKey};
+    ///
+    /// let builder = Bandana::builder().endpoint("http://localhost:50051")?;
+    /// # let builder = agree(builder.in_memory())?;
+    /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
+    /// let (_bandana, _driver) = builder.app_key(key).driver();
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// The same for all installations of the app, see [`crate::grpc::AppKey`].
+    pub fn app_key(mut self, key: crate::grpc::AppKey) -> Self {
+        self.step.transport = self.step.transport.with_app_key(key);
+        self
+    }
+
     /// Starts a thread that does all the work, and returns the handle for the app. For
     /// hosts without an async runtime.
     ///

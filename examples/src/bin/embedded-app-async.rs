@@ -10,10 +10,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_client::grpc::AppKey;
 use bandana_client::{Choice, Experiment};
 use bandana_examples::embedding::{
     self, EXPERIMENT, Line, ServerPlace, TurnedClock, UNTIL_RELEASED, reaction,
 };
+use clap::Parser;
+
+/// An app with Bandana in it, on a host with a tokio runtime.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Key of the app, for an aggregator that asks for one; ours does not.
+    #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
+    app_key: Option<AppKey>,
+}
 
 /// How long the app may take for what it does in the background.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,7 +39,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
         return bandana_aggregator::cli::main(std::env::args_os());
     }
-    match run() {
+    match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("embedded-app-async: {error:#}");
@@ -38,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn run() -> anyhow::Result<()> {
+async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let directory = tempfile::tempdir().context("can't create a temporary directory")?;
     let place = ServerPlace::new(directory.path().join("server"))?;
     let server = place.start().await?;
@@ -46,7 +57,8 @@ async fn run() -> anyhow::Result<()> {
 
     // The app: a handle for everybody, a driver for the runtime.
     let clock = TurnedClock::new();
-    let ready = embedding::app(&place.url(), &directory.path().join("app"), &clock)?;
+    let (app, key) = (directory.path().join("app"), arguments.app_key.as_ref());
+    let ready = embedding::app(&place.url(), &app, &clock, key)?;
     let (bandana, driver) = ready.driver();
     let work = tokio::spawn(driver.run());
     let headline = bandana.experiment(EXPERIMENT)?;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_client::grpc::AppKey;
 use bandana_client::{Bandana, Choice, Experiment, Reporting, Status};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::embedding::{
@@ -39,6 +40,9 @@ struct Arguments {
     /// Where the table goes as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Key of the app, for an aggregator that asks for one; ours does not.
+    #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
+    app_key: Option<AppKey>,
 }
 
 fn main() -> ExitCode {
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let temporary = tempfile::tempdir().context("can't create a temporary directory")?;
     let directory = arguments.dir.clone().unwrap_or_else(|| temporary.path().to_owned());
-    let mut stage = Stage::new(&directory)?;
+    let mut stage = Stage::new(&directory, arguments.app_key.clone())?;
     println!("{}", Line::HEAD);
     let app = stage.first_start()?;
     let server = stage.start_server()?;
@@ -91,6 +95,7 @@ struct Stage {
     server: ServerPlace,
     directory: PathBuf,
     clock: Arc<TurnedClock>,
+    app_key: Option<AppKey>,
     lines: Vec<Line>,
     /// Private bits made, and uploads that the server answered for good, by the runs of
     /// the app that have ended.
@@ -99,12 +104,13 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(directory: &Path) -> anyhow::Result<Self> {
+    fn new(directory: &Path, app_key: Option<AppKey>) -> anyhow::Result<Self> {
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             server: ServerPlace::new(directory.join("server"))?,
             directory: directory.join("app"),
             clock: TurnedClock::new(),
+            app_key,
             lines: Vec::new(),
             made: 0,
             settled: 0,
@@ -235,7 +241,8 @@ impl Stage {
     }
 
     fn start_app(&self) -> anyhow::Result<App> {
-        let app = embedding::app(&self.server.url(), &self.directory, &self.clock)?;
+        let (url, key) = (self.server.url(), self.app_key.as_ref());
+        let app = embedding::app(&url, &self.directory, &self.clock, key)?;
         let bandana = app.start()?;
         let reporting = bandana.status().reporting;
         if let Reporting::StorageUnusable(error) = reporting {

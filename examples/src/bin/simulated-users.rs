@@ -13,11 +13,13 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_client::grpc::AppKey;
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::instance::Instance;
 use bandana_examples::plot;
 use bandana_examples::report::{Report, largest};
-use bandana_examples::simulation::{self, Connections, Outcome, Progress, Settings};
+use bandana_examples::simulation::{self, Connections, Outcome, Progress, Server, Settings};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
@@ -70,6 +72,14 @@ struct Arguments {
     /// Operator service of that aggregator.
     #[arg(long, requires = "server")]
     operator_url: Option<String>,
+    #[command(flatten)]
+    token: TokenSource,
+    /// What both services of that aggregator are trusted by, where they are https.
+    #[command(flatten)]
+    tls: TlsSource,
+    /// Key of the app that the users have, for an aggregator that asks for one.
+    #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
+    app_key: Option<AppKey>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -118,17 +128,19 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 #[expect(clippy::disallowed_methods, reason = "a program that tells how long it took")]
 async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let (settings, instance) = prepare(arguments)?;
-    let (own, device, operator) =
-        if let (Some(device), Some(operator)) = (&arguments.server, &arguments.operator_url) {
-            (None, device.clone(), operator.clone())
-        } else {
-            let program = std::env::current_exe().context("can't find this program")?;
-            let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
-            let process = AggregatorProcess::start(&program, data_dir.path()).await?;
-            let urls = (process.device_url.clone(), process.operator_url.clone());
-            (Some((process, data_dir)), urls.0, urls.1)
-        };
-    let mut connections = Connections::open(&device, &operator, settings.connections).await?;
+    let (own, server) = if let Some(server) = running(arguments)? {
+        (None, server)
+    } else {
+        let program = std::env::current_exe().context("can't find this program")?;
+        let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
+        let process = AggregatorProcess::start(&program, data_dir.path()).await?;
+        let server = process.server()?;
+        (Some((process, data_dir)), server)
+    };
+    let mut connections = Connections::open(&server, settings.connections).await?;
+    if let Some(key) = &arguments.app_key {
+        connections = connections.with_app_key(key);
+    }
     let display = Display::new(settings.users, &instance);
     let start = Instant::now();
     let outcome = simulation::run(&settings, &instance, &mut connections, |round| {
@@ -142,6 +154,25 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
         process.stop().await?;
     }
     present(arguments, &settings, &instance, &outcome, seconds)
+}
+
+/// The aggregator that the options name, if they do.
+fn running(arguments: &Arguments) -> anyhow::Result<Option<Server>> {
+    let (Some(device), Some(operator)) = (&arguments.server, &arguments.operator_url) else {
+        return Ok(None);
+    };
+    let is_secure = |url: &str| url.starts_with("https://");
+    // One that is not https would refuse a certificate that is for the other.
+    let tls_of_device = match (is_secure(device), is_secure(operator)) {
+        (false, true) => TlsSource::default(),
+        _ => arguments.tls.without_identity(),
+    };
+    let tls_of_operator = match (is_secure(device), is_secure(operator)) {
+        (true, false) => arguments.tls.without_roots(),
+        _ => arguments.tls.clone(),
+    };
+    let operator = Connection::new(operator, arguments.token.clone(), tls_of_operator)?;
+    Ok(Some(Server { device: device.clone(), device_tls: tls_of_device, operator }))
 }
 
 /// Checks the options against each other.

@@ -553,10 +553,10 @@ pub mod device_client {
         }
         /// Hands in one upload. The answer comes after the commit.
         /// Verdicts about the upload are in `UploadResponse.status`. As gRPC errors:
-        /// RESOURCE_EXHAUSTED (the queue is full; try again after the number of
-        /// milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE (the
-        /// outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more than
-        /// 16 KiB, which no valid upload has; it is not read).
+        /// RESOURCE_EXHAUSTED (nothing happened; send the same bytes again after the
+        /// number of milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE
+        /// (the outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more
+        /// than 16 KiB, which no valid upload has; it is not read).
         pub async fn submit_upload(
             &mut self,
             request: impl tonic::IntoRequest<super::UploadRequest>,
@@ -581,7 +581,10 @@ pub mod device_client {
         /// The same for many uploads on one stream, for gateways. Every upload gets
         /// its own answer, in the order of the uploads. Where SubmitUpload would have
         /// returned an error, and when the server goes down, the stream ends with that
-        /// error: what was not answered by then is to be sent again.
+        /// error: what was not answered by then is to be sent again. A stream that is over
+        /// the rate of its connection or app is read more slowly, not refused. One on which
+        /// no upload comes, or no answer is taken, ends with DEADLINE_EXCEEDED after a time
+        /// of the server's choice (5 minutes by default).
         pub async fn submit_uploads(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::UploadRequest>,
@@ -644,10 +647,10 @@ pub mod device_server {
         >;
         /// Hands in one upload. The answer comes after the commit.
         /// Verdicts about the upload are in `UploadResponse.status`. As gRPC errors:
-        /// RESOURCE_EXHAUSTED (the queue is full; try again after the number of
-        /// milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE (the
-        /// outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more than
-        /// 16 KiB, which no valid upload has; it is not read).
+        /// RESOURCE_EXHAUSTED (nothing happened; send the same bytes again after the
+        /// number of milliseconds in the metadata `grpc-retry-pushback-ms`), UNAVAILABLE
+        /// (the outcome is unknown; send the same bytes again), and OUT_OF_RANGE (more
+        /// than 16 KiB, which no valid upload has; it is not read).
         async fn submit_upload(
             &self,
             request: tonic::Request<super::UploadRequest>,
@@ -661,7 +664,10 @@ pub mod device_server {
         /// The same for many uploads on one stream, for gateways. Every upload gets
         /// its own answer, in the order of the uploads. Where SubmitUpload would have
         /// returned an error, and when the server goes down, the stream ends with that
-        /// error: what was not answered by then is to be sent again.
+        /// error: what was not answered by then is to be sent again. A stream that is over
+        /// the rate of its connection or app is read more slowly, not refused. One on which
+        /// no upload comes, or no answer is taken, ends with DEADLINE_EXCEEDED after a time
+        /// of the server's choice (5 minutes by default).
         async fn submit_uploads(
             &self,
             request: tonic::Request<tonic::Streaming<super::UploadRequest>>,
@@ -1185,6 +1191,34 @@ pub struct RefreshPolicyResponse {
     /// Reports that it was computed from.
     #[prost(uint64, tag = "2")]
     pub reports: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExportTalliesRequest {
+    /// See Specification.experiment_id.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// First day that is wanted, in days since 1970-01-01 (UTC). Left out: the
+    /// first that there is.
+    #[prost(uint32, optional, tag = "2")]
+    pub first_day: ::core::option::Option<u32>,
+    /// Last day that is wanted. Left out: the last that there is.
+    #[prost(uint32, optional, tag = "3")]
+    pub last_day: ::core::option::Option<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DailyTally {
+    /// The day that the uploads carried, in days since 1970-01-01 (UTC).
+    #[prost(uint32, tag = "1")]
+    pub day: u32,
+    /// Index into Specification.arms.
+    #[prost(uint32, tag = "2")]
+    pub arm: u32,
+    /// Reports of that day committed for the arm, all revisions; at least 1.
+    #[prost(uint64, tag = "3")]
+    pub reports: u64,
+    /// Private bits that are 1 among them.
+    #[prost(uint64, tag = "4")]
+    pub ones: u64,
 }
 /// A pure function from tallies to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1795,6 +1829,36 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "RefreshPolicy"));
             self.inner.unary(req, path, codec).await
         }
+        /// What the reports of each day add up to for each arm, by day and then by arm:
+        /// all that was committed at one moment after the call came. Days without
+        /// reports are left out.
+        /// INVALID_ARGUMENT: the first day is after the last. RESOURCE_EXHAUSTED: as many
+        /// exports are under way as may be. UNAVAILABLE when the server goes down: then
+        /// what came before is not all.
+        pub async fn export_tallies(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExportTalliesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::DailyTally>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/ExportTallies",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "ExportTallies"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1937,6 +2001,25 @@ pub mod operator_server {
             request: tonic::Request<super::ExperimentName>,
         ) -> std::result::Result<
             tonic::Response<super::RefreshPolicyResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the ExportTallies method.
+        type ExportTalliesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::DailyTally, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What the reports of each day add up to for each arm, by day and then by arm:
+        /// all that was committed at one moment after the call came. Days without
+        /// reports are left out.
+        /// INVALID_ARGUMENT: the first day is after the last. RESOURCE_EXHAUSTED: as many
+        /// exports are under way as may be. UNAVAILABLE when the server goes down: then
+        /// what came before is not all.
+        async fn export_tallies(
+            &self,
+            request: tonic::Request<super::ExportTalliesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::ExportTalliesStream>,
             tonic::Status,
         >;
     }
@@ -2631,6 +2714,52 @@ pub mod operator_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/ExportTallies" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExportTalliesSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::ServerStreamingService<super::ExportTalliesRequest>
+                    for ExportTalliesSvc<T> {
+                        type Response = super::DailyTally;
+                        type ResponseStream = T::ExportTalliesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExportTalliesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::export_tallies(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExportTalliesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

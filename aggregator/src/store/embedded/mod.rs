@@ -3,21 +3,26 @@
 //! One process has it, so what that process has decided is all that there is to know.
 
 mod audit;
+mod daily_tallies;
 mod schema;
 mod seen;
 mod signatures;
 mod sqlite;
+mod trouble;
+mod watermark;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 pub(super) use audit::entries;
+pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
-pub(super) use sqlite::{DATABASE_FILE, opening};
+pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
+pub use watermark::{Watermark, WatermarkError};
 
 use super::{
     AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
@@ -37,9 +42,14 @@ pub struct EmbeddedSettings {
 /// A database in a directory, with the exact set of its ids in memory.
 #[derive(Debug)]
 pub struct EmbeddedStore {
+    directory: PathBuf,
     database: SqliteStore,
     seen: SeenIds,
     oldest: Day,
+    /// Whether the window would leave behind all that is remembered, by a clock that is
+    /// far ahead of it and that no upload has borne out. None: that is still to be found
+    /// out, at the start, and once a clock that was behind is mended.
+    doubted: Option<bool>,
     settings: EmbeddedSettings,
 }
 
@@ -49,27 +59,56 @@ impl EmbeddedStore {
     /// # Errors
     /// As [`SqliteStore::open`], and when what it holds can't be read.
     pub fn open(directory: &Path, settings: EmbeddedSettings) -> Result<Self, StoreError> {
-        Self::over(SqliteStore::open(directory)?, settings)
+        let open = || {
+            let database = SqliteStore::open(directory)?;
+            let (seen, oldest) = (SeenIds::load(&database)?, database.oldest_day()?);
+            let directory = directory.to_owned();
+            Ok(Self { directory, database, seen, oldest, doubted: None, settings })
+        };
+        open().map_err(|error: StoreError| error.located(directory))
     }
 
-    /// A store over a database that is open.
-    ///
-    /// # Errors
-    /// [`StoreError`] when what it holds can't be read.
-    pub fn over(database: SqliteStore, settings: EmbeddedSettings) -> Result<Self, StoreError> {
-        let (seen, oldest) = (SeenIds::load(&database)?, database.oldest_day()?);
-        Ok(Self { database, seen, oldest, settings })
+    /// Has `work` done, whose errors are told with the place.
+    fn here<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let outcome = work(self);
+        outcome.map_err(|error| error.located(&self.directory))
     }
 
     /// Moves the replay window on when a new day has begun.
-    fn expire(&mut self, today: Day) -> Result<(), StoreError> {
-        let oldest = today.back(self.settings.replay_window_days.saturating_sub(1));
-        if oldest > self.oldest {
-            self.database.expire_before(oldest)?;
-            self.seen.forget_before(oldest);
-            self.oldest = oldest;
+    fn expire(&mut self, uploads: &[Arrival], today: Day) -> Result<(), StoreError> {
+        if today < self.oldest {
+            self.doubted = None;
+            return Ok(());
+        }
+        let begin = today.back(self.settings.replay_window_days.saturating_sub(1));
+        let borne_out = uploads.iter().any(|upload| (begin..=today).contains(&upload.day));
+        let doubted = match self.doubted {
+            Some(doubted) => doubted,
+            None => self.is_doubtful(begin, today),
+        };
+        self.doubted = Some(doubted && !borne_out);
+        if self.doubted == Some(false) && begin > self.oldest {
+            self.database.expire_before(begin)?;
+            self.seen.forget_before(begin);
+            self.oldest = begin;
         }
         Ok(())
+    }
+
+    /// Whether a window that begins then would leave behind all that is remembered.
+    fn is_doubtful(&self, begin: Day, today: Day) -> bool {
+        let doubtful = self.seen.newest_day().is_some_and(|newest| newest < begin);
+        if doubtful {
+            tracing::warn!(
+                %today,
+                "no upload is as new as the replay window: the window stays where it is until \
+                 one comes, in case the clock is wrong"
+            );
+        }
+        doubtful
     }
 
     fn check(&self, standing: Standing) -> Result<(), StoreError> {
@@ -77,19 +116,9 @@ impl EmbeddedStore {
         let stands = record.standing() == Some(standing);
         stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
     }
-}
 
-impl Store for EmbeddedStore {
-    fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError> {
-        self.database.experiments()
-    }
-
-    fn window(&self) -> Window {
-        Window { oldest: self.oldest, ids: Some((self.seen.len(), self.settings.ids_max)) }
-    }
-
-    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
-        self.expire(today)?;
+    fn commit_here(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+        self.expire(uploads, today)?;
         let situation = Situation {
             seen: &self.seen,
             ids_max: self.settings.ids_max,
@@ -108,6 +137,20 @@ impl Store for EmbeddedStore {
         let deltas = plan.rows.into_iter().flat_map(|row| row.deltas).collect();
         Ok(Committed { verdicts: plan.verdicts, deltas })
     }
+}
+
+impl Store for EmbeddedStore {
+    fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError> {
+        self.here(|store| store.database.experiments())
+    }
+
+    fn window(&self) -> Window {
+        Window { oldest: self.oldest, ids: Some((self.seen.len(), self.settings.ids_max)) }
+    }
+
+    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+        self.here(|store| store.commit_here(uploads, today))
+    }
 
     fn create_experiment(
         &mut self,
@@ -116,8 +159,10 @@ impl Store for EmbeddedStore {
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        let key = self.database.create_experiment(specification, conduct, state, entry)?;
-        self.database.experiment(key)
+        self.here(|store| {
+            let key = store.database.create_experiment(specification, conduct, state, entry)?;
+            store.database.experiment(key)
+        })
     }
 
     fn add_revision(
@@ -126,9 +171,11 @@ impl Store for EmbeddedStore {
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.check(standing)?;
-        self.database.add_revision(standing.key, specification, entry)?;
-        self.database.experiment(standing.key)
+        self.here(|store| {
+            store.check(standing)?;
+            store.database.add_revision(standing.key, specification, entry)?;
+            store.database.experiment(standing.key)
+        })
     }
 
     fn set_state(
@@ -137,9 +184,11 @@ impl Store for EmbeddedStore {
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.check(standing)?;
-        self.database.set_state(standing.key, state, entry)?;
-        self.database.experiment(standing.key)
+        self.here(|store| {
+            store.check(standing)?;
+            store.database.set_state(standing.key, state, entry)?;
+            store.database.experiment(standing.key)
+        })
     }
 
     fn add_signature(
@@ -150,11 +199,13 @@ impl Store for EmbeddedStore {
         now: UnixSeconds,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.database.add_signature(specification, signature, now, entry)?;
-        self.database.experiment(key)
+        self.here(|store| {
+            store.database.add_signature(specification, signature, now, entry)?;
+            store.database.experiment(key)
+        })
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {
-        self.database.close()
+        self.database.close().map_err(|error| error.located(&self.directory))
     }
 }

@@ -86,6 +86,12 @@ impl SeenIds {
         }
     }
 
+    /// The newest day with ids.
+    pub fn newest_day(&self) -> Option<Day> {
+        let with_ids = |(day, ids): (&Day, &DayIds)| (ids.len() > 0).then_some(*day);
+        self.days.iter().rev().find_map(with_ids)
+    }
+
     /// Number of ids, all days together.
     pub fn len(&self) -> usize {
         self.ids

@@ -32,7 +32,7 @@ const LOCK_FILE: &str = "bandana.lock";
 const CHECKPOINT_PAGES: i64 = 4096;
 
 /// How long a commit waits for another program that writes, which none should.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The embedded store. Whoever holds it is the only process that writes.
 #[derive(Debug)]
@@ -196,7 +196,8 @@ impl SqliteStore {
     /// window, in the order of the commits, so mostly day by day.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::Database`]; [`StoreError::Damaged`] when ids are not as they
+    /// were written.
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let mut statement = self
             .connection
@@ -207,7 +208,12 @@ impl SqliteStore {
             let day = Day::new(row.get(0).map_err(reading)?);
             let ids = row.get_ref(1).map_err(reading)?;
             let ids = ids.as_blob().map_err(|error| damaged(error.to_string()))?;
-            visit(day, ids.as_chunks().0);
+            let ids = ids.as_chunks().0;
+            // SQLite notices damage to its own structures only, and these are bytes to it.
+            if !ids.is_sorted_by(|one, next| one < next) {
+                return Err(damaged(format!("the ids of a group of day {day}")));
+            }
+            visit(day, ids);
         }
         Ok(())
     }
@@ -424,7 +430,7 @@ pub(in crate::store) fn opening(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "opening", source }
 }
 
-pub(super) fn reading(source: rusqlite::Error) -> StoreError {
+pub(in crate::store) fn reading(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "reading", source }
 }
 

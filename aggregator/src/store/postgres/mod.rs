@@ -13,6 +13,7 @@ mod schema;
 mod settings;
 mod snapshot;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{News, Settled};
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, ExperimentKey, ExperimentRecord,
-    ExperimentState, Standing, Store, StoreError, Window, postgres,
+    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, DailyTally, ExperimentKey,
+    ExperimentRecord, ExperimentState, Standing, Store, StoreError, Window, postgres,
 };
 use crate::ingest::Arrival;
 use crate::service::explain;
@@ -280,4 +281,13 @@ impl Store for PostgresStore {
 /// The entries of the audit log that a query asks for.
 pub(super) fn entries(link: &mut Link, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
     link.run("reading", async |session| audit::entries(&session.client, query).await)
+}
+
+/// The tallies of an experiment on these days, by day and then by arm.
+pub(super) fn daily_tallies(
+    link: &mut Link,
+    experiment: ExperimentKey,
+    days: &RangeInclusive<Day>,
+) -> Result<Vec<DailyTally>, StoreError> {
+    link.run("reading", async |session| records::daily(&session.client, experiment, days).await)
 }

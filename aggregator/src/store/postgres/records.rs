@@ -1,8 +1,9 @@
 //! Experiments as the database has them.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
-use bandana_shared::identity::{Digest, UnixSeconds};
+use bandana_shared::identity::{ArmIndex, Day, Digest, UnixSeconds};
 use bandana_shared::policy::Weights;
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
@@ -10,10 +11,11 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use tokio_postgres::{GenericClient, Row};
 
+use super::days::{day, number};
 use crate::registry;
 use crate::store::{
-    Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, StoredPolicy, damaged,
-    postgres,
+    Conduct, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
+    StoredPolicy, damaged, postgres,
 };
 
 /// The tallies of experiments, by arm.
@@ -151,4 +153,28 @@ pub(super) fn add(tallies: &mut Tallies, others: &Tallies) {
             *sum += *tally;
         }
     }
+}
+
+/// The tallies of an experiment on these days, by day and then by arm.
+pub(super) async fn daily(
+    client: &impl GenericClient,
+    experiment: ExperimentKey,
+    days: &RangeInclusive<Day>,
+) -> Result<Vec<DailyTally>, StoreError> {
+    let query = "SELECT day, arm, sum(reports)::bigint, sum(ones)::bigint FROM tally
+        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm ORDER BY day, arm";
+    let (first, last) = (number(*days.start()), number(*days.end()));
+    let rows = client.query(query, &[&experiment.0, &first, &last]).await;
+    let rows = rows.map_err(postgres("reading"))?;
+    let tally = |row: Row| {
+        let arm = usize::try_from(row.get::<_, i32>(1)).map_err(|e| damaged(e.to_string()))?;
+        let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
+        let tally = Tally::new(count(row.get(2))?, count(row.get(3))?);
+        Ok(DailyTally {
+            day: day(row.get(0))?,
+            arm: ArmIndex::new(arm).map_err(|error| damaged(error.to_string()))?,
+            tally: tally.map_err(|error| damaged(error.to_string()))?,
+        })
+    };
+    rows.into_iter().map(tally).collect()
 }

@@ -1,16 +1,16 @@
-//! TLS of the commands that call a server.
+//! TLS of whoever calls.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use super::failure::Failure;
+use super::ConnectError;
 use crate::security::provider;
 
 /// Whom to trust, and what to show.
-#[derive(Clone, Debug, Args)]
-pub(super) struct TlsSource {
+#[derive(Clone, Debug, Default, Args)]
+pub struct TlsSource {
     /// Certificates (PEM) that the server's must be signed by; without it, those that the
     /// system trusts.
     #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_CA", value_hint = ValueHint::FilePath)]
@@ -26,14 +26,29 @@ pub(super) struct TlsSource {
 }
 
 impl TlsSource {
+    /// The same certificate to show, to whomever the system trusts.
+    #[must_use]
+    pub fn without_roots(&self) -> Self {
+        Self { ca: None, ..self.clone() }
+    }
+
+    /// Trust in the same servers, without a certificate to show.
+    #[must_use]
+    pub fn without_identity(&self) -> Self {
+        Self { ca: self.ca.clone(), ..Self::default() }
+    }
+
     /// The endpoint with TLS, if its URL asks for it.
-    pub(super) fn apply(&self, endpoint: Endpoint) -> Result<Endpoint, Failure> {
-        let unusable = |error| Failure::Incomplete(format!("TLS can't be set up: {error:?}"));
+    ///
+    /// # Errors
+    /// [`ConnectError::Unusable`] when a file can't be used, or would be of no use.
+    pub fn apply(&self, endpoint: Endpoint) -> Result<Endpoint, ConnectError> {
+        let unusable = |error| ConnectError::Unusable(format!("TLS can't be set up: {error:?}"));
         if endpoint.uri().scheme_str() != Some("https") {
             return if self.ca.is_some() || self.client_certificate.is_some() {
                 let url = endpoint.uri();
                 let what = format!("{url} is not https, so no certificate counts; use https://");
-                Err(Failure::Incomplete(what))
+                Err(ConnectError::Unusable(what))
             } else {
                 Ok(endpoint)
             };
@@ -51,7 +66,7 @@ impl TlsSource {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
     std::fs::read(path)
-        .map_err(|error| Failure::Incomplete(format!("can't read {}: {error}", path.display())))
+        .map_err(|error| ConnectError::Unusable(format!("can't read {}: {error}", path.display())))
 }

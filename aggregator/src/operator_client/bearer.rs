@@ -1,4 +1,4 @@
-//! The token of whoever runs a command.
+//! The token of whoever calls.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use zeroize::Zeroizing;
 
-use super::failure::Failure;
+use super::ConnectError;
 
 /// The variable that a token can be in. No flag: others see command lines.
 const VARIABLE: &str = "BANDANA_OPERATOR_TOKEN";
@@ -18,8 +18,8 @@ const VARIABLE: &str = "BANDANA_OPERATOR_TOKEN";
 const BYTES_MAX: usize = 4096;
 
 /// Where the token is.
-#[derive(Clone, Debug, Args)]
-pub(super) struct TokenSource {
+#[derive(Clone, Debug, Default, Args)]
+pub struct TokenSource {
     /// File of the token that the server asks for; without it, $BANDANA_OPERATOR_TOKEN
     /// can be the token.
     #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_TOKEN_FILE",
@@ -29,7 +29,7 @@ pub(super) struct TokenSource {
 
 impl TokenSource {
     /// The token, if there is one.
-    pub(super) fn read(&self) -> Result<Bearer, Failure> {
+    pub(super) fn read(&self) -> Result<Bearer, ConnectError> {
         let (text, place) = match &self.token_file {
             Some(path) => (Some(read(path)?), path.display().to_string()),
             None => (std::env::var(VARIABLE).ok().map(Zeroizing::new), format!("${VARIABLE}")),
@@ -42,14 +42,14 @@ impl TokenSource {
                 value.set_sensitive(true);
                 Ok(Bearer(Some(value)))
             }
-            _ => Err(Failure::Incomplete(format!(
+            _ => Err(ConnectError::Unusable(format!(
                 "{place} is not a token; it must hold what `bandana token new` printed, and no more"
             ))),
         }
     }
 }
 
-fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
+fn read(path: &Path) -> Result<Zeroizing<String>, ConnectError> {
     let mut text = Zeroizing::new(String::with_capacity(BYTES_MAX));
     let file = std::fs::File::open(path);
     let outcome = file.and_then(|file| file.take(BYTES_MAX as u64).read_to_string(&mut text));
@@ -57,14 +57,14 @@ fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
         Ok(_) => Ok(text),
         Err(error) => {
             let path = path.display();
-            Err(Failure::Incomplete(format!("can't read the token file {path}: {error}")))
+            Err(ConnectError::Unusable(format!("can't read the token file {path}: {error}")))
         }
     }
 }
 
 /// Adds the token to every call.
 #[derive(Clone, Debug)]
-pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
+pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
     /// Whether there is a secret to keep.

@@ -1,0 +1,61 @@
+//! `bandana app-key`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::token_file::TokenFile;
+use crate::security::{TokenKind, TokenName};
+
+/// Make and revoke the keys of apps.
+#[derive(Debug, Subcommand)]
+pub(super) enum AppKeyCommand {
+    /// Make a key, print it, and add its hash to a file of app keys.
+    ///
+    /// All installations of an app show the same key, which whoever has the app can take
+    /// out of it. It proves nobody's identity: it is there to be revoked, and to share out
+    /// uploads between apps. A running server takes the changed file by itself.
+    New(Named),
+    /// Print the names of the keys in a file of app keys.
+    List {
+        #[command(flatten)]
+        file: AppKeysFile,
+    },
+    /// Remove a key from a file of app keys.
+    ///
+    /// A running server takes the changed file with the next call, or on SIGHUP. Devices
+    /// that show the key are refused; they keep their reports, and try again later.
+    Revoke(Named),
+}
+
+/// A key of a file.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Name of the key: that of the app and its release, say. The server's log names it.
+    #[arg(long, value_name = "NAME")]
+    name: TokenName,
+    #[command(flatten)]
+    file: AppKeysFile,
+}
+
+/// Which file.
+#[derive(Debug, Args)]
+pub(super) struct AppKeysFile {
+    /// The file of app keys: `app_keys_file` in the server's configuration.
+    #[arg(long = "file", value_name = "FILE", env = "BANDANA_APP_KEYS_FILE")]
+    path: PathBuf,
+}
+
+pub(super) fn run(command: &AppKeyCommand) -> anyhow::Result<()> {
+    match command {
+        AppKeyCommand::New(Named { name, file }) => file.open().add(name),
+        AppKeyCommand::List { file } => file.open().list(),
+        AppKeyCommand::Revoke(Named { name, file }) => file.open().remove(name),
+    }
+}
+
+impl AppKeysFile {
+    fn open(&self) -> TokenFile<'_> {
+        TokenFile::new(TokenKind::App, &self.path)
+    }
+}

@@ -1,0 +1,93 @@
+//! Files of tokens and of app keys, which have one format.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{Readers, say, write_new};
+use crate::security::{Token, TokenKind, TokenList, TokenName};
+
+/// A file that a command was told to work on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TokenFile<'a> {
+    kind: TokenKind,
+    path: &'a Path,
+}
+
+impl<'a> TokenFile<'a> {
+    pub(super) fn new(kind: TokenKind, path: &'a Path) -> Self {
+        Self { kind, path }
+    }
+
+    /// Makes a token, adds its hash, and prints it.
+    pub(super) fn add(self, name: &TokenName) -> anyhow::Result<()> {
+        let Self { kind, path } = self;
+        let token = Token::generate(kind)?;
+        change(kind, path, |text| Ok(TokenList::with(text, name, &token.hash())?))?;
+        say(&format!("{}\n", token.reveal()))
+    }
+
+    /// Prints the names.
+    pub(super) fn list(self) -> anyhow::Result<()> {
+        let Self { kind, path } = self;
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("can't read {}", path.display()))?;
+        let list = TokenList::parse(&text).with_context(|| unusable(kind, path))?;
+        say(&list.names().flat_map(|name| [name.to_string(), "\n".to_owned()]).collect::<String>())
+    }
+
+    /// Removes a token.
+    pub(super) fn remove(self, name: &TokenName) -> anyhow::Result<()> {
+        change(self.kind, self.path, |text| Ok(TokenList::without(text, name)?))
+    }
+}
+
+/// Replaces a file that may be missing in one step, so that a server never reads half
+/// of one. Who else changes it at the same time is turned away.
+fn change(
+    kind: TokenKind,
+    path: &Path,
+    edit: impl FnOnce(&str) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
+    let mut next = name.to_owned();
+    next.push(".next");
+    let next = path.with_file_name(next);
+    // Made first, so that it also keeps others from reading what is about to change.
+    write_new(&next, b"", Readers::Owner).with_context(|| {
+        let (command, noun) = (kind.command(), kind.noun());
+        format!("another `{command}` is at work on the {noun}s file, or one was interrupted")
+    })?;
+    let outcome = replace(kind, path, &next, edit);
+    if outcome.is_err() {
+        // What matters is the first error.
+        std::fs::remove_file(&next).ok();
+    }
+    outcome
+}
+
+fn replace(
+    kind: TokenKind,
+    path: &Path,
+    next: &Path,
+    edit: impl FnOnce(&str) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        text => text.with_context(|| format!("can't read {}", path.display()))?,
+    };
+    let text = edit(&text).with_context(|| unusable(kind, path))?;
+    let write = || {
+        std::fs::write(next, text)?;
+        std::fs::File::open(next)?.sync_all()?;
+        std::fs::rename(next, path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().with_context(|| format!("can't replace {}", path.display()))
+}
+
+fn unusable(kind: TokenKind, path: &Path) -> String {
+    format!("the {}s file {} can't be used, and is not changed", kind.noun(), path.display())
+}

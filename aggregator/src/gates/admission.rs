@@ -1,0 +1,61 @@
+//! What the gate found out about a call, for the service behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::{Extensions, Status};
+
+use super::exhausted;
+use super::rate::Limiter;
+use crate::security::{App, unknown_app};
+
+/// A call that was let in. It has its place among all calls until the last clone is
+/// dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    pub(super) app: Option<App>,
+    pub(super) connection: Option<Arc<Limiter>>,
+    /// None: nobody counts the calls.
+    pub(super) _place: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Admission {
+    /// That of a request, as the gate noted it. Without a gate everything passes.
+    pub fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Lets one upload pass.
+    ///
+    /// # Errors
+    /// What the caller hears when its connection or its app is over its rate.
+    pub fn pass(&self) -> Result<(), Status> {
+        self.check().map_err(|wait| {
+            exhausted("more uploads than the server takes; send the same bytes again later", wait)
+        })
+    }
+
+    /// Waits until one upload may pass.
+    pub async fn passed(&self) {
+        while let Err(wait) = self.check() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn check(&self) -> Result<(), Duration> {
+        self.connection.as_ref().map_or(Ok(()), |limiter| limiter.pass())?;
+        self.app.as_ref().map_or(Ok(()), App::pass)
+    }
+
+    /// Returns what the caller hears when its app key is revoked.
+    pub async fn revoked(self) -> Status {
+        match self.app {
+            Some(app) => {
+                app.revoked().await;
+                unknown_app()
+            }
+            None => std::future::pending().await,
+        }
+    }
+}

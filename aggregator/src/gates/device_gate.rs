@@ -1,0 +1,123 @@
+//! The gate of the service for devices: app keys, rates, and calls at the same time.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::Either;
+use tokio::sync::Semaphore;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::NamedService;
+
+use super::rate::{Limiter, Rate};
+use super::{Admission, exhausted};
+use crate::clock::Clock;
+use crate::network::Peer;
+use crate::security::{AppKeys, unknown_app};
+
+/// How long a call should wait that found no place. The client adds a random time of its
+/// own.
+const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
+
+/// What all calls of devices share.
+#[derive(Debug)]
+pub struct DeviceGates {
+    keys: Option<Arc<AppKeys>>,
+    connection_rate: Option<Rate>,
+    places: Arc<Semaphore>,
+    clock: Arc<dyn Clock>,
+}
+
+impl DeviceGates {
+    /// Asks for one of these keys, if there are any to be had, lets uploads of a
+    /// connection pass at this rate, and so many calls at the same time.
+    pub fn new(
+        keys: Option<Arc<AppKeys>>,
+        connection_rate: Option<Rate>,
+        calls: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let places = Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS)));
+        Self { keys, connection_rate, places, clock }
+    }
+
+    fn admit<B>(&self, request: &http::Request<B>) -> Result<Admission, Status> {
+        let app = match &self.keys {
+            None => None,
+            Some(keys) => Some(keys.app(request.headers()).ok_or_else(unknown_app)?),
+        };
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            exhausted("the server answers as many calls as it can; call again later", NO_PLACE_WAIT)
+        })?;
+        let peer = request.extensions().get::<Peer>();
+        let connection = self.connection_rate.zip(peer).map(|(rate, peer)| {
+            let new = || Arc::new(Limiter::new(rate, Arc::clone(&self.clock)));
+            Arc::clone(peer.uploads.get_or_init(new))
+        });
+        Ok(Admission { app, connection, _place: Some(Arc::new(place)) })
+    }
+}
+
+/// A service behind the gate.
+#[derive(Clone, Debug)]
+pub struct DeviceGate<S> {
+    gates: Arc<DeviceGates>,
+    service: S,
+}
+
+impl<S> DeviceGate<S> {
+    /// Puts the service behind the gate.
+    pub fn new(gates: Arc<DeviceGates>, service: S) -> Self {
+        Self { gates, service }
+    }
+}
+
+impl<S: NamedService> NamedService for DeviceGate<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for DeviceGate<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Unpin,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = Either<Ready<Result<Self::Response, Infallible>>, Admitted<S::Future>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        match self.gates.admit(&request) {
+            Err(status) => Either::Left(ready(Ok(status.into_http()))),
+            Ok(admission) => {
+                request.extensions_mut().insert(admission.clone());
+                let call = self.service.call(request);
+                Either::Right(Admitted { call, _admission: admission })
+            }
+        }
+    }
+}
+
+/// A call under way. It keeps its place until there is an answer; a stream keeps it for
+/// longer, by its own clone.
+#[derive(Debug)]
+pub struct Admitted<F> {
+    call: F,
+    _admission: Admission,
+}
+
+impl<F: Future + Unpin> Future for Admitted<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        Pin::new(&mut self.call).poll(context)
+    }
+}

@@ -1,0 +1,44 @@
+//! What a call has to pass before anything is done for it.
+
+mod admission;
+mod device_gate;
+mod http2;
+mod rate;
+mod request_time;
+
+pub use admission::Admission;
+pub use device_gate::{DeviceGate, DeviceGates};
+pub(crate) use http2::{HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX, http2_server};
+pub use rate::{Limiter, Rate};
+pub use request_time::{RequestTime, RequestTimeLayer};
+
+use std::time::Duration;
+
+use tonic::Status;
+
+/// What calls may take, in time and in number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Calls of devices at the same time, over all connections; further ones are told to
+    /// come back.
+    pub calls: usize,
+    /// From the beginning of a request to its end.
+    pub request_time: Duration,
+    /// Between two uploads of a stream, and from an answer until it is taken.
+    pub stream_idle_time: Duration,
+    /// Uploads of one connection. None: as many as come.
+    pub connection_rate: Option<Rate>,
+    /// Uploads with one app key. None: as many as come.
+    pub app_rate: Option<Rate>,
+}
+
+/// Metadata that tells a client how long to wait, in milliseconds.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// What a call hears that can't be served now, and when to come back.
+pub(crate) fn exhausted(message: impl Into<String>, wait: Duration) -> Status {
+    let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    let mut status = Status::resource_exhausted(message);
+    status.metadata_mut().insert(PUSHBACK, milliseconds.into());
+    status
+}

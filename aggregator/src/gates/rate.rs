@@ -1,0 +1,105 @@
+//! How often something may happen.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use governor::clock::Clock as _;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+
+use crate::clock::Clock;
+
+/// A number of uploads in a second, and how many may come at once after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    per_second: NonZeroU32,
+    burst: NonZeroU32,
+}
+
+impl Rate {
+    /// So many in a second, and those of so many seconds at once. None: zero of
+    /// either, which stands for no limit.
+    pub fn new(per_second: u32, burst_seconds: u32) -> Option<Self> {
+        let per_second = NonZeroU32::new(per_second)?;
+        let burst = per_second.saturating_mul(NonZeroU32::new(burst_seconds)?);
+        Some(Self { per_second, burst })
+    }
+}
+
+/// Counts what happens, in a few words of memory, whatever comes.
+pub struct Limiter(RateLimiter<NotKeyed, InMemoryState, Monotonic, NoOpMiddleware<Duration>>);
+
+impl Limiter {
+    /// One that has its whole burst before it.
+    pub fn new(rate: Rate, clock: Arc<dyn Clock>) -> Self {
+        Self::of(Quota::per_second(rate.per_second).allow_burst(rate.burst), clock)
+    }
+
+    /// Lets one thing happen in each such time.
+    pub fn once_in(period: Duration, clock: Arc<dyn Clock>) -> Self {
+        let period = period.max(Duration::from_nanos(1));
+        let quota =
+            Quota::with_period(period).unwrap_or_else(|| Quota::per_second(NonZeroU32::MIN));
+        Self::of(quota, clock)
+    }
+
+    fn of(quota: Quota, clock: Arc<dyn Clock>) -> Self {
+        Self(RateLimiter::direct_with_clock(quota, Monotonic(clock)))
+    }
+
+    /// Lets one thing pass.
+    ///
+    /// # Errors
+    /// The time until the next may pass, if no other comes before it.
+    pub fn pass(&self) -> Result<(), Duration> {
+        self.0.check().map_err(|not_until| not_until.wait_time_from(self.0.clock().now()))
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").finish_non_exhaustive()
+    }
+}
+
+/// The aggregator's clock, for the library.
+#[derive(Clone, Debug)]
+struct Monotonic(Arc<dyn Clock>);
+
+impl governor::clock::Clock for Monotonic {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use bandana_shared::identity::Day;
+
+    #[test]
+    fn a_burst_passes_at_once_and_then_the_rate_holds() {
+        let clock = Arc::new(ManualClock::at_day(Day::new(1)));
+        let rate = Rate::new(4, 2).unwrap();
+        let limiter = Limiter::new(rate, Arc::<ManualClock>::clone(&clock));
+        assert_eq!((0..100).filter(|_| limiter.pass().is_ok()).count(), 8);
+        assert_eq!(limiter.pass(), Err(Duration::from_millis(250)));
+        // However long the pause, the burst is the most.
+        clock.set_day(Day::new(2));
+        assert_eq!((0..100).filter(|_| limiter.pass().is_ok()).count(), 8);
+    }
+
+    #[test]
+    fn zero_is_no_limit_and_the_largest_settings_do_not_overflow() {
+        assert_eq!((Rate::new(0, 5), Rate::new(5, 0)), (None, None));
+        let clock = Arc::new(ManualClock::at_day(Day::new(20_000)));
+        let most = Rate::new(u32::MAX, u32::MAX).unwrap();
+        assert_eq!(Limiter::new(most, clock).pass(), Ok(()));
+    }
+}

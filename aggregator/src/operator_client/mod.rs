@@ -1,0 +1,103 @@
+//! The way to the operators' service of a running server, for programs that people run:
+//! URL, token and TLS from flags and the environment.
+
+mod bearer;
+mod tls;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use clap::{Args, ValueHint};
+use thiserror::Error;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+pub use bearer::{Bearer, TokenSource};
+pub use tls::TlsSource;
+
+/// How long connecting, and a call, may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is called.
+pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
+
+/// Which server.
+#[derive(Clone, Debug, Args)]
+pub struct Connection {
+    /// URL of the operators' service.
+    #[arg(long, value_name = "URL", env = "BANDANA_OPERATOR_URL", value_parser = parse_url,
+          default_value = "http://127.0.0.1:7302", value_hint = ValueHint::Url)]
+    operator_url: Uri,
+    #[command(flatten)]
+    token: TokenSource,
+    #[command(flatten)]
+    tls: TlsSource,
+}
+
+impl Connection {
+    /// A way to the service at this URL.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unusable`] when it is not a URL.
+    pub fn new(url: &str, token: TokenSource, tls: TlsSource) -> Result<Self, ConnectError> {
+        let operator_url = parse_url(url).map_err(ConnectError::Unusable)?;
+        Ok(Self { operator_url, token, tls })
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    /// [`ConnectError`] when there can't be one.
+    pub async fn connect(&self) -> Result<Client, ConnectError> {
+        let bearer = self.token.read()?;
+        if bearer.is_secret() && !self.is_private() {
+            let url = &self.operator_url;
+            return Err(ConnectError::Unusable(format!(
+                "{url} is neither https nor on this host: everybody on the way could read the \
+                 token; use https, or a tunnel"
+            )));
+        }
+        let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
+        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
+        // A watch may be silent for long, and must learn that its server is gone.
+        let channel = endpoint.http2_keep_alive_interval(PATIENCE).connect().await;
+        channel.map(|channel| OperatorClient::with_interceptor(channel, bearer)).map_err(|source| {
+            let url = self.operator_url.to_string();
+            ConnectError::Unreachable { url, source }
+        })
+    }
+}
+
+impl Connection {
+    /// Whether nobody on the way can read what is said.
+    fn is_private(&self) -> bool {
+        let host = self.operator_url.host().unwrap_or_default();
+        let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        self.operator_url.scheme_str() == Some("https")
+            || host == "localhost"
+            || address.is_some_and(|address| address.is_loopback())
+    }
+}
+
+fn parse_url(text: &str) -> Result<Uri, String> {
+    let url = text.parse().ok().filter(|url: &Uri| url.scheme().is_some());
+    url.ok_or_else(|| "a URL looks like http://127.0.0.1:7302".to_owned())
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// What was given can't be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// Nobody answers, or not as they should.
+    #[error("can't reach the operators' service at {url}; is the server or tunnel up?")]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+}

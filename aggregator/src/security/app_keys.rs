@@ -1,0 +1,169 @@
+//! The keys that apps show: whose they are, and how much may be uploaded with each.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tonic::codegen::http::HeaderMap;
+
+use super::token::{TokenHash, TokenKind, TokenName};
+use super::tokens::{Tokens, TokensError};
+use crate::clock::Clock;
+use crate::gates::{Limiter, Rate};
+
+/// Metadata, that is a header, in which a device shows the key of its app.
+const METADATA: &str = "bandana-app-key";
+
+/// At most one line of the log in this time says that an app is over its rate.
+const BETWEEN_LINES: Duration = Duration::from_mins(1);
+
+/// The app keys of a file, read again when it changes.
+///
+/// A key is in every copy of its app, so it shows nobody's identity. It is there to be
+/// revoked, and to keep the apps of one server from using up each other's share.
+#[derive(Debug)]
+pub struct AppKeys {
+    tokens: Arc<Tokens>,
+    clock: Arc<dyn Clock>,
+    rate: Option<Rate>,
+    /// One for each name in the file at most.
+    shares: Mutex<HashMap<TokenName, Arc<Share>>>,
+}
+
+/// What all installations of an app have together.
+#[derive(Debug)]
+struct Share {
+    uploads: Limiter,
+    lines: Limiter,
+}
+
+impl AppKeys {
+    /// The keys of the file at `path`, with each of which there may be uploads at this
+    /// rate.
+    ///
+    /// # Errors
+    /// [`TokensError`] when the file can't be used.
+    pub fn open(
+        path: PathBuf,
+        rate: Option<Rate>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, TokensError> {
+        let tokens = Arc::new(Tokens::open(TokenKind::App, path, Arc::clone(&clock))?);
+        Ok(Self { tokens, clock, rate, shares: Mutex::default() })
+    }
+
+    pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.tokens)
+    }
+
+    /// The app whose key is shown, if it is shown once and counts.
+    pub fn app(&self, headers: &HeaderMap) -> Option<App> {
+        let mut shown = headers.get_all(METADATA).iter();
+        let (Some(key), None) = (shown.next(), shown.next()) else { return None };
+        let hash = TokenHash::of(key.as_bytes());
+        let name = self.tokens.find(&hash)?;
+        let share = self.rate.map(|rate| self.share(&name, rate));
+        Some(App { name, hash, share, tokens: Arc::clone(&self.tokens) })
+    }
+
+    fn share(&self, name: &TokenName, rate: Rate) -> Arc<Share> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(name) {
+            return Arc::clone(share);
+        }
+        let names = self.tokens.names();
+        shares.retain(|name, _| names.contains(name));
+        let share = Arc::new(Share {
+            uploads: Limiter::new(rate, Arc::clone(&self.clock)),
+            lines: Limiter::once_in(BETWEEN_LINES, Arc::clone(&self.clock)),
+        });
+        shares.insert(name.clone(), Arc::clone(&share));
+        share
+    }
+}
+
+/// The app that a call comes from, as its key says.
+#[derive(Clone, Debug)]
+pub struct App {
+    name: TokenName,
+    hash: TokenHash,
+    share: Option<Arc<Share>>,
+    tokens: Arc<Tokens>,
+}
+
+impl App {
+    /// Lets one upload pass.
+    ///
+    /// # Errors
+    /// The time until the next one may pass.
+    pub fn pass(&self) -> Result<(), Duration> {
+        let Some(share) = &self.share else { return Ok(()) };
+        share.uploads.pass().inspect_err(|_| {
+            if share.lines.pass().is_ok() {
+                tracing::warn!(app_key = %self.name, "uploads with this app key are over its rate");
+            }
+        })
+    }
+
+    /// Whether the key still counts.
+    pub fn is_allowed(&self) -> bool {
+        self.tokens.find(&self.hash).is_some()
+    }
+
+    /// Returns when the key counts no more.
+    pub async fn revoked(self) {
+        self.tokens.revoked(self.hash).await;
+    }
+}
+
+/// What a device hears whose app key does not count: the same in all cases.
+pub(crate) fn unknown_app() -> tonic::Status {
+    tonic::Status::unauthenticated(
+        "an app key that is valid is needed; keep the reports and try later",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use bandana_shared::identity::Day;
+
+    fn shown(keys: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for key in keys {
+            headers.append(METADATA, key.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn apps_have_shares_of_their_own_and_revoked_ones_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app-keys");
+        let line = |name: &str| format!("{name} {}\n", TokenHash::of(name.as_bytes()));
+        std::fs::write(&path, line("one") + &line("two")).unwrap();
+        let clock = Arc::new(ManualClock::at_day(Day::new(1)));
+        let rate = Rate::new(1, 2);
+        let keys = AppKeys::open(path.clone(), rate, Arc::<ManualClock>::clone(&clock)).unwrap();
+        assert!(keys.app(&shown(&[])).is_none());
+        assert!(keys.app(&shown(&["three"])).is_none());
+        assert!(keys.app(&shown(&["one", "one"])).is_none(), "which of the two?");
+
+        let one = keys.app(&shown(&["one"])).unwrap();
+        let two = keys.app(&shown(&["two"])).unwrap();
+        // Another device of the same app has the same share.
+        let same = keys.app(&shown(&["one"])).unwrap();
+        assert_eq!((one.pass(), same.pass()), (Ok(()), Ok(())));
+        assert_eq!(one.pass(), Err(Duration::from_secs(1)));
+        assert_eq!((two.pass(), two.pass()), (Ok(()), Ok(())));
+
+        std::fs::write(&path, line("two") + &line("four")).unwrap();
+        keys.tokens().reload().unwrap();
+        assert!(!one.is_allowed() && two.is_allowed());
+        assert!(keys.app(&shown(&["one"])).is_none());
+        keys.app(&shown(&["four"])).unwrap();
+        assert_eq!(keys.shares.lock().unwrap().len(), 2);
+    }
+}

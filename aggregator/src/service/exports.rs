@@ -1,0 +1,71 @@
+//! Exports of what is committed.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bandana_shared::identity::Day;
+use bandana_shared::wire::v1::{self, ExportTalliesRequest};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use tokio::sync::Semaphore;
+use tonic::Status;
+
+use super::{explain, unreadable};
+use crate::store::{DailyTally, ExperimentKey, StoreReader};
+
+/// Exports that may be under way: each holds what it has read until the last of it
+/// is sent.
+const EXPORTS_MAX: usize = 4;
+
+/// Reads for exports, so many at a time.
+#[derive(Clone, Debug)]
+pub struct Exports {
+    reader: StoreReader,
+    places: Arc<Semaphore>,
+}
+
+impl Exports {
+    /// Exports of what this reader reads.
+    pub fn new(reader: StoreReader) -> Self {
+        Self { reader, places: Arc::new(Semaphore::new(EXPORTS_MAX)) }
+    }
+
+    /// The tallies of an experiment on these days, read on a thread that may block.
+    pub(super) async fn tallies(
+        &self,
+        experiment: ExperimentKey,
+        days: RangeInclusive<Day>,
+    ) -> Result<impl Stream<Item = Result<v1::DailyTally, Status>> + Send + use<>, Status> {
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "{EXPORTS_MAX} exports are under way, and there can't be more; try again later"
+            ))
+        })?;
+        let reader = self.reader.clone();
+        // The thread reads on when its caller has gone, and keeps the place so long.
+        let read = move || (reader.daily_tallies(experiment, &days), place);
+        let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(|_| unreadable())?;
+        let rows = rows.map_err(|error| {
+            tracing::error!(error = explain(&error), "an export could not read the store");
+            unreadable()
+        })?;
+        Ok(stream::iter(rows).map(move |row| {
+            let _held = &place;
+            Ok(message(row))
+        }))
+    }
+}
+
+fn message(DailyTally { day, arm, tally }: DailyTally) -> v1::DailyTally {
+    let (reports, ones) = (tally.reports(), tally.ones());
+    v1::DailyTally { day: day.get(), arm: arm.to_u32(), reports, ones }
+}
+
+/// The days that are asked for.
+pub(super) fn days(request: &ExportTalliesRequest) -> Result<RangeInclusive<Day>, Status> {
+    let (first, last) = (request.first_day.unwrap_or(0), request.last_day.unwrap_or(u32::MAX));
+    if first > last {
+        let message = format!("first_day {first} must not be after last_day {last}");
+        return Err(Status::invalid_argument(message));
+    }
+    Ok(Day::new(first)..=Day::new(last))
+}

@@ -1,0 +1,48 @@
+//! What is wrong with a disk, in words that name it.
+
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+
+use super::sqlite::DATABASE_FILE;
+use crate::store::StoreError;
+
+/// With less than this left a disk counts as full: SQLite needs 32 KiB at once, and
+/// says only "input/output error" when it does not get them.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+
+impl StoreError {
+    /// The error of a store in `directory`, under one that names the place and says
+    /// what to do when the disk is the cause.
+    #[must_use]
+    pub fn located(self, directory: &Path) -> Self {
+        let (path, file) = (directory.to_owned(), directory.join(DATABASE_FILE));
+        let code = match &self {
+            Self::Damaged { .. } | Self::Stored(_) => Some(ErrorCode::DatabaseCorrupt),
+            Self::Database { source, .. } => source.sqlite_error_code(),
+            _ => None,
+        };
+        let source = Box::new(self);
+        match code {
+            Some(ErrorCode::DiskFull) => Self::DiskFull { path, source },
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if is_full(directory) => {
+                Self::DiskFull { path, source }
+            }
+            Some(
+                ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied,
+            ) => Self::Unusable { path, source },
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::DamagedFile { path: file, source }
+            }
+            _ => *source,
+        }
+    }
+}
+
+fn is_full(directory: &Path) -> bool {
+    rustix::fs::statvfs(directory)
+        .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < FREE_BYTES_MIN)
+}

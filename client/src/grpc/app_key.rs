@@ -1,0 +1,76 @@
+//! The key that an app shows to an aggregator.
+
+use std::fmt;
+
+use thiserror::Error;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+/// Metadata in which a key is shown.
+const METADATA: &str = "bandana-app-key";
+
+/// Longest key, in bytes: far more than those that `bandana app-key` makes.
+const BYTES_MAX: usize = 256;
+
+/// The key of an app, as its aggregator's operator made it with `bandana app-key new`:
+/// for aggregators that ask for one, so that an app can be turned away as a whole, and
+/// does not use up the share of others. It is no secret: whoever has the app has its key.
+///
+/// ```
+/// use bandana_client::grpc::AppKey;
+///
+/// // As it comes with the app.
+/// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
+/// assert_eq!(format!("{key:?}"), "AppKey(<private>)");
+/// # Ok::<(), bandana_client::grpc::AppKeyError>(())
+/// ```
+///
+/// # Privacy
+/// Give all installations of an app the same key. One of its own would name the device
+/// in every call, and link all its reports.
+#[derive(Clone)]
+pub struct AppKey(MetadataValue<Ascii>);
+
+impl AppKey {
+    /// A key.
+    ///
+    /// ```
+    /// use bandana_client::grpc::AppKey;
+    /// assert!(AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0").is_ok());
+    /// assert!(AppKey::new("with a line\n").is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// [`AppKeyError`] when it can't be one.
+    pub fn new(key: &str) -> Result<Self, AppKeyError> {
+        let fits =
+            (1..=BYTES_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+        let mut value: MetadataValue<Ascii> =
+            key.parse().ok().filter(|_| fits).ok_or(AppKeyError)?;
+        value.set_sensitive(true);
+        Ok(Self(value))
+    }
+
+    /// Adds the key to what goes with a call.
+    pub(super) fn show(&self, metadata: &mut MetadataMap) {
+        metadata.insert(METADATA, self.0.clone());
+    }
+}
+
+impl fmt::Debug for AppKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AppKey(<private>)")
+    }
+}
+
+/// Text that is no key.
+///
+/// ```
+/// use bandana_client::grpc::{AppKey, AppKeyError};
+/// let error: AppKeyError = AppKey::new("").unwrap_err();
+/// assert!(error.to_string().contains("bandana app-key new"));
+/// ```
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error(
+    "an app key has 1 to {BYTES_MAX} visible ASCII characters, as `bandana app-key new` prints it"
+)]
+pub struct AppKeyError;

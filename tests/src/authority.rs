@@ -1,0 +1,52 @@
+//! Certificates for tests.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+/// An authority that signs certificates.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate.
+    pub pem: String,
+}
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub fn new() -> anyhow::Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// Writes a certificate for this host and its key to `NAME.pem` and `NAME.key`.
+    ///
+    /// # Errors
+    /// When they can't be made or written.
+    pub fn sign(&self, folder: &Path, name: &str) -> anyhow::Result<()> {
+        let key = KeyPair::generate()?;
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        std::fs::write(
+            folder.join(format!("{name}.pem")),
+            params.signed_by(&key, &self.issuer)?.pem(),
+        )?;
+        Ok(std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem())?)
+    }
+
+    /// A new connection that trusts this authority.
+    ///
+    /// # Errors
+    /// When there is nobody who can be trusted.
+    pub async fn connect(&self, address: &str) -> anyhow::Result<Channel> {
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem));
+        let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
+        Ok(endpoint.tls_config(tls)?.connect().await?)
+    }
+}

@@ -1,0 +1,137 @@
+//! HTTP/2 byte by byte, for what no well-behaved client says.
+
+use std::io;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// What every connection begins with.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Types of frames (RFC 9113, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the RFC")]
+pub enum Kind {
+    Data = 0,
+    Headers = 1,
+    Priority = 2,
+    ResetStream = 3,
+    Settings = 4,
+    Ping = 6,
+    WindowUpdate = 8,
+    Continuation = 9,
+}
+
+/// The last frame of a stream.
+pub const END_STREAM: u8 = 1;
+
+/// The last frame of a block of headers.
+pub const END_HEADERS: u8 = 4;
+
+/// A frame.
+pub fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind as u8, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The headers of a call, for [`Kind::Headers`]; nothing in them is indexed.
+pub fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    // POST and http, which the static table of HPACK has, then names as they are.
+    let mut block = vec![0x83, 0x86];
+    let pairs = [
+        (":path", path),
+        (":authority", "x"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    for (name, value) in pairs.iter().chain(more) {
+        block.push(0);
+        for text in [name, value] {
+            // Lengths above 126 have a form of their own, which nobody here needs.
+            block.push(u8::try_from(text.len()).unwrap_or(126).min(126));
+            block.extend(text.bytes().take(126));
+        }
+    }
+    block
+}
+
+/// A gRPC message behind the length that it claims to have.
+pub fn claiming(length: u32, compressed: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut message = vec![compressed];
+    message.extend(length.to_be_bytes());
+    message.extend(bytes);
+    message
+}
+
+/// A connection on which a test writes what it likes.
+#[derive(Debug)]
+pub struct RawConnection(TcpStream);
+
+impl RawConnection {
+    /// Connects, and says nothing.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn silent(address: &str) -> anyhow::Result<Self> {
+        Ok(Self(TcpStream::connect(address).await?))
+    }
+
+    /// Connects, and begins as a client should.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn open(address: &str) -> anyhow::Result<Self> {
+        let mut connection = Self::silent(address).await?;
+        connection.write(PREFACE).await?;
+        connection.write(&frame(Kind::Settings, 0, 0, &[])).await?;
+        Ok(connection)
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// When the other end has closed.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes).await
+    }
+
+    /// Waits until the other end closes, and returns what it said.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn closed(mut self) -> anyhow::Result<Vec<u8>> {
+        let mut said = Vec::new();
+        let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut said)).await;
+        // Closed with or without a reset: both are an end.
+        drop(read.context("the connection stays open")?);
+        Ok(said)
+    }
+
+    /// Writes this again and again, and reads what comes, until all is written or the
+    /// other end closes. Returns what was written.
+    pub async fn flood(self, bytes: &[u8], total: usize) -> usize {
+        let (mut reader, mut writer) = self.0.into_split();
+        let reading = tokio::spawn(async move {
+            let mut buffer = vec![0; 16 * 1024];
+            while reader.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+        });
+        let mut written = 0;
+        while written < total {
+            if writer.write_all(bytes).await.is_err() {
+                break;
+            }
+            written += bytes.len();
+        }
+        reading.abort();
+        written
+    }
+}

@@ -1,0 +1,142 @@
+//! A real server with a client that behaves, while others do not.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bandana_shared::identity::Day;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{
+    self, CreateExperimentRequest, GetExperimentRequest, Learner, UploadStatus,
+};
+use tempfile::TempDir;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+use crate::harness::{three_arms, upload};
+use crate::process_usage::memory_high_water;
+use crate::watched_server::WatchedServer;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What the server's own work may take, whatever others do: the store's cache, the ids
+/// of the uploads that the client sends, the allocator's slack.
+const OWN_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A server, and a client that has one report after the other counted.
+#[derive(Debug)]
+pub struct Siege {
+    /// The server.
+    pub server: WatchedServer,
+    /// The experiment that the client reports to.
+    pub experiment: Specification,
+    /// The day of its uploads.
+    pub day: Day,
+    _folder: TempDir,
+    memory_before: u64,
+    answered: watch::Receiver<u64>,
+    stop: oneshot::Sender<()>,
+    honest: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Siege {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// When one of them does not start.
+    pub async fn begin(program: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        // Hostile connections stay open to the end, which waits for half of this.
+        let arguments = [&["--drain-deadline", "10"], arguments].concat();
+        let server = WatchedServer::start(program, folder.path(), &arguments).await?;
+        let experiment = create(&server.operator, three_arms("besieged")).await?;
+        let mut device = DeviceClient::connect(format!("http://{}", server.device)).await?;
+        let question =
+            GetExperimentRequest { experiment_id: "besieged".to_owned(), ..Default::default() };
+        let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
+        let (answers, answered) = watch::channel(0);
+        let (stop, stopped) = oneshot::channel();
+        let honest = tokio::spawn(report(device, experiment.clone(), day, answers, stopped));
+        let memory_before = memory_high_water(server.id()?)?;
+        let mut siege = Self {
+            server,
+            experiment,
+            day,
+            _folder: folder,
+            memory_before,
+            answered,
+            stop,
+            honest,
+        };
+        siege.answered_more(10).await?;
+        Ok(siege)
+    }
+
+    /// Waits until the client has got so many more answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn answered_more(&mut self, answers: u64) -> anyhow::Result<()> {
+        let enough = *self.answered.borrow() + answers;
+        let waiting = self.answered.wait_for(|count| *count >= enough);
+        let outcome = tokio::time::timeout(PATIENCE, waiting).await;
+        outcome.context("the client that behaves gets no answers")?.context("it failed").map(drop)
+    }
+
+    /// Ends the client, checks that all of its reports were counted and that the server
+    /// took no more than these bytes for the others, and ends the server in order.
+    ///
+    /// # Errors
+    /// When any of that is not so.
+    pub async fn end(mut self, bytes_for_others: u64) -> anyhow::Result<String> {
+        self.answered_more(10).await?;
+        self.stop.send(()).ok();
+        tokio::time::timeout(PATIENCE, self.honest).await???;
+        let taken = memory_high_water(self.server.id()?)?.saturating_sub(self.memory_before);
+        let allowed = OWN_BYTES + bytes_for_others;
+        ensure!(taken <= allowed, "the server took {taken} bytes, and may take {allowed}");
+        self.server.stop().await
+    }
+}
+
+/// Creates an experiment.
+///
+/// # Errors
+/// When the server refuses it.
+pub async fn create(
+    operator: &str,
+    specification: v1::Specification,
+) -> anyhow::Result<Specification> {
+    let mut operator = OperatorClient::connect(format!("http://{operator}")).await?;
+    let request = CreateExperimentRequest {
+        specification: Some(specification),
+        learner: Learner::LdpTs.into(),
+        ..Default::default()
+    };
+    let created = operator.create_experiment(request).await?.into_inner();
+    Ok(Specification::try_from(&created.specification.context("no specification")?)?)
+}
+
+/// One report after the other, each of which must be counted.
+async fn report(
+    mut device: DeviceClient<Channel>,
+    experiment: Specification,
+    day: Day,
+    answers: watch::Sender<u64>,
+    mut stopped: oneshot::Receiver<()>,
+) -> anyhow::Result<()> {
+    for number in 0_u128.. {
+        let request = upload(number, &experiment, day, &[(0, true)])?;
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(PATIENCE, device.submit_upload(request)) => answer,
+            _ = &mut stopped => return Ok(()),
+        };
+        let answer = answer.context("no answer")??.into_inner();
+        ensure!(answer.status() == UploadStatus::Accepted, "{answer:?}");
+        answers.send_modify(|count| *count += 1);
+    }
+    Ok(())
+}

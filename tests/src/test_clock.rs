@@ -1,0 +1,53 @@
+//! The clock of a server process, in the hands of a test.
+
+use std::path::{Path, PathBuf};
+
+use bandana_shared::identity::Day;
+use tokio::process::Command;
+
+use crate::watched_server::WatchedServer;
+
+/// A file that `aggregator-under-test` reads the time from.
+#[derive(Debug)]
+pub struct TestClock {
+    file: PathBuf,
+}
+
+impl TestClock {
+    /// A clock in a file of this folder that stands at noon of `day`.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn at(day: Day, folder: &Path) -> anyhow::Result<Self> {
+        let clock = Self { file: folder.join("clock") };
+        clock.set(day)?;
+        Ok(clock)
+    }
+
+    /// Moves the clock to noon of `day`.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn set(&self, day: Day) -> anyhow::Result<()> {
+        let seconds = u64::from(day.get()) * 86_400 + 43_200;
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, seconds.to_string())?;
+        // At once: the server never reads half of it.
+        Ok(std::fs::rename(next, &self.file)?)
+    }
+
+    /// The program with this clock.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("TEST_CLOCK", &self.file).kill_on_drop(true);
+        command
+    }
+
+    /// Starts a server with this clock.
+    ///
+    /// # Errors
+    /// When it does not listen in time.
+    pub async fn serve(&self, program: &str, data_dir: &Path) -> anyhow::Result<WatchedServer> {
+        WatchedServer::launch(self.command(program), data_dir, &[], "info").await
+    }
+}

@@ -1,0 +1,271 @@
+//! A disk that is full, can't be written, or does not hold what was written.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command as Blocking, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bandana_client::grpc::Transport;
+use bandana_client::{Acceptance, Bandana, Budget, Clock, Consent, SystemClock, Timestamp};
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::Day;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
+use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
+use bandana_tests::watched_server::WatchedServer;
+use tokio::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The program, with files that may have so many blocks of 512 bytes.
+fn with_small_files(blocks: u32) -> Command {
+    let mut command = Command::new("/bin/sh");
+    // Without the signal a write beyond the limit fails, as on a full disk.
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    command.args(["-c", &script, PROGRAM]).env_clear();
+    command
+}
+
+/// A file system of its own, in memory.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// None, with the reason printed, where only the system's owner can have one.
+    #[expect(clippy::print_stdout, reason = "whoever runs the tests should know what was not")]
+    fn new(path: PathBuf, size: &str) -> anyhow::Result<Option<Self>> {
+        std::fs::create_dir(&path)?;
+        let disk = Self(path);
+        let outcome = disk.mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
+        if let Err(error) = &outcome {
+            println!("left out: a file system of its own needs privileges: {error:#}");
+        }
+        Ok(outcome.is_ok().then_some(disk))
+    }
+
+    fn mount(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let output = Blocking::new("mount").args(arguments).arg(&self.0).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    fn change(&self, options: &str) -> anyhow::Result<()> {
+        self.mount(&["-o", &format!("remount,{options}")])
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        Blocking::new("umount").arg(&self.0).status().ok();
+    }
+}
+
+/// Starts a server that can't, and returns what it says.
+async fn start_in_vain(mut command: Command, data_dir: &Path) -> anyhow::Result<String> {
+    let addresses = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
+    command.args(["serve", "--data-dir"]).arg(data_dir).args(addresses).kill_on_drop(true);
+    let output = command.stdin(Stdio::null()).env_clear().output();
+    let output = tokio::time::timeout(PATIENCE, output).await??;
+    let said = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
+    Ok(said)
+}
+
+async fn today(server: &WatchedServer, experiment: &Specification) -> anyhow::Result<Day> {
+    let experiment_id = experiment.experiment_id().to_string();
+    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let (mut device, _) = server.clients().await?;
+    Ok(Day::new(device.get_experiment(request).await?.into_inner().server_day))
+}
+
+/// Uploads until the server that `command` starts ends by itself, and shows that
+/// what it acknowledged is there once it has room. Returns what it said.
+async fn upload_until_it_fails(
+    command: Command,
+    data_dir: &Path,
+    make_room: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    let server = WatchedServer::launch(command, data_dir, &[], "info").await?;
+    let (device, mut operator) = server.clients().await?;
+    let experiment = create(&mut operator, three_arms("full")).await?;
+    let day = today(&server, &experiment).await?;
+    let mut acknowledgements = keep_uploading(&device, &experiment, day);
+    let mut acknowledged = Vec::new();
+    // Ends when all workers have failed, since the server is gone.
+    while let Some((number, status)) = acknowledgements.recv().await {
+        assert_eq!(status, UploadStatus::Accepted);
+        acknowledged.push(number);
+    }
+    let (code, log) = server.ended().await?;
+    assert_eq!(code, Some(1), "{log}");
+    assert!(!acknowledged.is_empty());
+
+    make_room()?;
+    let server = WatchedServer::start(PROGRAM, data_dir, &[]).await?;
+    let (mut device, mut operator) = server.clients().await?;
+    let counted = tallies(&mut operator, &experiment).await?[0].0;
+    // Each worker may have missed one answer to what was committed just before.
+    let least = acknowledged.len() as u64;
+    assert!((least..=least + 16).contains(&counted), "{counted} of {least}");
+    for number in acknowledged {
+        let status = submit_one(&mut device, &experiment, day, number).await?;
+        assert_eq!(status, UploadStatus::Duplicate);
+    }
+    assert_eq!(submit_one(&mut device, &experiment, day, u128::MAX).await?, UploadStatus::Accepted);
+    assert_eq!(tallies(&mut operator, &experiment).await?[0].0, counted + 1);
+    server.stop().await?;
+    Ok(log)
+}
+
+#[tokio::test]
+async fn a_file_that_can_not_grow_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let log = upload_until_it_fails(with_small_files(1024), folder.path(), || Ok(())).await?;
+    for part in
+        ["limits of file size", "while committing", folder.path().to_str().context("UTF-8")?]
+    {
+        assert!(log.contains(part), "{part:?} is not in {log}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(disk) = Disk::new(folder.path().join("disk"), "1m")? else { return Ok(()) };
+    let data_dir = disk.0.join("data");
+    let mut command = Command::new(PROGRAM);
+    command.env_clear();
+    let log = upload_until_it_fails(command, &data_dir, || disk.change("size=64m")).await?;
+    for part in ["is full; make room", data_dir.to_str().context("UTF-8")?] {
+        assert!(log.contains(part), "{part:?} is not in {log}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_does_not_start_on_a_full_disk_or_one_that_can_not_be_written()
+-> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let said = start_in_vain(with_small_files(8), folder.path()).await?;
+    assert!(said.contains("limits of file size"), "{said}");
+
+    let Some(disk) = Disk::new(folder.path().join("disk"), "40k")? else { return Ok(()) };
+    let data_dir = disk.0.join("data");
+    let named = data_dir.display().to_string();
+    let said = start_in_vain(Command::new(PROGRAM), &data_dir).await?;
+    assert!(said.contains("is full; make room") && said.contains(&named), "{said}");
+    disk.change("size=64m")?;
+    WatchedServer::start(PROGRAM, &data_dir, &[]).await?.stop().await?;
+    disk.change("ro")?;
+    let said = start_in_vain(Command::new(PROGRAM), &data_dir).await?;
+    let cause = format!("the data directory {named} can't be used: Read-only file system");
+    assert!(said.contains(&cause), "{said}");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_directory_without_permission_is_named() -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if rustix::process::geteuid().is_root() {
+        println!("left out: whoever runs this may write anywhere");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o500))?;
+    let said = start_in_vain(Command::new(PROGRAM), folder.path()).await?;
+    let cause = format!("{} can't be used: Permission denied", folder.path().display());
+    assert!(said.contains(&cause), "{said}");
+    Ok(())
+}
+
+/// The system's clock, so far ahead.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().after(Duration::from_secs(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+/// An app's client. An hour is over for it with each call.
+struct App {
+    directory: PathBuf,
+    clock: Arc<Ahead>,
+}
+
+impl App {
+    /// Lets it choose so often, sends what is due, and tells how many reports wait.
+    fn visit(&self, url: &str, choices: usize) -> anyhow::Result<usize> {
+        let nats = PrivacyLoss::new;
+        let bandana = Bandana::builder()
+            .transport(Transport::to(url)?)
+            .directory(&self.directory)
+            .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+            .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
+            .consent(Consent::Given)
+            .clock(Arc::<Ahead>::clone(&self.clock))
+            .start()?;
+        let experiment = bandana.experiment("kept")?;
+        for _ in 0..choices {
+            let choice = experiment.choose();
+            ensure!(choice.assignment().is_some(), "{choice:?}");
+            choice.reward(1.0);
+        }
+        self.clock.0.fetch_add(3600, Ordering::SeqCst);
+        ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
+        let status = bandana.status();
+        Ok(status.waiting_reports + status.open_assignments)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_keep_what_a_full_disk_did_not_take() -> anyhow::Result<()> {
+    const REPORTS: usize = 30;
+    let folder = tempfile::tempdir()?;
+    let data_dir = folder.path().join("data");
+    let server = WatchedServer::start(PROGRAM, &data_dir, &[]).await?;
+    let (_, mut operator) = server.clients().await?;
+    let mut message = three_arms("kept");
+    message.attribution_window_seconds = 60;
+    let experiment = create(&mut operator, message).await?;
+    drop(operator);
+    let (address, url) = (server.device.clone(), format!("http://{}", server.device));
+    let (directory, clock) = (folder.path().join("app"), Arc::default());
+    let app = Arc::new(App { directory, clock });
+    let visit = async |choices| {
+        let (app, url) = (Arc::clone(&app), url.clone());
+        tokio::task::spawn_blocking(move || app.visit(&url, choices)).await?
+    };
+    // It has heard of the experiment.
+    assert_eq!(visit(0).await?, 0);
+    server.stop().await?;
+
+    // So few bytes that a handful of commits fills the log.
+    let at = ["--listen", &address];
+    let server = WatchedServer::launch(with_small_files(64), &data_dir, &at, "info").await?;
+    let left = visit(REPORTS).await?;
+    let (code, log) = server.ended().await?;
+    assert_eq!(code, Some(1), "{log}");
+    assert!((1..REPORTS).contains(&left), "{left} of {REPORTS} wait");
+
+    let server = WatchedServer::start(PROGRAM, &data_dir, &at).await?;
+    for _ in 0..10 {
+        if visit(0).await? == 0 {
+            break;
+        }
+    }
+    assert_eq!(visit(0).await?, 0);
+    let (_, mut operator) = server.clients().await?;
+    let counted = tallies(&mut operator, &experiment).await?.iter().map(|arm| arm.0).sum::<u64>();
+    assert_eq!(counted, REPORTS as u64);
+    server.stop().await?;
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Connections that never become one.
+
+use std::time::Duration;
+
+use bandana_shared::wire::v1::GetExperimentRequest;
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_tests::authority::Authority;
+use bandana_tests::raw_http2::{Kind, PREFACE, RawConnection, frame};
+use bandana_tests::siege::Siege;
+use bandana_tests::watched_server::WatchedServer;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::{CONNECTION_BYTES, PROGRAM};
+
+/// Between two bytes of who sends one at a time.
+const BETWEEN_BYTES: Duration = Duration::from_millis(250);
+
+#[tokio::test]
+async fn who_does_not_begin_in_time_is_closed() -> anyhow::Result<()> {
+    let mut siege = Siege::begin(PROGRAM, &["--limit-handshake-seconds", "1"]).await?;
+    let mut connections = JoinSet::new();
+    for address in [&siege.server.device, &siege.server.operator] {
+        for _ in 0..50 {
+            connections.spawn(silence(address.clone()));
+            connections.spawn(slow_preface(address.clone()));
+        }
+    }
+    while let Some(closed) = connections.join_next().await {
+        closed??;
+    }
+    siege.answered_more(10).await?;
+
+    // Who has begun, and then goes on byte by byte, holds nothing up.
+    let mut slow = Vec::new();
+    for _ in 0..50 {
+        let mut connection = RawConnection::open(&siege.server.device).await?;
+        for byte in &frame(Kind::Ping, 0, 0, &[0; 8])[..5] {
+            connection.write(&[*byte]).await?;
+        }
+        slow.push(connection);
+    }
+    siege.answered_more(50).await?;
+    siege.end(250 * CONNECTION_BYTES).await?;
+    drop(slow);
+    Ok(())
+}
+
+async fn silence(address: String) -> anyhow::Result<()> {
+    RawConnection::silent(&address).await?.closed().await.map(drop)
+}
+
+/// Sends the first words one byte at a time, which takes six times as long as it may.
+async fn slow_preface(address: String) -> anyhow::Result<()> {
+    let mut connection = RawConnection::silent(&address).await?;
+    for byte in PREFACE {
+        if connection.write(&[*byte]).await.is_err() {
+            return Ok(());
+        }
+        tokio::time::sleep(BETWEEN_BYTES).await;
+    }
+    connection.closed().await.map(drop)
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<()> {
+    let mut siege = Siege::begin(PROGRAM, &["--limit-connections", "40"]).await?;
+    let mut floods = JoinSet::new();
+    for _ in 0..20 {
+        let address = siege.server.device.clone();
+        floods.spawn(async move {
+            for _ in 0..200 {
+                // Beyond the limit it is closed at once, which may be noticed here or later.
+                let Ok(mut connection) = RawConnection::open(&address).await else { continue };
+                connection.write(&frame(Kind::Ping, 0, 0, &[0; 8])).await.ok();
+            }
+        });
+    }
+    siege.answered_more(20).await?;
+    floods.join_all().await;
+    siege.end(40 * CONNECTION_BYTES).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn garbage_is_closed() -> anyhow::Result<()> {
+    let mut siege = Siege::begin(PROGRAM, &[]).await?;
+    let mut state = 1_u64;
+    // SplitMix64, so that a failure can be seen again.
+    let mut random = move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let mut garbage = |bytes: usize| -> Vec<u8> {
+        std::iter::repeat_with(|| random().to_le_bytes()).flatten().take(bytes).collect()
+    };
+    for address in [&siege.server.device, &siege.server.operator] {
+        for round in 0..50 {
+            let mut connection = RawConnection::silent(address).await?;
+            let bytes = garbage(10_000);
+            // Some go on after a good beginning, or after the header of a frame.
+            let bytes = match round % 3 {
+                0 => bytes,
+                1 => [PREFACE, &frame(Kind::Settings, 0, 0, &[]), &bytes].concat(),
+                _ => {
+                    let settings = frame(Kind::Settings, 0, 0, &[]);
+                    let headers = frame(Kind::Headers, 5, 1, &bytes);
+                    [PREFACE, &settings, &headers].concat()
+                }
+            };
+            // It may be closed before all is written.
+            connection.write(&bytes).await.ok();
+            connection.closed().await?;
+        }
+        let mut http1 = RawConnection::silent(address).await?;
+        http1.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await?;
+        http1.closed().await?;
+    }
+    siege.answered_more(10).await?;
+    siege.end(100 * CONNECTION_BYTES).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn clear_and_tls_do_not_mix() -> anyhow::Result<()> {
+    let (folder, authority) = (tempfile::tempdir()?, Authority::new()?);
+    authority.sign(folder.path(), "server")?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    let arguments = ["--tls-certificate", &certificate, "--tls-key", &key];
+    let server = WatchedServer::start(PROGRAM, &folder.path().join("data"), &arguments).await?;
+    let mut honest = DeviceClient::new(authority.connect(&server.device).await?);
+    let question = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    for _ in 0..20 {
+        let clear = RawConnection::open(&server.device).await?;
+        clear.closed().await?;
+        // The operators' port has no TLS.
+        assert!(authority.connect(&server.operator).await.is_err());
+        let answer = honest.get_experiment(question.clone()).await;
+        assert_eq!(answer.unwrap_err().code(), Code::NotFound);
+    }
+    drop(honest);
+    server.stop().await?;
+    Ok(())
+}
