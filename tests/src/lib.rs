@@ -2,6 +2,7 @@
 
 pub mod committed;
 pub mod harness;
+pub mod page;
 pub mod recorder;
 pub mod vectors;
 pub mod watched_server;

@@ -24,6 +24,7 @@ use crate::ingest::WriterSettings;
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
+use crate::telemetry::LogSettings;
 
 /// What counts, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
+    /// What the server tells those who run it.
+    pub telemetry: LogSettings,
     /// What connections may cost.
     pub limits: ConnectionLimits,
     /// The orderly end.
@@ -125,6 +128,11 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
+            telemetry: LogSettings {
+                format: effective.value(&settings::LOG_FORMAT)?,
+                filter: effective.optional(&settings::LOG_FILTER)?,
+                otlp_endpoint: effective.optional(&settings::OTLP_ENDPOINT)?,
+            },
             limits: limits(effective)?,
             shutdown: Shutdown {
                 drain_deadline: Duration::from_secs(
@@ -153,6 +161,12 @@ impl Configuration {
             let what = format!("{devices} is the operators' address too; give each its own port");
             problems.push(Problem { place, what });
         }
+        if self.telemetry.otlp_endpoint.is_some() && !LogSettings::CAN_TRACE {
+            let place = effective.origin(&settings::OTLP_ENDPOINT).to_string();
+            let what = "this program can't send traces; build it with `--features opentelemetry`, \
+                        or leave `otlp_endpoint` out";
+            problems.push(Problem { place, what: what.to_owned() });
+        }
         if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
     }
 }
@@ -179,7 +193,7 @@ impl Operators {
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, limits, shutdown } = configuration;
+        let Configuration { store, devices, operators, limits, shutdown, .. } = configuration;
         Self {
             data_dir: store.data_dir,
             listen: devices.listen,

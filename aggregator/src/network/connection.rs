@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
+
+use super::place::Place;
+use super::protocol::{Ahead, Protocol};
 
 /// A connection. It ends itself when its other end is silent for too long.
 #[derive(Debug)]
 pub struct Connection {
     way: Way,
     silence: Silence,
+    /// What was read ahead, to find out about the protocol.
+    ahead: Ahead,
     /// Gives its place to another connection when this is dropped.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 #[derive(Debug)]
@@ -37,16 +41,32 @@ pub struct Peer {
 }
 
 impl Connection {
-    pub(super) fn clear(stream: TcpStream, idle: Duration, place: OwnedSemaphorePermit) -> Self {
-        Self { way: Way::Clear(stream), silence: Silence::new(idle), _place: place }
+    pub(super) fn clear(stream: TcpStream, idle: Duration, place: Place) -> Self {
+        Self::new(Way::Clear(stream), idle, place)
     }
 
-    pub(super) fn tls(
-        stream: TlsStream<TcpStream>,
-        idle: Duration,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { way: Way::Tls(Box::new(stream)), silence: Silence::new(idle), _place: place }
+    pub(super) fn tls(stream: TlsStream<TcpStream>, idle: Duration, place: Place) -> Self {
+        Self::new(Way::Tls(Box::new(stream)), idle, place)
+    }
+
+    fn new(way: Way, idle: Duration, place: Place) -> Self {
+        Self { way, silence: Silence::new(idle), ahead: Ahead::default(), _place: place }
+    }
+
+    /// Finds out which protocol the other end speaks, from its first words.
+    pub(super) async fn protocol(&mut self) -> io::Result<Protocol> {
+        let mut ahead = Ahead::default();
+        let protocol = loop {
+            if let Some(protocol) = ahead.protocol() {
+                break protocol;
+            }
+            match self.read(ahead.room()).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => ahead.heard(bytes),
+            }
+        };
+        self.ahead = ahead;
+        Ok(protocol)
     }
 }
 
@@ -68,6 +88,10 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(ahead) = this.ahead.next(buffer.remaining()) {
+            buffer.put_slice(ahead);
+            return Poll::Ready(Ok(()));
+        }
         let read = match &mut this.way {
             Way::Clear(stream) => Pin::new(stream).poll_read(context, buffer),
             Way::Tls(stream) => Pin::new(stream).poll_read(context, buffer),

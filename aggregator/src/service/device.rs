@@ -13,18 +13,12 @@ use bandana_shared::wire::v1::{
 use futures_util::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{explain, find, until_end};
+use super::{come_again, explain, find, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
 use crate::registry::Registry;
 use crate::store::ExperimentState;
-
-/// Metadata that tells a client how long to wait, in milliseconds.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
-/// That wait. The client adds a random one of its own.
-const PUSHBACK_MS: u32 = 1000;
 
 /// Uploads of one stream that wait for their commit at the same time. The
 /// stream is read no further meanwhile.
@@ -55,7 +49,10 @@ impl DeviceService {
     async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
         let (status, message) = match self.arrival(&request) {
             Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
-            Err((status, message)) => (status, message),
+            Err((status, message)) => {
+                self.ingest.metrics().refused(status);
+                (status, message)
+            }
         };
         Ok(UploadResponse {
             upload_id: request.upload_id,
@@ -135,9 +132,7 @@ fn turn_away(error: IngestError) -> Status {
 }
 
 fn exhausted(message: String) -> Status {
-    let mut status = Status::resource_exhausted(message);
-    status.metadata_mut().insert(PUSHBACK, PUSHBACK_MS.into());
-    status
+    come_again(Status::resource_exhausted(message))
 }
 
 #[tonic::async_trait]
@@ -170,8 +165,11 @@ impl Device for DeviceService {
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }
-        let uniform = getrandom::u32()
-            .map_err(|_| Status::unavailable("the server's random source failed"))?;
+        let uniform = getrandom::u32().map_err(|error| {
+            let mut status = Status::unavailable("the server's random source failed");
+            status.set_source(Arc::new(error));
+            status
+        })?;
         Ok(Response::new(SelectArmResponse {
             arm: serving.policy.weights.draw(uniform).to_u32(),
             digest: serving.specification.digest().as_bytes().to_vec().into(),

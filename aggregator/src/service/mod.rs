@@ -2,10 +2,14 @@
 
 mod act;
 mod device;
+mod gate;
 mod operator;
+mod reflection;
 
 pub use device::DeviceService;
+pub use gate::Gate;
 pub use operator::OperatorService;
+pub use reflection::with_reflection;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +20,28 @@ use tonic::Status;
 
 use crate::ending::Ending;
 use crate::registry::{Experiment, Registry};
+
+/// Metadata that tells a client how long to wait, in milliseconds.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// That wait. The client adds a random one of its own.
+const PUSHBACK_MS: u32 = 1000;
+
+/// Adds to an error that the same call may succeed a little later.
+fn come_again(mut status: Status) -> Status {
+    status.metadata_mut().insert(PUSHBACK, PUSHBACK_MS.into());
+    status
+}
+
+/// An error inside the server. The caller hears the message, the log tells the cause.
+fn internal(
+    message: &'static str,
+    cause: impl std::error::Error + Send + Sync + 'static,
+) -> Status {
+    let mut status = Status::internal(message);
+    status.set_source(Arc::new(cause));
+    status
+}
 
 /// The experiment of this name.
 fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {

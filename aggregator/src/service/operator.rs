@@ -20,7 +20,7 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
-use super::{GOING_DOWN, explain, find, until_end};
+use super::{GOING_DOWN, explain, find, internal, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
@@ -326,8 +326,8 @@ impl Operator for OperatorService {
         let computed = Arc::clone(&experiment);
         let serving = tokio::task::spawn_blocking(move || computed.recompute())
             .await
-            .map_err(|_| Status::internal("the policy could not be computed"))?
-            .map_err(|_| Status::internal("the policy could not be computed"))?;
+            .map_err(|error| internal("the policy could not be computed", error))?
+            .map_err(|error| internal("the policy could not be computed", error))?;
         act.log(&experiment);
         Ok(Response::new(RefreshPolicyResponse {
             policy_version: serving.policy.version,

@@ -40,8 +40,11 @@ impl ExperimentState {
         }
     }
 
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Paused, Self::Stopped];
+
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Running, Self::Paused, Self::Stopped].into_iter().find(|s| s.name() == name)
+        Self::ALL.into_iter().find(|s| s.name() == name)
     }
 }
 
