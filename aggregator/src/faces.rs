@@ -82,7 +82,10 @@ impl<H: Health> Faces<H> {
                 ending.clone().wait(),
             );
             let pages = http::serve(http1, pages, of_operators, connections, ending);
-            let pages = async { Ok(pages.await) };
+            let pages = async {
+                pages.await;
+                Ok(())
+            };
             let served = tokio::try_join!(device, operator, pages);
             served.map(drop).map_err(ServerError::Transport)
         };

@@ -40,11 +40,11 @@ pub async fn get_on(
     headers: &[(&str, &str)],
 ) -> anyhow::Result<Page> {
     let host = headers.iter().find(|(name, _)| *name == "host").map_or(host, |(_, host)| host);
-    let mut request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
-    for (name, value) in headers.iter().filter(|(name, _)| *name != "host") {
-        request += &format!("{name}: {value}\r\n");
-    }
-    request += "\r\n";
+    let others = headers.iter().filter(|(name, _)| *name != "host");
+    let others: Vec<_> = others.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let others = others.concat();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n");
     let answer = async {
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
@@ -70,7 +70,7 @@ fn parse(answer: &str) -> anyhow::Result<Page> {
 
 /// Metrics by their names with labels, as the page shows them.
 #[derive(Debug)]
-pub struct Samples(BTreeMap<String, f64>);
+pub struct Samples(BTreeMap<String, String>);
 
 impl Samples {
     /// Reads the text of a page.
@@ -81,7 +81,7 @@ impl Samples {
         anyhow::ensure!(text.ends_with("\n# EOF\n"), "without an end: {text}");
         let sample = |line: &str| {
             let (name, value) = line.rsplit_once(' ').context("a line without a value")?;
-            Ok((name.to_owned(), value.parse()?))
+            Ok((name.to_owned(), value.to_owned()))
         };
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Ok(Self(lines.map(sample).collect::<anyhow::Result<_>>()?))
@@ -92,12 +92,25 @@ impl Samples {
     /// # Errors
     /// When there is none.
     pub fn get(&self, name: &str) -> anyhow::Result<f64> {
-        let value = self.0.get(name).copied();
-        value.with_context(|| format!("there is no {name} in {:#?}", self.0))
+        let value = self.0.get(name).with_context(|| format!("there is no {name} in {self:#?}"));
+        Ok(value?.parse()?)
     }
 
-    /// The sum of all metrics whose name begins so.
-    pub fn sum(&self, prefix: &str) -> f64 {
-        self.0.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
+    /// The value of a metric that is a whole number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn count(&self, name: &str) -> anyhow::Result<u64> {
+        let value = self.0.get(name).with_context(|| format!("there is no {name} in {self:#?}"));
+        Ok(value?.trim_end_matches(".0").parse()?)
+    }
+
+    /// The sum of all metrics whose name begins so, which are whole numbers.
+    ///
+    /// # Errors
+    /// When one of them is not.
+    pub fn sum(&self, prefix: &str) -> anyhow::Result<u64> {
+        let names = self.0.keys().filter(|name| name.starts_with(prefix));
+        names.map(|name| self.count(name)).sum()
     }
 }

@@ -51,7 +51,7 @@ async fn traffic(server: &WatchedServer) -> anyhow::Result<[String; 3]> {
     let specification = created.into_inner().specification.context("no specification")?;
     let specification = Specification::try_from(&specification)?;
     let name = ExperimentName { experiment_id: "nowhere".to_owned() };
-    let failed = operator.pause_experiment(name).await.unwrap_err();
+    let failed = operator.pause_experiment(name).await.err().context("nowhere is paused")?;
     let failed = request_id(failed.metadata())?;
 
     let mut device = DeviceClient::new(channel(&server.device).await?);

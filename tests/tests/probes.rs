@@ -56,7 +56,7 @@ async fn metrics_are_for_operators_and_probes_for_everybody() -> anyhow::Result<
     let page = get("/metrics", &token).await?;
     assert_eq!(page.status, 200);
     let samples = Samples::parse(&page.body)?;
-    assert_eq!(samples.get("bandana_operator_calls_unauthorised_total")?, 3.0);
+    assert_eq!(samples.count("bandana_operator_calls_unauthorised_total")?, 3);
     for (path, said) in [("/healthz", "alive\n"), ("/readyz", "ready\n")] {
         let page = page::get(&server.operator, path, &[]).await?;
         assert_eq!(
@@ -189,7 +189,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
         assert!(status.metadata().contains_key("grpc-retry-pushback-ms"), "{status:?}");
     }
     let page = page::get(&operator, "/metrics", &[]).await?;
-    assert_eq!(Samples::parse(&page.body)?.get("bandana_ready")?, 0.0);
+    assert_eq!(Samples::parse(&page.body)?.count("bandana_ready")?, 0);
 
     let lock = folder.path().join("bandana.lock");
     let _reader = tokio::task::spawn_blocking(|| std::fs::File::open(lock)).await??;

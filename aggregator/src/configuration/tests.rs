@@ -60,6 +60,11 @@ listen = \"127.0.0.1:7302\" # default
 # tls_key # not set
 # client_ca # not set
 
+[telemetry]
+log_format = \"text\" # default
+# log_filter # not set
+# otlp_endpoint # not set
+
 [limits]
 connections = 10000 # default
 streams_per_connection = 1024 # default
@@ -107,6 +112,12 @@ fn what_is_missing_or_contradictory_is_told() {
     assert!(said.contains("`client_ca` needs `tls_certificate` and `tls_key`"), "{said}");
     let said = with("devices.listen = \"127.0.0.1:7302\"");
     assert!(said.contains("the operators' address too"), "{said}");
+    let said = with("[telemetry]\nlog_format = \"xml\"\nlog_filter = \"loud\"");
+    assert!(said.contains("one of text, json") && said.contains("expected a level"), "{said}");
+    if !LogSettings::CAN_TRACE {
+        let said = with("telemetry.otlp_endpoint = \"http://127.0.0.1:4317\"");
+        assert!(said.contains("line 2") && said.contains("--features opentelemetry"), "{said}");
+    }
     let said = with("shutdown = 3");
     assert!(said.contains("[shutdown]"), "{said}");
     let said = with("[store]\n");

@@ -335,3 +335,23 @@ impl Operator for OperatorService {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_hear_nothing_of_the_store() {
+        let path = "/srv/secret-place".into();
+        let source = std::io::Error::other("disk of the secret");
+        let sql = rusqlite::Error::InvalidColumnName("secret".to_owned());
+        for error in [
+            StoreError::Directory { path, source },
+            StoreError::Database { doing: "committing the secret", source: sql },
+            StoreError::Damaged { what: "secret".to_owned() },
+        ] {
+            let status = decline(&error.into());
+            assert!(!format!("{:?}", status.message()).contains("secret"), "{status}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use tonic::{Code, Status};
 use tracing::Span;
+use tracing::field::Empty;
 
 use super::methods::{METHODS, MethodIndex};
 use super::metrics::{CallMetrics, code_name};
@@ -54,9 +55,11 @@ impl Call {
         let what = What::of(request);
         let span = span(id, port, what, request);
         #[cfg(feature = "opentelemetry")]
-        if port == Port::Operator {
-            super::traces::follow(&span, request.headers());
-        }
+        super::traces::begin(
+            &span,
+            what.name(),
+            (port == Port::Operator).then(|| request.headers()),
+        );
         let (clock, metrics) = (Arc::clone(clock), metrics.clone());
         Self { id, port, what, span, begin: clock.monotonic(), clock, metrics, is_over: false }
     }
@@ -104,6 +107,8 @@ impl Call {
         }
         let time = self.clock.monotonic().saturating_sub(self.begin);
         self.metrics.ended(method, code, time);
+        #[cfg(feature = "opentelemetry")]
+        super::traces::end(&self.span, code);
         let _entered = self.span.enter();
         let (code, seconds) = (code_name(code), time.as_secs_f64());
         // Probes come often, and say nothing about who does what.
@@ -148,6 +153,17 @@ impl What {
     }
 }
 
+#[cfg(feature = "opentelemetry")]
+impl What {
+    /// A name of which there are few.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Grpc(method) => &METHODS.name(method).path,
+            Self::Http => "page",
+        }
+    }
+}
+
 /// The span that everything about a call happens in. Of operators' calls it is there at
 /// every level of the log, so that an error names its call.
 fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span {
@@ -158,9 +174,12 @@ fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span 
         (What::Http, Port::Operator) => request.uri().path(),
     };
     match port {
-        Port::Device => tracing::debug_span!("call", request_id = %id, method = path),
+        Port::Device => {
+            tracing::debug_span!("call", request_id = %id, method = path, otel.name = Empty)
+        }
         Port::Operator => {
-            tracing::error_span!("call", request_id = %id, method = path, caller = tracing::field::Empty)
+            let (caller, name) = (Empty, Empty);
+            tracing::error_span!("call", request_id = %id, method = path, caller, otel.name = name)
         }
     }
 }

@@ -3,20 +3,22 @@
 //! Of the log's spans and lines those of this project are sent, whatever the filter of
 //! the log says: they have no addresses and nothing of what devices send.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
-use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
+use opentelemetry::trace::{Status as TraceStatus, TraceContextExt as _, TracerProvider as _};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tonic::Code;
 use tracing::{Span, Subscriber};
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::log::LoggingError;
+use super::metrics::code_name;
 
 /// What sends traces. Dropping it sends those that are still here.
 #[derive(Debug)]
@@ -50,17 +52,36 @@ where
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_target(false);
+    ARE_SENT.store(true, Ordering::Relaxed);
     Ok((layer, Traces(provider)))
 }
 
-/// Makes the span a part of the trace that these headers name (`traceparent`, W3C). Not
-/// for devices: what they send could tag them.
-pub(super) fn follow(span: &Span, headers: &HeaderMap) {
-    static PROPAGATOR: OnceLock<TraceContextPropagator> = OnceLock::new();
-    let context = PROPAGATOR.get_or_init(TraceContextPropagator::new).extract(&Headers(headers));
+/// Whether traces are sent.
+static ARE_SENT: AtomicBool = AtomicBool::new(false);
+
+/// Names the span of a call in its trace, and makes it a part of the trace that these
+/// headers name (`traceparent`, W3C). None for devices: what they send could tag them.
+pub(super) fn begin(span: &Span, name: &'static str, headers: Option<&HeaderMap>) {
+    if !ARE_SENT.load(Ordering::Relaxed) {
+        return;
+    }
+    span.record("otel.name", name);
+    let Some(headers) = headers else { return };
+    let context = TraceContextPropagator::new().extract(&Headers(headers));
     if context.span().span_context().is_valid() {
-        // Without traces there is nothing to be a part of.
+        // A span that is not sampled is a part of nothing.
         span.set_parent(context).ok();
+    }
+}
+
+/// Tells in the trace how a call ended.
+pub(super) fn end(span: &Span, code: Code) {
+    if !ARE_SENT.load(Ordering::Relaxed) {
+        return;
+    }
+    span.set_attribute("rpc.grpc.status_code", i64::from(i32::from(code)));
+    if matches!(code, Code::Unknown | Code::Internal | Code::Unavailable | Code::DataLoss) {
+        span.set_status(TraceStatus::error(code_name(code)));
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bandana_shared::identity::ExperimentId;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
@@ -13,8 +14,11 @@ use prometheus_client::registry::Unit;
 use super::ingest::IngestMetrics;
 use crate::clock::Clock;
 use crate::ingest::Ingest;
-use crate::registry::Registry;
+use crate::registry::{Experiment, Registry};
 use crate::store::ExperimentState;
+
+const GAUGE: MetricType = MetricType::Gauge;
+const COUNTER: MetricType = MetricType::Counter;
 
 /// What there is to look at once the store has been read.
 #[derive(Debug)]
@@ -45,7 +49,7 @@ impl Current {
     fn snapshots(&self) -> Vec<Snapshot> {
         let now = self.clock.monotonic();
         let experiments = self.opened.get().map(|opened| opened.registry.all());
-        let snapshot = |experiment: Arc<crate::registry::Experiment>| {
+        let snapshot = |experiment: Arc<Experiment>| {
             let serving = experiment.serving();
             let active = serving.specification.active_arms();
             let in_play = active.into_iter().filter(|active| *active).count();
@@ -62,8 +66,11 @@ impl Current {
     }
 }
 
+/// A name, what it means, and where its value is.
+type OfExperiment = (&'static str, &'static str, fn(&Snapshot) -> f64);
+
 /// What is shown of each experiment.
-const GAUGES: [(&str, &str, fn(&Snapshot) -> f64); 4] = [
+const GAUGES: [OfExperiment; 4] = [
     (
         "experiment_policy_age_seconds",
         "Time since the current policy was computed: devices can't have a newer one",
@@ -120,11 +127,6 @@ impl Collector for Current {
         Ok(())
     }
 }
-
-use prometheus_client::metrics::MetricType;
-
-const GAUGE: MetricType = MetricType::Gauge;
-const COUNTER: MetricType = MetricType::Counter;
 
 fn gauge(
     encoder: &mut DescriptorEncoder<'_>,

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 
 /// Shows the process by the names that Prometheus has for it; nothing where there is
 /// no `/proc`.
@@ -25,13 +26,9 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(usage) = usage() else { return Ok(()) };
         let cpu = "Time of the processor, of the user and of the system";
-        let kind = prometheus_client::metrics::MetricType::Counter;
         encoder
-            .encode_descriptor("process_cpu_seconds", cpu, None, kind)?
-            .encode_counter::<prometheus_client::encoding::NoLabelSet, _, f64>(
-            &usage.cpu_seconds,
-            None,
-        )?;
+            .encode_descriptor("process_cpu_seconds", cpu, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, f64>(&usage.cpu_seconds, None)?;
         let gauges = [
             (
                 "process_start_time_seconds",
@@ -44,8 +41,7 @@ impl Collector for Process {
             ("process_threads", "Threads", Some(usage.threads)),
         ];
         for (name, help, value) in gauges {
-            let kind = prometheus_client::metrics::MetricType::Gauge;
-            let mut gauge = encoder.encode_descriptor(name, help, None, kind)?;
+            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             if let Some(value) = value {
                 gauge.encode_gauge(&value)?;
             }
