@@ -19,7 +19,8 @@ use crate::ingest::{WriterError, WriterSettings};
 use crate::network::{ConnectionLimits, Listener};
 use crate::opening::{Core, Opening};
 use crate::security::{
-    Authorization, GRPC, GRPC_AND_PAGES, Reloader, Tls, TlsError, TlsFiles, Tokens, TokensError,
+    ALPN_GRPC, ALPN_GRPC_AND_PAGES, Authorization, Reloader, Tls, TlsError, TlsFiles, Tokens,
+    TokensError,
 };
 use crate::store::StoreError;
 use crate::telemetry::Metrics;
@@ -86,9 +87,9 @@ impl Server {
         }
         let tokens = settings.operator_tokens.map(|path| Tokens::open(path, Arc::clone(&clock)));
         let tokens = tokens.transpose()?.map(Arc::new);
-        let device_tls = settings.device_tls.map(|files| Tls::open(files, GRPC));
+        let device_tls = settings.device_tls.map(|files| Tls::open(files, ALPN_GRPC));
         let device_tls = device_tls.transpose()?.map(Arc::new);
-        let operator_tls = settings.operator_tls.map(|files| Tls::open(files, GRPC_AND_PAGES));
+        let operator_tls = settings.operator_tls.map(|files| Tls::open(files, ALPN_GRPC_AND_PAGES));
         let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let reloader = Reloader { tokens: tokens.clone(), tls };

@@ -5,11 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
-    ExperimentName, GetExperimentRequest, RetireArmRequest, UploadRequest, UploadStatus,
+    CreateExperimentRequest, ExperimentName, GetExperimentRequest, Learner, RetireArmRequest,
+    UploadRequest, UploadStatus,
 };
 use bandana_tests::harness::{Aggregator, three_arms, upload};
 use bandana_tests::page::{self, Samples};
+use bandana_tests::watched_server::WatchedServer;
+use tonic::Code;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -50,6 +55,19 @@ fn uploads(
     ])
 }
 
+fn calls_are_counted(shown: &Samples, uploads: u64) -> anyhow::Result<()> {
+    let call = |service: &str, method: &str, code: &str| {
+        let labels = format!("service=\"bandana.v1.{service}\",method=\"{method}\"");
+        shown.count(&format!("bandana_calls_total{{{labels},code=\"{code}\"}}"))
+    };
+    assert_eq!(call("Device", "SubmitUpload", "OK")?, uploads);
+    assert_eq!(call("Device", "GetExperiment", "OK")?, 1);
+    assert_eq!(call("Device", "GetExperiment", "NOT_FOUND")?, 1);
+    assert_eq!(call("Operator", "CreateExperiment", "OK")?, 3);
+    assert_eq!(call("Operator", "ListExperiments", "OK")?, 0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn metrics_count_what_happened_and_nothing_else() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
@@ -86,15 +104,7 @@ async fn metrics_count_what_happened_and_nothing_else() -> anyhow::Result<()> {
     }
     assert_eq!(shown.sum("bandana_uploads_total")?, calls);
     assert_eq!(shown.sum("bandana_uploads_turned_away_total")?, 0);
-    let call = |service: &str, method: &str, code: &str| {
-        let labels = format!("service=\"bandana.v1.{service}\",method=\"{method}\"");
-        shown.count(&format!("bandana_calls_total{{{labels},code=\"{code}\"}}"))
-    };
-    assert_eq!(call("Device", "SubmitUpload", "OK")?, calls);
-    assert_eq!(call("Device", "GetExperiment", "OK")?, 1);
-    assert_eq!(call("Device", "GetExperiment", "NOT_FOUND")?, 1);
-    assert_eq!(call("Operator", "CreateExperiment", "OK")?, 3);
-    assert_eq!(call("Operator", "ListExperiments", "OK")?, 0);
+    calls_are_counted(&shown, calls)?;
     let entropy_max = "bandana_experiment_policy_entropy_max_nats{experiment=\"running\"}";
     for (name, value) in [
         ("bandana_ready", 1),
@@ -133,6 +143,39 @@ async fn metrics_count_what_happened_and_nothing_else() -> anyhow::Result<()> {
         assert!((0.0..60.0).contains(&shown.get(age)?), "{age}");
     }
     aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn uploads_that_must_come_again_are_counted_by_reason() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &["--ids-max=1"]).await?;
+    let mut operator = OperatorClient::connect(format!("http://{}", server.operator)).await?;
+    let create = CreateExperimentRequest {
+        specification: Some(three_arms("small")),
+        learner: Learner::LdpTs.into(),
+        ..Default::default()
+    };
+    let created = operator.create_experiment(create).await?.into_inner().specification;
+    let small = Specification::try_from(&created.context("no experiment")?)?;
+    let mut device = DeviceClient::connect(format!("http://{}", server.device)).await?;
+    let question = GetExperimentRequest { experiment_id: "small".to_owned(), ..Default::default() };
+    let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
+    device.submit_upload(upload(1, &small, day, &[(0, true)])?).await?;
+    for _ in 0..2 {
+        let refused = device.submit_upload(upload(2, &small, day, &[(0, true)])?).await;
+        assert_eq!(refused.unwrap_err().code(), Code::ResourceExhausted);
+    }
+    let shown = Samples::parse(&page::get(&server.operator, "/metrics", &[]).await?.body)?;
+    assert_eq!(shown.sum("bandana_uploads_turned_away_total")?, 2);
+    assert_eq!(shown.count("bandana_uploads_turned_away_total{reason=\"ids_full\"}")?, 2);
+    assert_eq!(shown.sum("bandana_uploads_total")?, 1);
+    assert_eq!(shown.count("bandana_ids_remembered_max")?, 1);
+    let labels = "service=\"bandana.v1.Device\",method=\"SubmitUpload\"";
+    let exhausted = format!("bandana_calls_total{{{labels},code=\"RESOURCE_EXHAUSTED\"}}");
+    assert_eq!(shown.count(&exhausted)?, 2);
+    drop((device, operator));
+    server.stop().await?;
+    Ok(())
 }
 
 /// The names of the README's table with their types and labels.

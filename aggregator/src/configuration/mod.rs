@@ -24,7 +24,7 @@ use crate::ingest::WriterSettings;
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
-use crate::telemetry::LogSettings;
+use crate::telemetry::TelemetrySettings;
 
 /// What counts, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Configuration {
     /// The service for operators.
     pub operators: Operators,
     /// What the server tells those who run it.
-    pub telemetry: LogSettings,
+    pub telemetry: TelemetrySettings,
     /// What connections may cost.
     pub limits: ConnectionLimits,
     /// The orderly end.
@@ -128,7 +128,7 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
-            telemetry: LogSettings {
+            telemetry: TelemetrySettings {
                 format: effective.value(&settings::LOG_FORMAT)?,
                 filter: effective.optional(&settings::LOG_FILTER)?,
                 otlp_endpoint: effective.optional(&settings::OTLP_ENDPOINT)?,
@@ -161,7 +161,7 @@ impl Configuration {
             let what = format!("{devices} is the operators' address too; give each its own port");
             problems.push(Problem { place, what });
         }
-        if self.telemetry.otlp_endpoint.is_some() && !LogSettings::CAN_TRACE {
+        if self.telemetry.otlp_endpoint.is_some() && !TelemetrySettings::CAN_TRACE {
             let place = effective.origin(&settings::OTLP_ENDPOINT).to_string();
             let what = "this program can't send traces; build it with `--features opentelemetry`, \
                         or leave `otlp_endpoint` out";

@@ -114,7 +114,7 @@ fn what_is_missing_or_contradictory_is_told() {
     assert!(said.contains("the operators' address too"), "{said}");
     let said = with("[telemetry]\nlog_format = \"xml\"\nlog_filter = \"loud\"");
     assert!(said.contains("one of text, json") && said.contains("expected a level"), "{said}");
-    if !LogSettings::CAN_TRACE {
+    if !TelemetrySettings::CAN_TRACE {
         let said = with("telemetry.otlp_endpoint = \"http://127.0.0.1:4317\"");
         assert!(said.contains("line 2") && said.contains("--features opentelemetry"), "{said}");
     }

@@ -75,7 +75,8 @@ impl Writer {
                  window was moved; no uploads are taken"
             );
         }
-        metrics.opened(seen.len(), settings.ids_max, oldest);
+        let taken = oldest.max(today.day.back(settings.replay_window_days.saturating_sub(1)));
+        metrics.opened(seen.len(), settings.ids_max, taken);
         let (ingest, commands) = Ingest::channel(metrics.clone());
         let writer =
             Self { store, registry, seen, oldest, today, settings, commands, due, metrics };

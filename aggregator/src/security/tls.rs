@@ -38,10 +38,10 @@ pub struct Tls {
 }
 
 /// The protocols of gRPC, as TLS names them.
-pub const GRPC: &[&[u8]] = &[b"h2"];
+pub const ALPN_GRPC: &[&[u8]] = &[b"h2"];
 
 /// The protocols of gRPC and of pages.
-pub const GRPC_AND_PAGES: &[&[u8]] = &[b"h2", b"http/1.1"];
+pub const ALPN_GRPC_AND_PAGES: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 impl Tls {
     /// TLS with these files, for one of these protocols, the preferred one first.

@@ -18,7 +18,7 @@ const DEFAULT_FILTER: &str = "info";
 
 /// What is logged, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogSettings {
+pub struct TelemetrySettings {
     /// The form of a line.
     pub format: LogFormat,
     /// What is logged, as `tracing_subscriber::EnvFilter` reads it. None: what the
@@ -28,7 +28,7 @@ pub struct LogSettings {
     pub otlp_endpoint: Option<String>,
 }
 
-impl LogSettings {
+impl TelemetrySettings {
     /// Whether this program can send traces.
     pub const CAN_TRACE: bool = cfg!(feature = "opentelemetry");
 }
@@ -88,12 +88,13 @@ impl Logging {
     ///
     /// # Errors
     /// [`LoggingError`] for a filter that can't be used, or traces that can't be sent.
-    pub fn start(settings: &LogSettings) -> Result<Self, LoggingError> {
-        let filter = settings.filter.clone().or_else(|| std::env::var(EnvFilter::DEFAULT_ENV).ok());
-        let filter = filter.as_deref().filter(|filter| !filter.is_empty());
-        let filter = EnvFilter::builder()
-            .parse(filter.unwrap_or(DEFAULT_FILTER))
-            .map_err(|error| LoggingError::Filter(error.to_string()))?;
+    pub fn start(settings: &TelemetrySettings) -> Result<Self, LoggingError> {
+        let filter = match &settings.filter {
+            Some(filter) => EnvFilter::builder()
+                .parse(filter)
+                .map_err(|error| LoggingError::Filter(error.to_string()))?,
+            None => filter_of_environment(),
+        };
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match settings.format {
             LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
@@ -123,6 +124,12 @@ impl Logging {
             Ok(Self {})
         }
     }
+}
+
+/// What `RUST_LOG` says, as far as it can be read: it may have been set for others.
+fn filter_of_environment() -> EnvFilter {
+    let said = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|said| !said.is_empty());
+    EnvFilter::builder().parse_lossy(said.as_deref().unwrap_or(DEFAULT_FILTER))
 }
 
 fn is_ours(metadata: &Metadata<'_>) -> bool {

@@ -13,6 +13,6 @@ mod request_id;
 mod traces;
 
 pub use calls::{Calls, Port, Watched, WatchedBody, WatchedFuture};
-pub use log::{LogFormat, LogSettings, Logging, LoggingError, check_filter};
+pub use log::{LogFormat, Logging, LoggingError, TelemetrySettings, check_filter};
 pub use metrics::Metrics;
 pub use request_id::RequestId;

@@ -57,8 +57,7 @@ impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let bounds = self.bounds.iter().map(|bound| *bound as f64 * self.unit);
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
-        // The library's mark of the last bucket.
-        let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(counts).collect();
+        let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(counts).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = self.sum.load(Ordering::Relaxed) as f64 * self.unit;
         encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
