@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
@@ -11,6 +12,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
+use crate::clock::Clock;
 use crate::learner::LearnerError;
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState};
 
@@ -31,6 +33,7 @@ pub struct Experiment {
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What devices get, all of one piece.
@@ -46,10 +49,16 @@ pub struct Serving {
     pub policy: Arc<Policy>,
     /// Reports that the policy was computed from.
     pub policy_reports: u64,
+    /// When the policy was computed, by the monotonic clock.
+    pub policy_since: Duration,
 }
 
 impl Experiment {
-    fn new(record: ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
+    fn new(
+        record: ExperimentRecord,
+        version: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, LearnerError> {
         let ExperimentRecord { key, conduct, state, revisions, signatures, tallies } = record;
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let policy = make_policy(conduct, &newest, &tallies, version)?;
@@ -59,6 +68,7 @@ impl Experiment {
             policy_reports: reports(&tallies),
             specification: Arc::new(newest),
             signatures: signatures.into(),
+            policy_since: clock.monotonic(),
         };
         Ok(Self {
             key,
@@ -68,6 +78,7 @@ impl Experiment {
             tallies: Mutex::new(tallies),
             computing: Mutex::new(()),
             policy_version: watch::Sender::new(version),
+            clock,
         })
     }
 
@@ -177,8 +188,10 @@ impl Experiment {
         // Nobody can have signed a revision that did not exist yet.
         let same_revision = before.specification.digest() == specification.digest();
         let signatures = if same_revision { Arc::clone(&before.signatures) } else { [].into() };
+        let policy_since = self.clock.monotonic();
         let serving =
-            Arc::new(Serving { specification, signatures, state, policy, policy_reports });
+            Serving { specification, signatures, state, policy, policy_reports, policy_since };
+        let serving = Arc::new(serving);
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
         Ok(serving)
@@ -212,6 +225,7 @@ pub struct Registry {
     index: ArcSwap<Index>,
     /// Version of the first policy of every experiment.
     first_version: u64,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -238,10 +252,10 @@ pub struct Revision {
 
 impl Registry {
     /// An empty registry. `random` makes the versions of this process's policies
-    /// differ from those before a restart.
-    pub fn new(random: u64) -> Self {
+    /// differ from those before a restart. The clock tells how old policies are.
+    pub fn new(random: u64, clock: Arc<dyn Clock>) -> Self {
         // Half of the numbers are left for counting up.
-        Self { index: ArcSwap::default(), first_version: (random >> 1).max(1) }
+        Self { index: ArcSwap::default(), first_version: (random >> 1).max(1), clock }
     }
 
     /// The experiment of this name.
@@ -265,7 +279,8 @@ impl Registry {
     /// [`LearnerError`], which valid records do not cause.
     pub(crate) fn add(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
         let revisions: Vec<_> = record.revisions.iter().cloned().map(Arc::new).collect();
-        let experiment = Arc::new(Experiment::new(record, self.first_version)?);
+        let experiment =
+            Arc::new(Experiment::new(record, self.first_version, Arc::clone(&self.clock))?);
         self.index.rcu(|index| {
             let mut index = Index::clone(index);
             index.by_id.insert(experiment.id.clone(), Arc::clone(&experiment));

@@ -1,37 +1,30 @@
 //! The running server: listeners, threads, and an orderly end.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::limits::UPLOAD_BYTES_MAX;
-use bandana_shared::wire::v1::device_server::DeviceServer;
-use bandana_shared::wire::v1::operator_server::OperatorServer;
 use thiserror::Error;
 use tokio::sync::oneshot;
-use tonic::service::interceptor::InterceptedService;
-use tonic_health::ServingStatus;
 
 use crate::clock::Clock;
 use crate::ending::ending;
-use crate::gates::{
-    CallLimits, DeviceGate, DeviceGates, HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX,
-    http2_server,
-};
-use crate::ingest::{Ingest, Writer, WriterError, WriterSettings};
+use crate::faces::{Faces, Parts};
+use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX};
+use crate::health::Health;
+use crate::http::Pages;
+use crate::ingest::{WriterError, WriterSettings};
 use crate::network::{ConnectionLimits, Listener};
-use crate::policy;
-use crate::registry::Registry;
+use crate::opening::{Core, Opening};
 use crate::security::{
-    AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles, TokenKind, Tokens, TokensError,
+    ALPN_GRPC, ALPN_GRPC_AND_PAGES, AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles,
+    TokenKind, Tokens, TokensError,
 };
-use crate::service::{DeviceService, Exports, OperatorService};
-use crate::store::{SqliteStore, StoreError, StoreReader};
-
-/// What the health service tells about: the server as a whole, and each service.
-const HEALTH_SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operator"];
+use crate::store::StoreError;
+use crate::telemetry::Metrics;
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -69,8 +62,7 @@ impl ServerSettings {
     }
 }
 
-/// A server that listens. Dropping it without [`Self::run`] ends it without an
-/// orderly close; nothing acknowledged is lost.
+/// A server that listens. Dropping it without [`Self::run`] ends it.
 #[derive(Debug)]
 pub struct Server {
     device: Listener,
@@ -78,24 +70,18 @@ pub struct Server {
     tokens: Option<Arc<Tokens>>,
     gates: Arc<DeviceGates>,
     reloader: Reloader,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    data_dir: PathBuf,
     connections: ConnectionLimits,
     calls: CallLimits,
-    registry: Arc<Registry>,
-    clock: Arc<dyn Clock>,
-    ingest: Ingest,
-    reader: StoreReader,
-    exports: Exports,
-    data_dir: PathBuf,
-    /// What the writer ended with.
-    ended: oneshot::Receiver<Result<(), WriterError>>,
-    /// Tells when the policy thread has done its work; fails when it panicked.
-    policy_ended: oneshot::Receiver<()>,
     drain_deadline: Duration,
+    writer: WriterSettings,
 }
 
 impl Server {
-    /// Opens the store, starts the writer and the policy thread, and binds both
-    /// addresses.
+    /// Binds both addresses. Nothing is answered, and the store is not touched, before
+    /// [`Self::run`].
     ///
     /// # Errors
     /// [`ServerError`] says what can't be used.
@@ -115,56 +101,32 @@ impl Server {
         let files = files.collect();
         let rate = calls.connection_rate;
         let gates = Arc::new(DeviceGates::new(keys, rate, calls.calls, Arc::clone(&clock)));
-        let open = |files: Option<TlsFiles>| files.map(Tls::open).transpose();
-        let device_tls = open(settings.device_tls)?.map(Arc::new);
-        let operator_tls = open(settings.operator_tls)?.map(Arc::new);
+        let device_tls = settings.device_tls.map(|files| Tls::open(files, ALPN_GRPC));
+        let device_tls = device_tls.transpose()?.map(Arc::new);
+        let operator_tls = settings.operator_tls.map(|files| Tls::open(files, ALPN_GRPC_AND_PAGES));
+        let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let reloader = Reloader { tokens: files, tls };
         let listen = async |address, tls| {
             let bound = Listener::bind(address, tls, connections).await;
             bound.map_err(|source| ServerError::Listen { address, source })
         };
+        let metrics = Arc::new(Metrics::new(&clock));
         let device = listen(settings.listen, device_tls).await?;
         let operator = listen(settings.operator_listen, operator_tls).await?;
-
-        let data_dir = settings.data_dir;
-        let store = SqliteStore::open(&data_dir).map_err(|error| error.located(&data_dir))?;
-        let reader = StoreReader::new(&data_dir);
-        let registry = Arc::new(Registry::new(getrandom::u64().map_err(ServerError::Entropy)?));
-        let (due, experiments_due) = mpsc::channel();
-        let (writer, ingest) =
-            Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), settings.writer, due)
-                .map_err(|error| error.located(&data_dir))?;
-        tracing::info!(experiments = registry.all().len(), ids = writer.ids(), "store opened");
-        let (end, ended) = oneshot::channel();
-        // The server that waited for it may have been dropped.
-        spawn("writer", move || drop(end.send(writer.run())))?;
-        let (policy_registry, policy_clock) = (Arc::clone(&registry), Arc::clone(&clock));
-        let (policy_end, policy_ended) = oneshot::channel();
-        spawn("policy", move || {
-            policy::run(&experiments_due, &policy_registry, &*policy_clock);
-            // Nobody may be left to hear it.
-            policy_end.send(()).ok();
-        })?;
-        let exports = Exports::new(reader.clone());
-        let drain_deadline = settings.drain_deadline;
         Ok(Self {
-            device,
-            operator,
+            device: device.counted(metrics.device_connections.clone()),
+            operator: operator.counted(metrics.operator_connections.clone()),
             tokens,
             gates,
             reloader,
+            clock,
+            metrics,
+            data_dir: settings.data_dir,
             connections,
             calls,
-            registry,
-            clock,
-            ingest,
-            reader,
-            exports,
-            data_dir,
-            ended,
-            policy_ended,
-            drain_deadline,
+            drain_deadline: settings.drain_deadline,
+            writer: settings.writer,
         })
     }
 
@@ -189,57 +151,64 @@ impl Server {
         self.reloader.clone()
     }
 
-    /// Serves until `signal`, then ends in order: health NOT_SERVING, streams
-    /// closed, calls under way answered, queue committed, store closed.
+    /// Answers probes at once, opens the store, calls `ready`, and serves until
+    /// `signal`. Then it ends in order: health NOT_SERVING, streams closed, calls under
+    /// way answered, queue committed, store closed.
     ///
     /// # Errors
-    /// [`ServerError`] when a listener or the store fails. After a failed commit
-    /// it returns at once: nothing further may be acknowledged.
-    pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, tokens, registry, clock, ingest, reader, exports, .. } = self;
-        let Self { connections, calls, gates, mut ended, policy_ended, .. } = self;
-        let Self { drain_deadline, data_dir, .. } = self;
+    /// [`ServerError`] when a listener, the store or `ready` fails. After a failed
+    /// commit it returns at once: nothing further may be acknowledged.
+    pub async fn run(
+        self,
+        signal: impl Future<Output = ()>,
+        ready: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), ServerError> {
+        let (device, operator) = (self.device_address()?, self.operator_address()?);
+        tracing::info!(%device, %operator, "listening; opening the store");
+        let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
+        let Self { connections, calls, data_dir, drain_deadline, writer, .. } = self;
         let (notifier, ending) = ending();
-        let (mut health, health_service) = tonic_health::server::health_reporter();
-        let device_service = DeviceService::new(
-            Arc::clone(&registry),
-            ingest.clone(),
-            clock.clone(),
-            ending.clone(),
-            calls.stream_idle_time,
-        );
-        let operator_service =
-            OperatorService::new(registry, ingest.clone(), reader, exports, clock, ending.clone());
-        health.set_serving::<DeviceServer<DeviceService>>().await;
-        health.set_serving::<OperatorServer<OperatorService>>().await;
+        let (mut health, health_service) = Health::starting().await;
+        let authorization = Authorization::new(tokens, metrics.unauthorised.clone());
+        let pages = Pages {
+            authorization: authorization.clone(),
+            metrics: Arc::clone(&metrics),
+            readiness: health.readiness(),
+        };
+        let faces = Faces {
+            health: health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
+            pages: pages.router(),
+            connections,
+            calls,
+            clock: Arc::clone(&clock),
+            metrics: metrics.calls.clone(),
+        };
+        let (doors, serving) = faces.serve(device, operator, ending.clone());
+        let mut serving = Box::pin(serving);
+        let mut signal = std::pin::pin!(signal);
 
-        let health_service = health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
-        let device_service =
-            DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX);
-        let device = http2_server(&connections, calls.request_time)
-            .add_service(health_service.clone())
-            .add_service(DeviceGate::new(gates, device_service))
-            .serve_with_incoming_shutdown(device.incoming(), ending.clone().wait());
-        let operator_service = OperatorServer::new(operator_service)
-            .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
-        let operator = http2_server(&connections, calls.request_time)
-            .add_service(health_service)
-            .add_service(InterceptedService::new(operator_service, Authorization::new(tokens)))
-            .serve_with_incoming_shutdown(operator.incoming(), ending.wait());
-        let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
+        let opening = Opening::of(&data_dir, writer, &clock, &metrics);
+        let opening = tokio::select! {
+            () = &mut signal => return Ok(()),
+            outcome = &mut serving => return outcome,
+            opening = opening => opening?,
+        };
+        let Core { registry, ingest, reader, mut ended, policy_ended } =
+            opening.start(Arc::clone(&clock))?;
+        metrics.opened(Arc::clone(&registry), ingest.clone());
+        let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending };
+        doors.open(parts, gates, &authorization)?;
+        health.serving().await;
+        ready().map_err(ServerError::Announcement)?;
 
         tokio::select! {
             () = signal => {}
-            outcome = &mut serving => { outcome.map_err(ServerError::Transport)?; }
+            outcome = &mut serving => { outcome?; }
             outcome = &mut ended => return writer_ended(outcome, &data_dir),
             Err(_) = policy_ended => return Err(ServerError::PolicyThreadPanicked),
         }
         tracing::info!("draining");
-        for service in HEALTH_SERVICES {
-            health.set_service_status(service, ServingStatus::NotServing).await;
-            // Whoever watches is told, and the watch ends.
-            health.clear_service_status(service).await;
-        }
+        health.draining().await;
         notifier.notify();
         let drain = async {
             // The writer works on while calls under way are answered.
@@ -261,11 +230,6 @@ fn writer_ended(
 ) -> Result<(), ServerError> {
     let outcome = outcome.map_err(|_| ServerError::WriterPanicked)?;
     outcome.map_err(|error| ServerError::Writer(error.located(data_dir)))
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).map(drop).map_err(ServerError::Thread)
 }
 
 /// Why a server can't start, or ended.
@@ -291,20 +255,29 @@ pub enum ServerError {
         address: SocketAddr,
         /// The cause.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// An address can't be read.
     #[error("the operating system does not tell the bound address")]
-    Address(#[source] std::io::Error),
+    Address(#[source] io::Error),
     /// A thread can't be started.
     #[error("can't start a thread")]
-    Thread(#[source] std::io::Error),
+    Thread(#[source] io::Error),
     /// The operating system has no randomness.
     #[error("the operating system's random source failed")]
     Entropy(#[source] getrandom::Error),
+    /// The store was not read to its end.
+    #[error("opening the store panicked; nothing that was acknowledged is lost")]
+    OpeningPanicked,
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The services can't be described.
+    #[error("this program is damaged; install it anew")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// Whoever started the server can't be told that it serves.
+    #[error("can't tell that the server is ready")]
+    Announcement(#[source] io::Error),
     /// Policies are not recomputed any more.
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,

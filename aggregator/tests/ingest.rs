@@ -17,6 +17,7 @@ use bandana_aggregator::ingest::{
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{Conduct, ExperimentState, SqliteStore, StoreError, Transition};
+use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
@@ -50,11 +51,12 @@ impl Running<ManualClock> {
 
 impl<C: Clock + 'static> Running<C> {
     fn with_clock(directory: TempDir, clock: Arc<C>) -> Result<Self, Failure> {
-        let registry = Arc::new(Registry::new(1));
+        let registry = Arc::new(Registry::new(1, clock.clone()));
         let store = SqliteStore::open(directory.path())?;
         let (sender, due) = mpsc::channel();
+        let metrics = IngestMetrics::new(clock.clone());
         let (writer, ingest) =
-            Writer::open(store, Arc::clone(&registry), clock.clone(), SETTINGS, sender)?;
+            Writer::open(store, Arc::clone(&registry), clock.clone(), SETTINGS, sender, metrics)?;
         let writer = std::thread::spawn(move || writer.run());
         Ok(Self { directory, clock, registry, ingest, due, writer })
     }
@@ -189,10 +191,12 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
         ExperimentState::Running,
         &entry("any")?,
     )?;
-    let registry = Arc::new(Registry::new(1));
-    let (sender, _due) = mpsc::channel();
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
-    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, SETTINGS, sender)?;
+    let registry = Arc::new(Registry::new(1, clock.clone()));
+    let (sender, _due) = mpsc::channel();
+    let metrics = IngestMetrics::new(clock.clone());
+    let (_writer, ingest) =
+        Writer::open(store, registry.clone(), clock, SETTINGS, sender, metrics)?;
     let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
     let submit = || -> Result<_, Failure> {
         Ok(ingest.submit(arrival(&experiment, 1, 100, 1)?).now_or_never())

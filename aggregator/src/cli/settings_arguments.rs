@@ -77,7 +77,10 @@ fn argument(setting: &'static Setting) -> Arg {
         .value_parser(check)
         .value_hint(match setting.kind {
             Kind::Path => ValueHint::AnyPath,
-            Kind::Address | Kind::Integer(_) => ValueHint::Other,
+            Kind::Url => ValueHint::Url,
+            Kind::Address | Kind::Integer(_) | Kind::Choice(_) | Kind::LogFilter => {
+                ValueHint::Other
+            }
         })
         .help(format!("{}{hint}{note}", setting.doc))
 }

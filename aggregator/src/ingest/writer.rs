@@ -16,6 +16,7 @@ use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry};
 use crate::seen::SeenIds;
 use crate::store::{SqliteStore, StoreError};
+use crate::telemetry::metrics::IngestMetrics;
 
 /// Commands that are taken from the queue at once, and so uploads in a group.
 const GROUP_MAX: usize = 4096;
@@ -44,6 +45,7 @@ pub struct Writer {
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
     due: std_mpsc::Sender<Arc<Experiment>>,
+    metrics: IngestMetrics,
 }
 
 /// An upload that waits for its verdict.
@@ -60,6 +62,7 @@ impl Writer {
         clock: Arc<dyn Clock>,
         settings: WriterSettings,
         due: std_mpsc::Sender<Arc<Experiment>>,
+        metrics: IngestMetrics,
     ) -> Result<(Self, Ingest), WriterError> {
         for record in store.experiments()? {
             registry.add(record)?;
@@ -75,9 +78,21 @@ impl Writer {
             );
         }
         let doubted = is_doubtful(today.day, &seen, settings);
-        let (ingest, commands) = Ingest::channel();
-        let writer =
-            Self { store, registry, seen, oldest, today, doubted, settings, commands, due };
+        let begin = if doubted { oldest } else { oldest.max(window_begin(today.day, settings)) };
+        metrics.opened(seen.len(), settings.ids_max, begin);
+        let (ingest, commands) = Ingest::channel(metrics.clone());
+        let writer = Self {
+            store,
+            registry,
+            seen,
+            oldest,
+            today,
+            doubted,
+            settings,
+            commands,
+            due,
+            metrics,
+        };
         Ok((writer, ingest))
     }
 
@@ -139,7 +154,10 @@ impl Writer {
         };
         let plan = plan(&arrivals, &situation);
         if !plan.rows.is_empty() {
+            let _span = tracing::debug_span!("commit", uploads = arrivals.len()).entered();
+            let begin = self.metrics.now();
             self.store.commit_group(&plan.rows)?;
+            self.metrics.committed(begin, &plan);
         }
         for row in &plan.rows {
             for id in &row.ids {
@@ -154,6 +172,8 @@ impl Writer {
                 self.due.send(Arc::clone(experiment)).ok();
             }
         }
+        self.metrics.remembered(self.seen.len(), self.oldest);
+        self.metrics.decided(&plan.verdicts);
         for (verdict, waiting) in plan.verdicts.into_iter().zip(waiting) {
             // Whoever asked may have gone away.
             waiting.send(verdict).ok();

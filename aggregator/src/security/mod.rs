@@ -14,7 +14,7 @@ pub(crate) use authorization::denied;
 pub use authorization::{Authorization, Caller};
 pub use reloader::Reloader;
 pub(crate) use tls::provider;
-pub use tls::{Tls, TlsError, TlsFiles};
+pub use tls::{ALPN_GRPC, ALPN_GRPC_AND_PAGES, Tls, TlsError, TlsFiles};
 pub use token::{Token, TokenHash, TokenKind, TokenName, TokenNameError};
 pub use token_list::{TokenList, TokenListError};
 pub use tokens::{Tokens, TokensError};

@@ -52,9 +52,11 @@ impl ExperimentState {
         }
     }
 
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Draft, Self::Running, Self::Paused, Self::Stopped];
+
     fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Draft, Self::Running, Self::Paused, Self::Stopped];
-        all.into_iter().find(|state| state.name() == name)
+        Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
