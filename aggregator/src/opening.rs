@@ -7,10 +7,28 @@ use tokio::sync::{oneshot, watch};
 use crate::clock::Clock;
 use crate::ingest::{Ingest, Writer, WriterError};
 use crate::policy;
-use crate::registry::Registry;
+use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{EmbeddedStore, PostgresStore, Store, StoreError, StoreReader};
+use crate::telemetry::Metrics;
+
+/// The store, read into memory.
+pub(crate) struct Opening {
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    reader: StoreReader,
+    writer: Writer,
+    policies: Policies,
+}
+
+/// Where policies come from.
+enum Policies {
+    /// They are computed here, for these experiments at once.
+    Own(mpsc::Receiver<Arc<Experiment>>),
+    /// They are shared with other replicas.
+    Shared(Box<Follower>, watch::Receiver<bool>),
+}
 
 /// What there is while a server serves.
 #[derive(Debug)]
@@ -27,58 +45,82 @@ pub(crate) struct Core {
     pub(crate) reachable: Option<watch::Receiver<bool>>,
 }
 
-impl Core {
-    /// Opens the store and starts the threads, on a thread of its own: it can take
-    /// seconds.
-    pub(crate) async fn open(
+impl Opening {
+    /// Reads the store, on a thread of its own: it can take seconds.
+    pub(crate) async fn of(
         settings: StoreSettings,
-        clock: Arc<dyn Clock>,
+        clock: &Arc<dyn Clock>,
+        metrics: &Metrics,
     ) -> Result<Self, ServerError> {
-        let (opened, opening) = oneshot::channel();
-        // Whoever waited may have gone away.
-        spawn("opening", move || drop(opened.send(Self::read(&settings, clock))))?;
+        let (clock, ingest_metrics) = (Arc::clone(clock), metrics.ingest.clone());
+        let (opened, opening) = oneshot::channel::<Result<Self, ServerError>>();
+        spawn("opening", move || {
+            let read = || {
+                let (store, reader) = open(&settings)?;
+                let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
+                let random = getrandom::u64().map_err(ServerError::Entropy)?;
+                let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
+                let (due, experiments_due) = mpsc::channel();
+                let (writer, ingest) = Writer::open(
+                    store,
+                    Arc::clone(&registry),
+                    Arc::clone(&clock),
+                    due,
+                    ingest_metrics,
+                )?;
+                let policies = match &settings {
+                    StoreSettings::Embedded { .. } => Policies::Own(experiments_due),
+                    StoreSettings::Postgres(settings) => {
+                        let (follower, reachable) = Follower::new(settings, &registry, clock)?;
+                        Policies::Shared(Box::new(follower), reachable)
+                    }
+                };
+                tracing::info!(experiments = registry.all().len(), ids, "store opened");
+                Ok(Self { registry, ingest, reader, writer, policies })
+            };
+            // Whoever waited may have been told to end.
+            drop(opened.send(read()));
+        })?;
         opening.await.map_err(|_| ServerError::OpeningPanicked)?
     }
 
-    fn read(settings: &StoreSettings, clock: Arc<dyn Clock>) -> Result<Self, ServerError> {
-        let (store, reader): (Box<dyn Store>, StoreReader) = match settings {
-            StoreSettings::Embedded { data_dir, settings } => {
-                let store = EmbeddedStore::open(data_dir, *settings)?;
-                (Box::new(store), StoreReader::new(data_dir))
-            }
-            StoreSettings::Postgres(settings) => {
-                let store = PostgresStore::open(settings)?;
-                (Box::new(store), StoreReader::of_postgres(settings)?)
-            }
-        };
-        let ids = store.window().ids.map(|(ids, _)| ids);
-        let random = getrandom::u64().map_err(ServerError::Entropy)?;
-        let registry = Arc::new(Registry::new(random));
-        let (due, experiments_due) = mpsc::channel();
-        let (writer, ingest) = Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), due)?;
-        tracing::info!(experiments = registry.all().len(), ids, "store opened");
+    /// Starts the writer and what policies come from.
+    pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
+        let Self { registry, ingest, reader, writer, policies } = self;
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
         let (end, policies_ended) = oneshot::channel();
         let mut reachable = None;
-        match settings {
-            StoreSettings::Embedded { .. } => {
+        match policies {
+            Policies::Own(due) => {
                 let registry = Arc::clone(&registry);
                 spawn("policy", move || {
-                    policy::run(&experiments_due, &registry, &*clock);
+                    policy::run(&due, &registry, &*clock);
                     // Nobody may be left to hear it.
                     end.send(Ok(())).ok();
                 })?;
             }
-            StoreSettings::Postgres(settings) => {
-                let (follower, is_reachable) = Follower::new(settings, &registry, clock)?;
+            Policies::Shared(follower, is_reachable) => {
                 reachable = Some(is_reachable);
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }
-        Ok(Self { registry, ingest, reader, ended, policies_ended, reachable })
+        Ok(Core { registry, ingest, reader, ended, policies_ended, reachable })
     }
+}
+
+fn open(settings: &StoreSettings) -> Result<(Box<dyn Store>, StoreReader), StoreError> {
+    Ok(match settings {
+        StoreSettings::Embedded { data_dir, settings } => {
+            let store = EmbeddedStore::open(data_dir, *settings)?;
+            (Box::new(store), StoreReader::new(data_dir))
+        }
+        StoreSettings::Postgres(settings) => {
+            let store = PostgresStore::open(settings)?;
+            (Box::new(store), StoreReader::of_postgres(settings)?)
+        }
+    })
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {

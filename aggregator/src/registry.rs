@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
@@ -11,6 +12,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
+use crate::clock::Clock;
 use crate::learner::LearnerError;
 use crate::replica::FollowerHandle;
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
@@ -32,6 +34,7 @@ pub struct Experiment {
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What devices get, all of one piece.
@@ -47,10 +50,16 @@ pub struct Serving {
     pub policy: Arc<Policy>,
     /// Reports that the policy was computed from.
     pub policy_reports: u64,
+    /// When the policy was computed, by the monotonic clock.
+    pub policy_since: Duration,
 }
 
 impl Experiment {
-    fn new(record: &ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
+    fn new(
+        record: &ExperimentRecord,
+        version: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, LearnerError> {
         let ExperimentRecord { key, conduct, tallies, .. } = record;
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
         let StoredPolicy { policy, reports } = match &record.policy {
@@ -67,6 +76,7 @@ impl Experiment {
             policy_reports: reports,
             specification: newest,
             signatures: record.signatures.clone().into(),
+            policy_since: clock.monotonic(),
         };
         Ok(Self {
             key: *key,
@@ -76,6 +86,7 @@ impl Experiment {
             tallies: Mutex::new(tallies.clone()),
             computing: Mutex::new(()),
             policy_version: watch::Sender::new(version),
+            clock,
         })
     }
 
@@ -177,7 +188,8 @@ impl Experiment {
         let serving = Serving::clone(&self.serving());
         if serving.policy.version == before {
             let policy = Arc::new(policy(version, weights));
-            self.show(Serving { policy, policy_reports: reports, ..serving });
+            let policy_since = self.clock.monotonic();
+            self.show(Serving { policy, policy_reports: reports, policy_since, ..serving });
         }
     }
 
@@ -193,7 +205,16 @@ impl Experiment {
                 let signatures = signatures.into();
                 let (policy, specification) = (Arc::new(policy), Arc::new(newest));
                 let policy_reports = reports;
-                self.show(Serving { specification, signatures, state, policy, policy_reports });
+                let policy_since = self.clock.monotonic();
+                let serving = Serving {
+                    specification,
+                    signatures,
+                    state,
+                    policy,
+                    policy_reports,
+                    policy_since,
+                };
+                self.show(serving);
             }
             return Ok(());
         }
@@ -220,7 +241,10 @@ impl Experiment {
         let version = *self.policy_version.borrow() + 1;
         let policy = Arc::new(make_policy(self.conduct, &specification, &tallies, version)?);
         let policy_reports = reports(&tallies);
-        Ok(self.show(Serving { specification, signatures, state, policy, policy_reports }))
+        let policy_since = self.clock.monotonic();
+        let serving =
+            Serving { specification, signatures, state, policy, policy_reports, policy_since };
+        Ok(self.show(serving))
     }
 
     /// Must be called with `computing` held.
@@ -279,6 +303,7 @@ pub struct Registry {
     first_version: u64,
     /// Who is asked about what is not known here.
     follower: OnceLock<FollowerHandle>,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -305,14 +330,15 @@ pub struct Revision {
 
 impl Registry {
     /// An empty registry. `random` makes the versions of this process's policies
-    /// differ from those before a restart.
-    pub fn new(random: u64) -> Self {
+    /// differ from those before a restart. The clock tells how old policies are.
+    pub fn new(random: u64, clock: Arc<dyn Clock>) -> Self {
         // Half of the numbers are left for counting up.
         let first_version = (random >> 1).max(1);
         Self {
             index: ArcSwap::default(),
             publishing: Mutex::default(),
             first_version,
+            clock,
             follower: OnceLock::new(),
         }
     }
@@ -353,7 +379,9 @@ impl Registry {
         // A revision can be found before it is served, and not the other way round.
         let experiment = match &known {
             Some(experiment) => Arc::clone(experiment),
-            None => Arc::new(Experiment::new(&record, self.first_version)?),
+            None => {
+                Arc::new(Experiment::new(&record, self.first_version, Arc::clone(&self.clock))?)
+            }
         };
         let index = self.index.load();
         let is_new = |revision: &&Specification| !index.by_digest.contains_key(&revision.digest());

@@ -1,37 +1,30 @@
 //! The running server: listeners, threads, and an orderly end.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::limits::UPLOAD_BYTES_MAX;
-use bandana_shared::wire::v1::device_server::DeviceServer;
-use bandana_shared::wire::v1::operator_server::OperatorServer;
 use thiserror::Error;
-use tokio::sync::{oneshot, watch};
-use tonic::service::interceptor::InterceptedService;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::ending::ending;
-use crate::gates::{
-    CallLimits, DeviceGate, DeviceGates, HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX,
-    http2_server,
-};
+use crate::faces::{Faces, Parts};
+use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX};
+use crate::health::Health;
+use crate::http::Pages;
 use crate::ingest::WriterError;
 use crate::network::{ConnectionLimits, Listener};
-use crate::opening::Core;
+use crate::opening::{Core, Opening};
 use crate::security::{
-    AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles, TokenKind, Tokens, TokensError,
+    ALPN_GRPC, ALPN_GRPC_AND_PAGES, AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles,
+    TokenKind, Tokens, TokensError,
 };
-use crate::service::{DeviceService, Exports, OperatorService};
 use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
-
-/// What the health service tells about: the server as a whole, and each service.
-const HEALTH_SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operator"];
+use crate::telemetry::Metrics;
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -81,8 +74,7 @@ impl ServerSettings {
     }
 }
 
-/// A server that listens. Dropping it without [`Self::run`] ends it without an
-/// orderly close; nothing acknowledged is lost.
+/// A server that listens. Dropping it without [`Self::run`] ends it.
 #[derive(Debug)]
 pub struct Server {
     device: Listener,
@@ -90,16 +82,17 @@ pub struct Server {
     tokens: Option<Arc<Tokens>>,
     gates: Arc<DeviceGates>,
     reloader: Reloader,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    store: StoreSettings,
     connections: ConnectionLimits,
     calls: CallLimits,
-    clock: Arc<dyn Clock>,
-    core: Core,
     drain_deadline: Duration,
 }
 
 impl Server {
-    /// Opens the store, starts the writer and the policy thread, and binds both
-    /// addresses.
+    /// Binds both addresses. Nothing is answered, and the store is not touched, before
+    /// [`Self::run`].
     ///
     /// # Errors
     /// [`ServerError`] says what can't be used.
@@ -119,31 +112,31 @@ impl Server {
         let files = files.collect();
         let rate = calls.connection_rate;
         let gates = Arc::new(DeviceGates::new(keys, rate, calls.calls, Arc::clone(&clock)));
-        let open = |files: Option<TlsFiles>| files.map(Tls::open).transpose();
-        let device_tls = open(settings.device_tls)?.map(Arc::new);
-        let operator_tls = open(settings.operator_tls)?.map(Arc::new);
+        let device_tls = settings.device_tls.map(|files| Tls::open(files, ALPN_GRPC));
+        let device_tls = device_tls.transpose()?.map(Arc::new);
+        let operator_tls = settings.operator_tls.map(|files| Tls::open(files, ALPN_GRPC_AND_PAGES));
+        let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let reloader = Reloader { tokens: files, tls };
         let listen = async |address, tls| {
             let bound = Listener::bind(address, tls, connections).await;
             bound.map_err(|source| ServerError::Listen { address, source })
         };
+        let metrics = Arc::new(Metrics::new(&clock));
         let device = listen(settings.listen, device_tls).await?;
         let operator = listen(settings.operator_listen, operator_tls).await?;
-
-        let core = Core::open(settings.store, Arc::clone(&clock)).await?;
-        let drain_deadline = settings.drain_deadline;
         Ok(Self {
-            device,
-            operator,
+            device: device.counted(metrics.device_connections.clone()),
+            operator: operator.counted(metrics.operator_connections.clone()),
             tokens,
             gates,
             reloader,
+            clock,
+            metrics,
+            store: settings.store,
             connections,
             calls,
-            clock,
-            core,
-            drain_deadline,
+            drain_deadline: settings.drain_deadline,
         })
     }
 
@@ -168,49 +161,60 @@ impl Server {
         self.reloader.clone()
     }
 
-    /// Serves until `signal`, then ends in order: health NOT_SERVING, streams
-    /// closed, calls under way answered, queue committed, store closed.
+    /// Answers probes at once, opens the store, calls `ready`, and serves until
+    /// `signal`. Then it ends in order: health NOT_SERVING, streams closed, calls under
+    /// way answered, queue committed, store closed.
     ///
     /// # Errors
-    /// [`ServerError`] when a listener or the store fails. After a failed commit
-    /// it returns at once: nothing further may be acknowledged.
-    pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { device, operator, tokens, clock, core, connections, drain_deadline, .. } = self;
-        let Self { calls, gates, .. } = self;
-        let Core { registry, ingest, reader, mut ended, policies_ended, reachable } = core;
-        let exports = Exports::new(reader.clone());
+    /// [`ServerError`] when a listener, the store or `ready` fails. After a failed
+    /// commit it returns at once: nothing further may be acknowledged.
+    pub async fn run(
+        self,
+        signal: impl Future<Output = ()>,
+        ready: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), ServerError> {
+        let (device, operator) = (self.device_address()?, self.operator_address()?);
+        tracing::info!(%device, %operator, "listening; opening the store");
+        let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
+        let Self { connections, calls, store, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
-        let (mut health, health_service) = tonic_health::server::health_reporter();
-        let device_service = DeviceService::new(
-            Arc::clone(&registry),
-            ingest.clone(),
-            clock.clone(),
-            ending.clone(),
-            calls.stream_idle_time,
-        );
-        let operator_service =
-            OperatorService::new(registry, ingest.clone(), reader, exports, clock, ending.clone());
-        tell(&health, ServingStatus::Serving).await;
-        let told = tokio::spawn(tell_reachable(health.clone(), reachable));
+        let (mut health, health_service) = Health::starting().await;
+        let authorization = Authorization::new(tokens, metrics.unauthorised.clone());
+        let pages = Pages {
+            authorization: authorization.clone(),
+            metrics: Arc::clone(&metrics),
+            readiness: health.readiness(),
+        };
+        let faces = Faces {
+            health: health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
+            pages: pages.router(),
+            connections,
+            calls,
+            clock: Arc::clone(&clock),
+            metrics: metrics.calls.clone(),
+        };
+        let (doors, serving) = faces.serve(device, operator, ending.clone());
+        let mut serving = Box::pin(serving);
+        let mut signal = std::pin::pin!(signal);
 
-        let health_service = health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
-        let device_service =
-            DeviceServer::new(device_service).max_decoding_message_size(UPLOAD_BYTES_MAX);
-        let device = http2_server(&connections, calls.request_time)
-            .add_service(health_service.clone())
-            .add_service(DeviceGate::new(gates, device_service))
-            .serve_with_incoming_shutdown(device.incoming(), ending.clone().wait());
-        let operator_service = OperatorServer::new(operator_service)
-            .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
-        let operator = http2_server(&connections, calls.request_time)
-            .add_service(health_service)
-            .add_service(InterceptedService::new(operator_service, Authorization::new(tokens)))
-            .serve_with_incoming_shutdown(operator.incoming(), ending.wait());
-        let mut serving = Box::pin(async { tokio::try_join!(device, operator) });
+        let opening = Opening::of(store, &clock, &metrics);
+        let opening = tokio::select! {
+            () = &mut signal => return Ok(()),
+            outcome = &mut serving => return outcome,
+            opening = opening => opening?,
+        };
+        let Core { registry, ingest, reader, mut ended, policies_ended, reachable } =
+            opening.start(Arc::clone(&clock))?;
+        metrics.opened(Arc::clone(&registry), ingest.clone());
+        let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending };
+        doors.open(parts, gates, &authorization)?;
+        health.serving().await;
+        let following = tokio::spawn(health.clone().follow(reachable));
+        ready().map_err(ServerError::Announcement)?;
 
         tokio::select! {
             () = signal => {}
-            outcome = &mut serving => { outcome.map_err(ServerError::Transport)?; }
+            outcome = &mut serving => { outcome?; }
             outcome = &mut ended => return writer_ended(outcome),
             outcome = policies_ended => match outcome {
                 Err(_) => return Err(ServerError::PolicyThreadPanicked),
@@ -218,12 +222,8 @@ impl Server {
             },
         }
         tracing::info!("draining");
-        told.abort();
-        tell(&health, ServingStatus::NotServing).await;
-        for service in HEALTH_SERVICES {
-            // Whoever watches is told, and the watch ends.
-            health.clear_service_status(service).await;
-        }
+        following.abort();
+        health.draining().await;
         notifier.notify();
         let drain = async {
             // The writer works on while calls under way are answered.
@@ -244,22 +244,6 @@ fn writer_ended(
 ) -> Result<(), ServerError> {
     let outcome = outcome.map_err(|_| ServerError::WriterPanicked)?;
     outcome.map_err(ServerError::Writer)
-}
-
-async fn tell(health: &HealthReporter, status: ServingStatus) {
-    for service in HEALTH_SERVICES {
-        health.set_service_status(service, status).await;
-    }
-}
-
-/// While the database can't be reached, calls are better sent to others.
-async fn tell_reachable(health: HealthReporter, reachable: Option<watch::Receiver<bool>>) {
-    let Some(mut reachable) = reachable else { return };
-    while reachable.changed().await.is_ok() {
-        let is_reachable = *reachable.borrow_and_update();
-        let status = if is_reachable { ServingStatus::Serving } else { ServingStatus::NotServing };
-        tell(&health, status).await;
-    }
 }
 
 /// Why a server can't start, or ended.
@@ -285,23 +269,29 @@ pub enum ServerError {
         address: SocketAddr,
         /// The cause.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// An address can't be read.
     #[error("the operating system does not tell the bound address")]
-    Address(#[source] std::io::Error),
+    Address(#[source] io::Error),
     /// A thread can't be started.
     #[error("can't start a thread")]
-    Thread(#[source] std::io::Error),
+    Thread(#[source] io::Error),
     /// The operating system has no randomness.
     #[error("the operating system's random source failed")]
     Entropy(#[source] getrandom::Error),
+    /// The store was not read to its end.
+    #[error("opening the store panicked; nothing that was acknowledged is lost")]
+    OpeningPanicked,
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store can't be opened, without a word.
-    #[error("opening the store panicked")]
-    OpeningPanicked,
+    /// The services can't be described.
+    #[error("this program is damaged; install it anew")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// Whoever started the server can't be told that it serves.
+    #[error("can't tell that the server is ready")]
+    Announcement(#[source] io::Error),
     /// Policies are not recomputed any more.
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,

@@ -26,6 +26,9 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     let mut client = TcpStream::connect(address).await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
     let start = tokio::time::Instant::now();
+    // The first words of HTTP/2 are as long.
+    client.write_all(&[b'x'; 24]).await?;
+    connection.read_exact(&mut [0; 24]).await?;
     for _ in 0..3 {
         tokio::time::sleep(LIMITS.idle_time / 2).await;
         client.write_all(b"x").await?;
@@ -37,7 +40,25 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
 
     // Its place is free again.
     drop((connection, client));
-    let _client = TcpStream::connect(address).await?;
-    assert!(matches!(incoming.next().await, Some(Ok(_))));
+    let mut client = TcpStream::connect(address).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    // Words do not help who does not come to the end of the first ones in time.
+    let start = tokio::time::Instant::now();
+    let read = async {
+        loop {
+            connection.read_u8().await?;
+        }
+    };
+    let speak = async {
+        loop {
+            tokio::time::sleep(LIMITS.handshake_time / 10).await;
+            if client.write_all(b"x").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let outcome: std::io::Result<()> = tokio::select! { read = read => read, () = speak => Ok(()) };
+    assert_eq!(outcome.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert!((LIMITS.handshake_time..LIMITS.handshake_time * 2).contains(&start.elapsed()));
     Ok(())
 }

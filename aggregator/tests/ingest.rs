@@ -19,6 +19,7 @@ use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
 };
+use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
@@ -52,10 +53,12 @@ impl Running<ManualClock> {
 
 impl<C: Clock + 'static> Running<C> {
     fn with_clock(directory: TempDir, clock: Arc<C>) -> Result<Self, Failure> {
-        let registry = Arc::new(Registry::new(1));
+        let registry = Arc::new(Registry::new(1, clock.clone()));
         let store = Box::new(EmbeddedStore::open(directory.path(), SETTINGS)?);
         let (sender, due) = mpsc::channel();
-        let (writer, ingest) = Writer::open(store, Arc::clone(&registry), clock.clone(), sender)?;
+        let metrics = IngestMetrics::new(clock.clone());
+        let (writer, ingest) =
+            Writer::open(store, Arc::clone(&registry), clock.clone(), sender, metrics)?;
         let writer = std::thread::spawn(move || writer.run());
         Ok(Self { directory, clock, registry, ingest, due, writer })
     }
@@ -190,12 +193,13 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
         ExperimentState::Running,
         &entry("any")?,
     )?;
-    let registry = Arc::new(Registry::new(1));
-    let (sender, _due) = mpsc::channel();
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
+    let registry = Arc::new(Registry::new(1, clock.clone()));
+    let (sender, _due) = mpsc::channel();
+    let metrics = IngestMetrics::new(clock.clone());
     store.close()?;
     let store = Box::new(EmbeddedStore::open(directory.path(), SETTINGS)?);
-    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, sender)?;
+    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, sender, metrics)?;
     let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
     let submit = || -> Result<_, Failure> {
         Ok(ingest.submit(arrival(&experiment, 1, 100, 1)?).now_or_never())

@@ -18,6 +18,7 @@ use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds,
     SqliteStore, StoreError, StoreReader,
 };
+use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
@@ -194,11 +195,13 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
 async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
-    let registry = Arc::new(Registry::new(1));
+    let registry = Arc::new(Registry::new(1, clock.clone()));
     let settings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
     let store = Box::new(EmbeddedStore::open(directory.path(), settings)?);
     let (sender, _due) = mpsc::channel();
-    let (writer, ingest) = Writer::open(store, Arc::clone(&registry), clock.clone(), sender)?;
+    let metrics = IngestMetrics::new(clock.clone());
+    let (writer, ingest) =
+        Writer::open(store, Arc::clone(&registry), clock.clone(), sender, metrics)?;
     let writer = std::thread::spawn(move || writer.run());
     let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = ending();

@@ -105,6 +105,21 @@ impl Weights {
         self.get(arm) as f64 / Self::TOTAL as f64
     }
 
+    /// Entropy of the shares, in nats: 0 when one arm gets all traffic, `ln k` when `k`
+    /// arms get the same.
+    ///
+    /// ```
+    /// use bandana_shared::policy::Weights;
+    /// let weights = Weights::uniform(&[true, true, false])?;
+    /// assert!((weights.entropy() - 2.0_f64.ln()).abs() < 1e-9);
+    /// # Ok::<(), bandana_shared::policy::PolicyError>(())
+    /// ```
+    pub fn entropy(&self) -> f64 {
+        let shares = (0..self.len()).map(|arm| self.share(arm)).filter(|share| *share > 0.0);
+        // Not the negated sum: that of one arm would be -0.
+        shares.map(|share| share * libm::log(share.recip())).sum()
+    }
+
     /// All weights, in the order of the arms.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.len()).map(|arm| self.get(arm))

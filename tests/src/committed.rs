@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use prost::Message as _;
+
+use crate::wire_code;
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -13,11 +16,15 @@ pub fn root() -> PathBuf {
 ///
 /// # Errors
 /// When one of them can't be generated.
-pub fn files() -> anyhow::Result<Vec<(String, String)>> {
-    let wire_code = (crate::wire_code::PATH.to_owned(), crate::wire_code::generate(&root())?);
+pub fn files() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let descriptors = wire_code::descriptors(&root())?;
+    let wire_code = (wire_code::PATH.to_owned(), wire_code::generate(&descriptors)?.into());
+    let descriptors = (wire_code::DESCRIPTORS_PATH.to_owned(), descriptors.encode_to_vec());
     let configuration = bandana_aggregator::configuration::documented_file();
-    let mut files = vec![wire_code, ("aggregator/bandana.toml".to_owned(), configuration)];
-    files.extend(crate::vectors::generate()?);
+    let configuration = ("aggregator/bandana.toml".to_owned(), configuration.into_bytes());
+    let mut files = vec![wire_code, descriptors, configuration];
+    let vectors = crate::vectors::generate()?;
+    files.extend(vectors.into_iter().map(|(path, content)| (path, content.into_bytes())));
     Ok(files)
 }
 
@@ -42,7 +49,7 @@ pub fn write() -> anyhow::Result<()> {
 /// When one of them differs, with the command that mends it.
 pub fn check() -> anyhow::Result<()> {
     for (path, content) in files()? {
-        let committed = std::fs::read_to_string(root().join(&path)).unwrap_or_default();
+        let committed = std::fs::read(root().join(&path)).unwrap_or_default();
         if committed != content {
             bail!("{path} is out of date; run `cargo run -p bandana-tests --bin regenerate`");
         }

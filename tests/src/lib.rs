@@ -3,6 +3,7 @@
 pub mod authority;
 pub mod committed;
 pub mod harness;
+pub mod page;
 pub mod postgres;
 pub mod process_usage;
 pub mod raw_http2;

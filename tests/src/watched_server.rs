@@ -37,7 +37,7 @@ impl WatchedServer {
     /// Starts `program serve` with these arguments on free ports.
     ///
     /// # Errors
-    /// When it does not listen in time.
+    /// When it does not serve in time.
     pub async fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.env_clear();
@@ -50,50 +50,12 @@ impl WatchedServer {
     /// # Errors
     /// As [`Self::start`].
     pub async fn launch(
-        mut command: Command,
+        command: Command,
         data_dir: &Path,
         arguments: &[&str],
         log_filter: &str,
     ) -> anyhow::Result<Self> {
-        let mut child = command
-            .args(["serve", "--operator-listen", "127.0.0.1:0", "--data-dir"])
-            .arg(data_dir)
-            .args(if arguments.contains(&"--listen") { &[][..] } else { &ANYWHERE })
-            .args(arguments)
-            .env("RUST_LOG", log_filter)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let stdout = child.stdout.take().context("no standard output")?;
-        let stderr = child.stderr.take().context("no standard error")?;
-        let mut lines = BufReader::new(stdout).lines();
-        let (logs, mut log) = unbounded_channel();
-        tokio::spawn(async move {
-            let mut lines = BufReader::new(stderr).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                // The test may be over.
-                logs.send(line).ok();
-            }
-        });
-        let addresses = async {
-            let device = address(&mut lines, "device=").await?;
-            let operator = address(&mut lines, "operator=").await?;
-            anyhow::Ok((device, operator))
-        };
-        match tokio::time::timeout(PATIENCE, addresses).await? {
-            Ok((device, operator)) => {
-                Ok(Self { child, log, logged: String::new(), device, operator })
-            }
-            Err(error) => {
-                let mut said = String::new();
-                while let Some(line) = log.recv().await {
-                    said += &line;
-                }
-                Err(error.context(said))
-            }
-        }
+        StartingServer::launch(command, data_dir, arguments, log_filter)?.serving().await
     }
 
     /// New connections to it, in the clear.
@@ -172,10 +134,120 @@ impl WatchedServer {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self.id()?;
-        let process = Pid::from_raw(i32::try_from(id)?).context("no process has id 0")?;
-        Ok(kill_process(process, signal)?)
+        send(&self.child, signal)
     }
+}
+
+/// An aggregator that may not serve yet; killed when this is dropped.
+#[derive(Debug)]
+pub struct StartingServer {
+    child: Child,
+    stdout: Lines<BufReader<ChildStdout>>,
+    log: UnboundedReceiver<String>,
+    logged: String,
+}
+
+impl StartingServer {
+    /// Starts `program serve` with these arguments on free ports, and waits for nothing.
+    ///
+    /// # Errors
+    /// When there can be no process.
+    pub fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.env_clear();
+        Self::launch(command, data_dir, arguments, "info")
+    }
+
+    fn launch(
+        mut command: Command,
+        data_dir: &Path,
+        arguments: &[&str],
+        log_filter: &str,
+    ) -> anyhow::Result<Self> {
+        let mut child = command
+            .args(["serve", "--operator-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data_dir)
+            .args(if arguments.contains(&"--listen") { &[][..] } else { &ANYWHERE })
+            .args(arguments)
+            .env("RUST_LOG", log_filter)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        let stderr = child.stderr.take().context("no standard error")?;
+        let (logs, log) = unbounded_channel();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                // The test may be over.
+                logs.send(line).ok();
+            }
+        });
+        Ok(Self { child, stdout: BufReader::new(stdout).lines(), log, logged: String::new() })
+    }
+
+    /// Waits until it listens: its addresses, for devices and for operators.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn listening(&mut self) -> anyhow::Result<(String, String)> {
+        let listening = async {
+            while let Some(line) = self.log.recv().await {
+                self.logged += &line;
+                self.logged += "\n";
+                if let Some((_, addresses)) = line.split_once("opening the store ") {
+                    let mut addresses = addresses.split(' ').map(|word| word.split_once('='));
+                    let mut next = || addresses.next().flatten().context("no address");
+                    return Ok((next()?.1.to_owned(), next()?.1.to_owned()));
+                }
+            }
+            bail!("the log ended: {}", self.logged)
+        };
+        tokio::time::timeout(PATIENCE, listening).await?
+    }
+
+    /// Waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn serving(mut self) -> anyhow::Result<WatchedServer> {
+        let addresses = async {
+            let device = address(&mut self.stdout, "device=").await?;
+            let operator = address(&mut self.stdout, "operator=").await?;
+            anyhow::Ok((device, operator))
+        };
+        match tokio::time::timeout(PATIENCE, addresses).await? {
+            Ok((device, operator)) => {
+                let Self { child, log, logged, .. } = self;
+                Ok(WatchedServer { child, log, logged, device, operator })
+            }
+            Err(error) => {
+                while let Some(line) = self.log.recv().await {
+                    self.logged += &line;
+                }
+                Err(error.context(self.logged))
+            }
+        }
+    }
+
+    /// Asks it to end, and waits until it has, with 0.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        send(&self.child, Signal::TERM)?;
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        ensure!(status.success(), "{status}: {}", self.logged);
+        Ok(())
+    }
+}
+
+fn send(child: &Child, signal: Signal) -> anyhow::Result<()> {
+    let id = child.id().context("the server has ended")?;
+    let process = Pid::from_raw(i32::try_from(id)?).context("no process has id 0")?;
+    Ok(kill_process(process, signal)?)
 }
 
 async fn address(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> anyhow::Result<String> {

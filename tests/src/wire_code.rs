@@ -1,25 +1,37 @@
-//! The Rust code of the protobuf messages and services, from `proto/`.
+//! The Rust code and the descriptors of the protobuf messages and services, from
+//! `proto/`.
 //!
-//! It is generated here, by protox and tonic-prost-build without `protoc`, and
+//! Both are generated here, by protox and tonic-prost-build without `protoc`, and
 //! committed under `shared/src/wire`, so that whoever builds the crates needs
 //! neither.
 
 use std::path::Path;
 
 use anyhow::Context as _;
+use prost_types::FileDescriptorSet;
 
 /// Where the generated code is committed, from the root of the repository.
 pub const PATH: &str = "shared/src/wire/bandana.v1.rs";
 
+/// Where the descriptors are committed, which the server tells its callers.
+pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
+
 const PROTOS: [&str; 3] =
     ["bandana/v1/specification.proto", "bandana/v1/device.proto", "bandana/v1/operator.proto"];
 
-/// Generates the code from the `.proto` files below `root`.
+/// Compiles the `.proto` files below `root`, comments included.
 ///
 /// # Errors
 /// When a file can't be read or does not compile.
-pub fn generate(root: &Path) -> anyhow::Result<String> {
-    let descriptors = protox::compile(PROTOS, [root.join("proto")])?;
+pub fn descriptors(root: &Path) -> anyhow::Result<FileDescriptorSet> {
+    Ok(protox::compile(PROTOS, [root.join("proto")])?)
+}
+
+/// Generates the code from the descriptors.
+///
+/// # Errors
+/// When it can't be written or read.
+pub fn generate(descriptors: &FileDescriptorSet) -> anyhow::Result<String> {
     let out = tempfile::tempdir()?;
     tonic_prost_build::configure()
         .out_dir(out.path())
@@ -27,7 +39,7 @@ pub fn generate(root: &Path) -> anyhow::Result<String> {
         .bytes(".")
         .client_mod_attribute(".", "#[cfg(feature = \"services\")]")
         .server_mod_attribute(".", "#[cfg(feature = \"services\")]")
-        .compile_fds(descriptors)?;
+        .compile_fds(descriptors.clone())?;
     let path = out.path().join("bandana.v1.rs");
     std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }

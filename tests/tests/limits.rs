@@ -6,8 +6,9 @@ use bandana_shared::wire::v1::GetExperimentRequest;
 use bandana_shared::wire::v1::ListExperimentsRequest;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_tests::page;
 use bandana_tests::watched_server::WatchedServer;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::{Code, Request, Status};
 
@@ -80,5 +81,29 @@ async fn calls_with_too_many_headers_are_refused() -> anyhow::Result<()> {
     assert_eq!(ask(100).await?.code(), Code::NotFound);
     assert_ne!(ask(4000).await?.code(), Code::NotFound);
     assert_eq!(ask(100).await?.code(), Code::NotFound);
+    Ok(())
+}
+
+#[tokio::test]
+async fn pages_have_the_same_limits() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let arguments = ["--limit-header-bytes=2048", "--limit-handshake-seconds=1"];
+    let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
+    let address = &server.operator;
+    for (bytes, status) in [(100, 200), (4000, 431)] {
+        let headers = [("x-long", &*"y".repeat(bytes))];
+        assert_eq!(page::get(address, "/healthz", &headers).await?.status, status);
+    }
+    // Heads that do not go on, or do not begin, end.
+    for said in ["", "P", "PRI * HTTP/2", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n"] {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(said.as_bytes()).await?;
+        closed(stream).await?;
+    }
+    // What was answered does not keep a connection either.
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
+    closed(stream).await?;
+    server.stop().await?;
     Ok(())
 }

@@ -1,22 +1,22 @@
 //! `bandana serve`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use super::settings_arguments::Source;
 use crate::clock::Clock;
 use crate::server::{Server, ServerSettings};
+use crate::telemetry::Logging;
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
 /// SIGHUP reads certificates, keys, tokens and app keys again.
 ///
-/// When both services listen, their addresses are printed to standard output,
+/// When the store has been read and both services take calls, their addresses are printed to standard output,
 /// one `device=ADDRESS` and one `operator=ADDRESS` line.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -26,13 +26,15 @@ pub(super) struct Serve {
 
 pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     let (configuration, _) = serve.source.load()?;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // A host program may have set up its own subscriber.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_ansi(std::io::stderr().is_terminal()).try_init().ok();
-    super::descriptors::allow(configuration.limits.connections);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let logging = {
+        // Traces are sent from there.
+        let _entered = runtime.enter();
+        Logging::start(&configuration.telemetry)?
+    };
+    super::descriptors::allow(configuration.limits.connections);
     let outcome = runtime.block_on(serve_until_signal(configuration.into(), clock));
+    drop(logging);
     // Connections that did not end in time are not waited for.
     runtime.shutdown_background();
     outcome
@@ -43,11 +45,13 @@ async fn serve_until_signal(settings: ServerSettings, clock: Arc<dyn Clock>) -> 
     let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
     let server = Server::bind(settings, clock).await?;
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "device={}", server.device_address()?)?;
-    writeln!(stdout, "operator={}", server.operator_address()?)?;
-    stdout.flush()?;
-    drop(stdout);
+    let (device, operator) = (server.device_address()?, server.operator_address()?);
+    let ready = move || {
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "device={device}")?;
+        writeln!(stdout, "operator={operator}")?;
+        stdout.flush()
+    };
     let reloader = server.reloader();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -60,5 +64,5 @@ async fn serve_until_signal(settings: ServerSettings, clock: Arc<dyn Clock>) -> 
             _ = interrupt.recv() => {}
         }
     };
-    Ok(server.run(signalled).await?)
+    Ok(server.run(signalled, ready).await?)
 }

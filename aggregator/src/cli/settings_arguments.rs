@@ -79,7 +79,12 @@ fn argument(setting: &'static Setting) -> Arg {
         .value_parser(check)
         .value_hint(match setting.kind {
             Kind::Path => ValueHint::AnyPath,
-            Kind::Address | Kind::Integer(_) | Kind::Database => ValueHint::Other,
+            Kind::Url => ValueHint::Url,
+            Kind::Address
+            | Kind::Database
+            | Kind::Integer(_)
+            | Kind::Choice(_)
+            | Kind::LogFilter => ValueHint::Other,
         })
         .help(format!("{}{hint}{note}", setting.doc))
 }

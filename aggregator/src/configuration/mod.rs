@@ -26,6 +26,7 @@ use crate::gates::{CallLimits, Rate};
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
+use crate::telemetry::TelemetrySettings;
 
 /// What counts, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
+    /// What the server tells those who run it.
+    pub telemetry: TelemetrySettings,
     /// What connections may cost.
     pub limits: ConnectionLimits,
     /// What calls may cost.
@@ -117,6 +120,11 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
+            telemetry: TelemetrySettings {
+                format: effective.value(&settings::LOG_FORMAT)?,
+                filter: effective.optional(&settings::LOG_FILTER)?,
+                otlp_endpoint: effective.optional(&settings::OTLP_ENDPOINT)?,
+            },
             limits: limits(effective)?,
             calls: calls(effective)?,
             shutdown: Shutdown {
@@ -150,9 +158,14 @@ impl Configuration {
             let setting = &settings::UPLOADS_PER_SECOND_PER_APP_KEY;
             let place = effective.origin(setting).to_string();
             let what = "`uploads_per_second_per_app_key` needs `app_keys_file` in [devices]; set \
-                        both, or 0"
-                .to_owned();
-            problems.push(Problem { place, what });
+                        both, or 0";
+            problems.push(Problem { place, what: what.to_owned() });
+        }
+        if self.telemetry.otlp_endpoint.is_some() && !TelemetrySettings::CAN_TRACE {
+            let place = effective.origin(&settings::OTLP_ENDPOINT).to_string();
+            let what = "this program can't send traces; build it with `--features opentelemetry`, \
+                        or leave `otlp_endpoint` out";
+            problems.push(Problem { place, what: what.to_owned() });
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
     }
@@ -193,7 +206,8 @@ impl Operators {
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, limits, calls, shutdown } = configuration;
+        let Configuration { store, devices, operators, limits, calls, shutdown, .. } =
+            configuration;
         Self {
             store: store.into(),
             listen: devices.listen,

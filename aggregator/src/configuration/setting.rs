@@ -39,6 +39,12 @@ pub enum Kind {
     /// The URL of a database, whose password is not shown. What is wrong with it is told
     /// by who uses it, who does not repeat it.
     Database,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// What is to be logged.
+    LogFilter,
+    /// The URL of a server.
+    Url,
 }
 
 /// What a setting is when nobody sets it.
@@ -67,6 +73,9 @@ impl Kind {
             Self::Path | Self::Database => !text.is_empty(),
             Self::Address => text.parse::<SocketAddr>().is_ok(),
             Self::Integer(range) => text.parse().is_ok_and(|number| range.contains(&number)),
+            Self::Choice(words) => words.contains(&text),
+            Self::LogFilter => crate::telemetry::check_filter(text).is_ok(),
+            Self::Url => is_url(text),
         };
         if fits { Ok(()) } else { Err(format!("expected {}", self.expected())) }
     }
@@ -80,6 +89,13 @@ impl Kind {
             Self::Integer(range) => {
                 format!("a whole number in {}..={}", range.start(), range.end())
             }
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::LogFilter => {
+                "a level (off, error, warn, info, debug, trace), or module=level, with commas \
+                 between"
+                    .to_owned()
+            }
+            Self::Url => "a URL, such as http://127.0.0.1:4317".to_owned(),
         }
     }
 
@@ -87,8 +103,8 @@ impl Kind {
     pub fn literal(&self, text: &str) -> String {
         match self {
             Self::Database => toml::Value::from(DatabaseUrl::redacted(text)).to_string(),
-            Self::Path | Self::Address => toml::Value::from(text).to_string(),
             Self::Integer(_) => text.to_owned(),
+            _ => toml::Value::from(text).to_string(),
         }
     }
 
@@ -98,11 +114,17 @@ impl Kind {
     }
 }
 
+fn is_url(text: &str) -> bool {
+    let Ok(url) = text.parse::<http::Uri>() else { return false };
+    matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some()
+}
+
 impl Setting {
     /// What the help and the documented file say about the values.
     pub fn hint(&self) -> Option<String> {
         match &self.kind {
-            Kind::Path | Kind::Address | Kind::Database => None,
+            Kind::Path | Kind::Database | Kind::Address | Kind::LogFilter | Kind::Url => None,
+            Kind::Choice(words) => Some(format!("One of: {}.", words.join(", "))),
             Kind::Integer(range) => Some(format!("{} to {}.", range.start(), range.end())),
         }
     }
@@ -124,6 +146,11 @@ mod tests {
         assert!(Kind::Address.check("[::1]:0").is_ok());
         assert!(Kind::Address.check("localhost:7301").is_err());
         assert!(Kind::Path.check("").is_err());
+        assert!(Kind::Choice(&["text", "json"]).check("xml").is_err());
+        assert!(Kind::Url.check("https://collector.example:4317").is_ok());
+        for bad in ["collector:4317", "ftp://collector", "http://", "/x"] {
+            assert!(Kind::Url.check(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -4,18 +4,20 @@
 //! [`Configuration`](super::Configuration), and a line that fills it.
 
 use super::setting::{Fallback, Kind, Setting};
+use crate::telemetry::LogFormat;
 
 /// The tables of the file, in their order, and what each is about.
-pub static SECTIONS: [(&str, &str); 5] = [
+pub static SECTIONS: [(&str, &str); 6] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
+    ("telemetry", "What the server tells those who run it."),
     ("limits", "What callers may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 28] = [
+pub static SETTINGS: [&Setting; 31] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -31,6 +33,9 @@ pub static SETTINGS: [&Setting; 28] = [
     &OPERATORS_TLS_CERTIFICATE,
     &OPERATORS_TLS_KEY,
     &OPERATORS_CLIENT_CA,
+    &LOG_FORMAT,
+    &LOG_FILTER,
+    &OTLP_ENDPOINT,
     &CONNECTIONS,
     &STREAMS_PER_CONNECTION,
     &HEADER_BYTES,
@@ -219,6 +224,43 @@ pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
           signed, besides a token if there are tokens.",
 };
 
+pub(super) static LOG_FORMAT: Setting = Setting {
+    section: "telemetry",
+    key: "log_format",
+    environment: "BANDANA_LOG_FORMAT",
+    flag: "log-format",
+    placeholder: "FORMAT",
+    kind: Kind::Choice(LogFormat::NAMES),
+    fallback: Fallback::Default("text"),
+    doc: "The form of the log, which goes to standard error: lines for people, or one JSON object \
+          on each line.",
+};
+
+pub(super) static LOG_FILTER: Setting = Setting {
+    section: "telemetry",
+    key: "log_filter",
+    environment: "BANDANA_LOG_FILTER",
+    flag: "log-filter",
+    placeholder: "FILTER",
+    kind: Kind::LogFilter,
+    fallback: Fallback::Unset("info"),
+    doc: "What is logged: a level (off, error, warn, info, debug, trace), or levels of modules, \
+          such as \"warn,bandana_aggregator=debug\". If unset, $RUST_LOG counts, and without it \
+          info. Of libraries, nothing below info is logged: it can have addresses in it.",
+};
+
+pub(super) static OTLP_ENDPOINT: Setting = Setting {
+    section: "telemetry",
+    key: "otlp_endpoint",
+    environment: "BANDANA_OTLP_ENDPOINT",
+    flag: "otlp-endpoint",
+    placeholder: "URL",
+    kind: Kind::Url,
+    fallback: Fallback::Unset("http://127.0.0.1:4317"),
+    doc: "Collector of OpenTelemetry that traces of calls and commits are sent to, by OTLP over \
+          gRPC. Needs a program that was built with the feature `opentelemetry`.",
+};
+
 pub(super) static CONNECTIONS: Setting = Setting {
     section: "limits",
     key: "connections",
@@ -277,7 +319,8 @@ pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
     kind: Kind::Integer(1..=300),
     fallback: Fallback::Default("10"),
     doc: "Seconds from a connection to the end of its handshake, at most, and from there to the \
-          end of the first words of HTTP/2, so that silent connections do not keep others waiting.",
+          end of the first words of HTTP/2 or of the head of a request of HTTP/1.1, so that \
+          silent connections do not keep others waiting.",
 };
 
 pub(super) static IDLE_SECONDS: Setting = Setting {

@@ -64,6 +64,11 @@ listen = \"127.0.0.1:7302\" # default
 # tls_key # not set
 # client_ca # not set
 
+[telemetry]
+log_format = \"text\" # default
+# log_filter # not set
+# otlp_endpoint # not set
+
 [limits]
 connections = 10000 # default
 streams_per_connection = 128 # default
@@ -119,6 +124,12 @@ fn what_is_missing_or_contradictory_is_told() {
     assert!(said.contains("the operators' address too"), "{said}");
     let said = with("limits.uploads_per_second_per_app_key = 9");
     assert!(said.contains("line 2") && said.contains("needs `app_keys_file`"), "{said}");
+    let said = with("[telemetry]\nlog_format = \"xml\"\nlog_filter = \"loud\"");
+    assert!(said.contains("one of text, json") && said.contains("expected a level"), "{said}");
+    if !TelemetrySettings::CAN_TRACE {
+        let said = with("telemetry.otlp_endpoint = \"http://127.0.0.1:4317\"");
+        assert!(said.contains("line 2") && said.contains("--features opentelemetry"), "{said}");
+    }
     let said = with("shutdown = 3");
     assert!(said.contains("[shutdown]"), "{said}");
     let said = with("[store]\n");

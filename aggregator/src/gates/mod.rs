@@ -37,8 +37,12 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// What a call hears that can't be served now, and when to come back.
 pub(crate) fn exhausted(message: impl Into<String>, wait: Duration) -> Status {
+    come_again(Status::resource_exhausted(message), wait)
+}
+
+/// Adds to an error when the same call may succeed.
+pub(crate) fn come_again(mut status: Status, wait: Duration) -> Status {
     let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    let mut status = Status::resource_exhausted(message);
     status.metadata_mut().insert(PUSHBACK, milliseconds.into());
     status
 }

@@ -21,6 +21,7 @@ use crate::store::{Conduct, ExperimentState, StoreError, Transition};
 use std::sync::Arc;
 
 use crate::registry::{Experiment, Revision};
+use crate::telemetry::metrics::IngestMetrics;
 
 /// Uploads that wait at most. Beyond it callers are told to come back.
 pub(crate) const QUEUE_MAX: usize = 8192;
@@ -90,13 +91,30 @@ pub enum Revise {
 #[derive(Clone, Debug)]
 pub struct Ingest {
     queue: mpsc::Sender<Command>,
+    metrics: IngestMetrics,
 }
 
 impl Ingest {
     /// A queue, and its other end for [`Writer::run`].
-    fn channel() -> (Self, mpsc::Receiver<Command>) {
+    fn channel(metrics: IngestMetrics) -> (Self, mpsc::Receiver<Command>) {
         let (queue, commands) = mpsc::channel(QUEUE_MAX);
-        (Self { queue }, commands)
+        (Self { queue, metrics }, commands)
+    }
+
+    /// Where uploads are counted.
+    pub(crate) fn metrics(&self) -> &IngestMetrics {
+        &self.metrics
+    }
+
+    /// How much waits in the queue, and how much may.
+    pub(crate) fn queue(&self) -> (usize, usize) {
+        let capacity = self.queue.max_capacity();
+        (capacity - self.queue.capacity(), capacity)
+    }
+
+    /// Whether there is nobody who would take anything out of the queue.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.queue.is_closed()
     }
 
     /// Hands in an upload, and waits until its group is committed. A caller that
@@ -106,6 +124,11 @@ impl Ingest {
     /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`] and
     /// [`IngestError::Store`]: it is not known whether the upload was counted.
     pub async fn submit(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
+        let verdict = self.verdict(arrival).await;
+        verdict.inspect_err(|error| self.metrics.turned_away(*error))
+    }
+
+    async fn verdict(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
         self.queue.try_send(Command::Upload(arrival, answer)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,

@@ -16,6 +16,7 @@ use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry};
 use crate::service::explain;
 use crate::store::{Committed, ExperimentKey, Outcome, Store, StoreError, Window};
+use crate::telemetry::metrics::IngestMetrics;
 
 /// Commands that are taken from the queue at once, and so uploads in a group.
 const GROUP_MAX: usize = 4096;
@@ -29,6 +30,7 @@ pub struct Writer {
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
     due: std_mpsc::Sender<Arc<Experiment>>,
+    metrics: IngestMetrics,
 }
 
 /// An upload that waits for its verdict.
@@ -44,12 +46,13 @@ impl Writer {
         registry: Arc<Registry>,
         clock: Arc<dyn Clock>,
         due: std_mpsc::Sender<Arc<Experiment>>,
+        metrics: IngestMetrics,
     ) -> Result<(Self, Ingest), WriterError> {
         for record in store.load()? {
             registry.publish(record)?;
         }
-        let Window { oldest, .. } = store.window();
         let today = Today::new(clock);
+        let Window { oldest, .. } = store.window(today.day);
         if oldest > today.day {
             tracing::error!(
                 %oldest, today = %today.day,
@@ -57,8 +60,11 @@ impl Writer {
                  window was moved; no uploads are taken"
             );
         }
-        let (ingest, commands) = Ingest::channel();
-        Ok((Self { store, registry, today, commands, due }, ingest))
+        let Window { ids, .. } = store.window(today.day);
+        let (ids, ids_max) = ids.unwrap_or_default();
+        metrics.opened(ids, ids_max, oldest);
+        let (ingest, commands) = Ingest::channel(metrics.clone());
+        Ok((Self { store, registry, today, commands, due, metrics }, ingest))
     }
 
     /// Works until [`Ingest::stop`], then closes the store.
@@ -100,7 +106,9 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.today.get(self.store.window().oldest);
+        let today = self.today.get(self.store.window(self.today.day).oldest);
+        let _span = tracing::debug_span!("commit", uploads = arrivals.len()).entered();
+        let begin = self.metrics.now();
         let committed = match self.store.commit(&arrivals, today) {
             Err(error) if error.outcome() == Outcome::Fatal => return Err(error.into()),
             committed => committed,
@@ -108,6 +116,7 @@ impl Writer {
         // Whoever asked may have gone away.
         match committed {
             Ok(committed) => {
+                self.note(begin, &arrivals, &committed);
                 self.publish(&arrivals, &committed);
                 for (verdict, waiting) in committed.verdicts.into_iter().zip(waiting) {
                     waiting.send(Ok(verdict)).ok();
@@ -122,6 +131,23 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Counts what a commit has done.
+    fn note(&self, begin: Duration, arrivals: &[Arrival], committed: &Committed) {
+        let with_verdicts = arrivals.iter().zip(&committed.verdicts);
+        let accepted = with_verdicts.filter(|(_, verdict)| **verdict == Verdict::Accepted);
+        let (mut uploads, mut reports) = (0, 0);
+        for (arrival, _) in accepted {
+            uploads += 1;
+            reports += arrival.tallies.iter().map(|(_, tally)| tally.reports()).sum::<u64>();
+        }
+        if uploads > 0 {
+            self.metrics.committed(begin, uploads, reports);
+        }
+        let Window { oldest, ids } = self.store.window(self.today.day);
+        self.metrics.remembered(ids.unwrap_or_default().0, oldest);
+        self.metrics.decided(&committed.verdicts);
     }
 
     fn publish(&self, arrivals: &[Arrival], committed: &Committed) {

@@ -6,17 +6,19 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::listener::ConnectionLimits;
+use super::place::Place;
+use super::protocol::{Ahead, Protocol};
 use crate::gates::Limiter;
 
-/// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4).
+/// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4); no request
+/// of HTTP/1.1 is shorter.
 const PREFACE_BYTES: usize = 24;
 
 /// A connection. It ends itself when its other end is silent for too long, or does not
@@ -28,8 +30,10 @@ pub struct Connection {
     /// Whether the other end reads too little for the last answer to be written. Nothing
     /// is read from it meanwhile, as each call would add to what waits; so it is silent.
     is_stalled: bool,
+    /// What was read ahead, to find out about the protocol.
+    ahead: Ahead,
     /// Gives its place to another connection when this is dropped.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 #[derive(Debug)]
@@ -49,25 +53,21 @@ pub struct Peer {
 }
 
 impl Connection {
-    pub(super) fn clear(
-        stream: TcpStream,
-        limits: &ConnectionLimits,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) fn clear(stream: TcpStream, limits: &ConnectionLimits, place: Place) -> Self {
         Self::over(Way::Clear(stream), limits, place)
     }
 
     pub(super) fn tls(
         stream: TlsStream<TcpStream>,
         limits: &ConnectionLimits,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Self {
         Self::over(Way::Tls(Box::new(stream)), limits, place)
     }
 
-    fn over(way: Way, limits: &ConnectionLimits, place: OwnedSemaphorePermit) -> Self {
+    fn over(way: Way, limits: &ConnectionLimits, place: Place) -> Self {
         let silence = Silence::new(limits.handshake_time, limits.idle_time);
-        Self { way, silence, is_stalled: false, _place: place }
+        Self { way, silence, is_stalled: false, ahead: Ahead::default(), _place: place }
     }
 
     /// Notes whether the other end takes what is written.
@@ -78,6 +78,22 @@ impl Connection {
         }
         self.is_stalled = written.is_pending();
         written
+    }
+
+    /// Finds out which protocol the other end speaks, from its first words.
+    pub(super) async fn protocol(&mut self) -> io::Result<Protocol> {
+        let mut ahead = Ahead::default();
+        let protocol = loop {
+            if let Some(protocol) = ahead.protocol() {
+                break protocol;
+            }
+            match self.read(ahead.room()).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => ahead.heard(bytes),
+            }
+        };
+        self.ahead = ahead;
+        Ok(protocol)
     }
 }
 
@@ -100,6 +116,10 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(ahead) = this.ahead.next(buffer.remaining()) {
+            buffer.put_slice(ahead);
+            return Poll::Ready(Ok(()));
+        }
         if !this.is_stalled {
             let before = buffer.filled().len();
             let read = match &mut this.way {

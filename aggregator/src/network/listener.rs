@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::connection::Connection;
+use super::place::Place;
+use super::protocol::Protocol;
 use crate::security::Tls;
+use crate::telemetry::metrics::ConnectionMetrics;
 
 /// Wait after the operating system could not accept a connection: what it lacks
 /// (descriptors, memory) is not there at once, and trying without a pause would use up
@@ -32,7 +35,7 @@ pub struct ConnectionLimits {
     /// Handshakes of TLS at the same time; further ones wait.
     pub handshakes: usize,
     /// From the connection to the end of its handshake, and from there to the end of the
-    /// first words of HTTP/2.
+    /// first words of HTTP/2 or of the head of a request of HTTP/1.1.
     pub handshake_time: Duration,
     /// Silence of the other end after which a connection ends.
     pub idle_time: Duration,
@@ -44,6 +47,26 @@ pub struct Listener {
     socket: TcpListener,
     tls: Option<Arc<Tls>>,
     limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+}
+
+/// Connections, as a listener hands them out.
+pub type Connections = ReceiverStream<Result<Connection, Infallible>>;
+
+/// Connections by what they speak.
+#[derive(Debug)]
+pub struct Incoming {
+    /// HTTP/2, and so gRPC.
+    pub http2: Connections,
+    /// HTTP/1.1.
+    pub http1: Connections,
+}
+
+/// Where connections go.
+struct Outlets {
+    http2: mpsc::Sender<Result<Connection, Infallible>>,
+    /// None: whatever is said, it is taken for HTTP/2.
+    http1: Option<mpsc::Sender<Result<Connection, Infallible>>>,
 }
 
 impl Listener {
@@ -56,7 +79,14 @@ impl Listener {
         tls: Option<Arc<Tls>>,
         limits: ConnectionLimits,
     ) -> io::Result<Self> {
-        Ok(Self { socket: TcpListener::bind(address).await?, tls, limits })
+        let (socket, metrics) = (TcpListener::bind(address).await?, ConnectionMetrics::default());
+        Ok(Self { socket, tls, limits, metrics })
+    }
+
+    /// Counts its connections here.
+    #[must_use]
+    pub fn counted(self, metrics: ConnectionMetrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// The address that was bound.
@@ -68,20 +98,29 @@ impl Listener {
     }
 
     /// Connections whose handshake is over. When this is dropped, no more are accepted.
-    pub fn incoming(self) -> ReceiverStream<Result<Connection, Infallible>> {
-        let (ready, incoming) = mpsc::channel(1);
-        tokio::spawn(self.accept(ready));
+    pub fn incoming(self) -> Connections {
+        let (http2, incoming) = mpsc::channel(1);
+        tokio::spawn(self.accept(Outlets { http2, http1: None }));
         ReceiverStream::new(incoming)
     }
 
-    async fn accept(self, ready: mpsc::Sender<Result<Connection, Infallible>>) {
+    /// The same, by what they speak. Who says nothing, as long as a handshake may take,
+    /// speaks nothing. When the first of the two is dropped, no more are accepted.
+    pub fn incoming_by_protocol(self) -> Incoming {
+        let ((http2, second), (http1, first)) = (mpsc::channel(1), mpsc::channel(1));
+        tokio::spawn(self.accept(Outlets { http2, http1: Some(http1) }));
+        Incoming { http2: ReceiverStream::new(second), http1: ReceiverStream::new(first) }
+    }
+
+    async fn accept(self, outlets: Outlets) {
+        let outlets = Arc::new(outlets);
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let handshakes = Arc::new(Semaphore::new(self.limits.handshakes));
         let (mut is_full, mut is_failing) = (false, false);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
-                () = ready.closed() => return,
+                () = outlets.http2.closed() => return,
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -107,17 +146,22 @@ impl Listener {
                 tracing::warn!(connections, "all connections are taken; further ones are closed");
             }
             is_full = place.is_err();
-            let Ok(place) = place else { continue };
+            let Ok(place) = place else {
+                self.metrics.refused.inc();
+                continue;
+            };
+            let place = Place::taken(place, self.metrics.clone());
             let setup = Setup {
                 tls: self.tls.clone(),
                 limits: self.limits,
                 handshakes: Arc::clone(&handshakes),
             };
-            let ready = ready.clone();
+            let (outlets, metrics) = (Arc::clone(&outlets), self.metrics.clone());
             tokio::spawn(async move {
-                if let Some(connection) = setup.connection(stream, place).await {
-                    // The server may have ended meanwhile.
-                    ready.send(Ok(connection)).await.ok();
+                let handed = setup.hand_over(stream, place, &outlets).await;
+                if let Err(error) = handed {
+                    metrics.handshakes_failed.inc();
+                    tracing::debug!(%error, "a connection did not come about");
                 }
             });
         }
@@ -144,30 +188,30 @@ struct Setup {
 }
 
 impl Setup {
-    async fn connection(
-        self,
-        stream: TcpStream,
-        place: OwnedSemaphorePermit,
-    ) -> Option<Connection> {
+    async fn hand_over(self, stream: TcpStream, place: Place, outlets: &Outlets) -> io::Result<()> {
+        let handshake_time = self.limits.handshake_time;
+        let beginning = async {
+            let mut connection = self.connection(stream, place).await?;
+            let outlet = match &outlets.http1 {
+                Some(http1) if connection.protocol().await? == Protocol::Http1 => http1,
+                _ => &outlets.http2,
+            };
+            io::Result::Ok((connection, outlet))
+        };
+        let (connection, outlet) = timeout(handshake_time, beginning).await??;
+        // The server may have ended meanwhile.
+        outlet.send(Ok(connection)).await.ok();
+        Ok(())
+    }
+
+    async fn connection(self, stream: TcpStream, place: Place) -> io::Result<Connection> {
         // Answers are small, and must not wait for each other.
-        stream.set_nodelay(true).ok()?;
+        stream.set_nodelay(true)?;
         let Some(tls) = self.tls else {
-            return Some(Connection::clear(stream, &self.limits, place));
+            return Ok(Connection::clear(stream, &self.limits, place));
         };
-        let handshake = async {
-            let _turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
-            TlsAcceptor::from(tls.config()).accept(stream).await
-        };
-        match timeout(self.limits.handshake_time, handshake).await {
-            Ok(Ok(stream)) => Some(Connection::tls(stream, &self.limits, place)),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a handshake failed");
-                None
-            }
-            Err(_) => {
-                tracing::debug!("a handshake took too long");
-                None
-            }
-        }
+        let _turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let stream = TlsAcceptor::from(tls.config()).accept(stream).await?;
+        Ok(Connection::tls(stream, &self.limits, place))
     }
 }

@@ -2,6 +2,8 @@
 
 mod connection;
 mod listener;
+mod place;
+mod protocol;
 
 pub use connection::{Connection, Peer};
-pub use listener::{ConnectionLimits, Listener};
+pub use listener::{ConnectionLimits, Connections, Incoming, Listener};

@@ -1,10 +1,14 @@
-//! The check before every call of the operators' service.
+//! The check before everything on the operators' port that is not for everybody.
 
 use std::fmt;
 use std::sync::Arc;
 
+use http::header::AUTHORIZATION;
+use http::{Extensions, HeaderMap};
+use prometheus_client::metrics::counter::Counter;
 use tonic::service::Interceptor;
-use tonic::{Extensions, Request, Status};
+use tonic::{Request, Status};
+use tracing::field::display;
 
 use super::token::{TokenHash, TokenName};
 use super::tokens::Tokens;
@@ -18,19 +22,32 @@ const SCHEME: &str = "bearer ";
 pub struct Authorization {
     /// None: no token is asked for.
     tokens: Option<Arc<Tokens>>,
+    /// Counts those that may not call.
+    refused: Counter,
 }
 
 impl Authorization {
-    /// Asks for one of these tokens, if there are any to be had.
-    pub fn new(tokens: Option<Arc<Tokens>>) -> Self {
-        Self { tokens }
+    /// Asks for one of these tokens, if there are any to be had, and counts who has none.
+    pub fn new(tokens: Option<Arc<Tokens>>, refused: Counter) -> Self {
+        Self { tokens, refused }
     }
 
-    fn caller(&self, request: &Request<()>) -> Option<Caller> {
-        let peer: Option<&Peer> = request.extensions().get();
+    /// Who calls with these headers, on a connection with these extensions. None: somebody
+    /// who may not. The span that the call happens in learns who it is.
+    pub fn check(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
+        let caller = self.caller(headers, extensions);
+        match &caller {
+            Some(caller) => drop(tracing::Span::current().record("caller", display(caller))),
+            None => drop(self.refused.inc()),
+        }
+        caller
+    }
+
+    fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
+        let peer: Option<&Peer> = extensions.get();
         let certificate = peer.and_then(|peer| peer.certificate.clone());
         let Some(tokens) = &self.tokens else { return Some(Caller { named: None, certificate }) };
-        let mut headers = request.metadata().get_all("authorization").iter();
+        let mut headers = headers.get_all(AUTHORIZATION).iter();
         let (Some(header), None) = (headers.next(), headers.next()) else { return None };
         let (scheme, presented) = header.as_bytes().split_at_checked(SCHEME.len())?;
         if !scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) {
@@ -45,7 +62,7 @@ impl Authorization {
 
 impl Interceptor for Authorization {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        match self.caller(&request) {
+        match self.check(request.metadata().as_ref(), request.extensions()) {
             Some(caller) => {
                 request.extensions_mut().insert(caller);
                 Ok(request)
@@ -79,6 +96,11 @@ impl Caller {
     /// The caller of a request, as [`Authorization`] noted it.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Whether nothing is known about the caller, because nobody is asked.
+    pub(crate) fn is_anybody(&self) -> bool {
+        self.named.is_none() && self.certificate.is_none()
     }
 
     /// Whether the caller may still call.

@@ -13,7 +13,7 @@ pub use app_keys::{App, AppKeys};
 pub(crate) use authorization::denied;
 pub use authorization::{Authorization, Caller};
 pub use reloader::Reloader;
-pub use tls::{Tls, TlsError, TlsFiles};
+pub use tls::{ALPN_GRPC, ALPN_GRPC_AND_PAGES, Tls, TlsError, TlsFiles};
 pub(crate) use tls::{provider, roots};
 pub use token::{Token, TokenHash, TokenKind, TokenName, TokenNameError};
 pub use token_list::{TokenList, TokenListError};

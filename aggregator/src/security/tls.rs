@@ -33,17 +33,24 @@ pub struct TlsFiles {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
+    protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
 }
 
+/// The protocols of gRPC, as TLS names them.
+pub const ALPN_GRPC: &[&[u8]] = &[b"h2"];
+
+/// The protocols of gRPC and of pages.
+pub const ALPN_GRPC_AND_PAGES: &[&[u8]] = &[b"h2", b"http/1.1"];
+
 impl Tls {
-    /// TLS with these files.
+    /// TLS with these files, for one of these protocols, the preferred one first.
     ///
     /// # Errors
     /// [`TlsError`] when they can't be used.
-    pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
-        let config = ArcSwap::from_pointee(read(&files)?);
-        Ok(Self { files, config })
+    pub fn open(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Self, TlsError> {
+        let config = ArcSwap::from_pointee(read(&files, protocols)?);
+        Ok(Self { files, protocols, config })
     }
 
     /// Reads the files again, for the connections that come. Files that can't be used
@@ -56,7 +63,7 @@ impl Tls {
     /// # Errors
     /// [`TlsError`] when they can't be used.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.config.store(Arc::new(read(&self.files)?));
+        self.config.store(Arc::new(read(&self.files, self.protocols)?));
         Ok(())
     }
 
@@ -71,7 +78,7 @@ pub(crate) fn provider() -> CryptoProvider {
     ring::default_provider()
 }
 
-fn read(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+fn read(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|source| {
         TlsError::Pem { path: files.key.clone(), what: "a private key", source }
@@ -98,8 +105,7 @@ fn read(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
         key: files.key.clone(),
         source,
     })?;
-    // gRPC speaks nothing else.
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(config)
 }
 

@@ -68,7 +68,10 @@ impl DeviceService {
     pub(super) async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
         let (status, message) = match self.arrival(&request).await? {
             Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
-            Err((status, message)) => (status, message),
+            Err((status, message)) => {
+                self.ingest.metrics().refused(status);
+                (status, message)
+            }
         };
         Ok(UploadResponse {
             upload_id: request.upload_id,
@@ -186,8 +189,11 @@ impl Device for DeviceService {
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }
-        let uniform = getrandom::u32()
-            .map_err(|_| Status::unavailable("the server's random source failed"))?;
+        let uniform = getrandom::u32().map_err(|error| {
+            let mut status = Status::unavailable("the server's random source failed");
+            status.set_source(Arc::new(error));
+            status
+        })?;
         Ok(Response::new(SelectArmResponse {
             arm: serving.policy.weights.draw(uniform).to_u32(),
             digest: serving.specification.digest().as_bytes().to_vec().into(),

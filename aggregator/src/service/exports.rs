@@ -9,7 +9,7 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
-use super::{explain, unreadable};
+use super::unreadable;
 use crate::store::{DailyTally, ExperimentKey, StoreReader};
 
 /// Exports that may be under way: each holds what it has read until the last of it
@@ -43,11 +43,8 @@ impl Exports {
         let reader = self.reader.clone();
         // The thread reads on when its caller has gone, and keeps the place so long.
         let read = move || (reader.daily_tallies(experiment, &days), place);
-        let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(|_| unreadable())?;
-        let rows = rows.map_err(|error| {
-            tracing::error!(error = explain(&error), "an export could not read the store");
-            unreadable()
-        })?;
+        let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
+        let rows = rows.map_err(unreadable)?;
         Ok(stream::iter(rows).map(move |row| {
             let _held = &place;
             Ok(message(row))

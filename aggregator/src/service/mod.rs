@@ -2,13 +2,17 @@
 
 mod act;
 mod device;
+mod door;
 mod exports;
 mod operator;
+mod reflection;
 mod upload_stream;
 
 pub use device::DeviceService;
+pub use door::Door;
 pub use exports::Exports;
 pub use operator::OperatorService;
+pub use reflection::with_reflection;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +24,16 @@ use tonic::Status;
 use crate::ending::Ending;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Unanswered;
+
+/// An error inside the server. The caller hears the message, the log tells the cause.
+fn internal(
+    message: &'static str,
+    cause: impl std::error::Error + Send + Sync + 'static,
+) -> Status {
+    let mut status = Status::internal(message);
+    status.set_source(Arc::new(cause));
+    status
+}
 
 /// The experiment of this name.
 async fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
@@ -56,7 +70,9 @@ pub(crate) fn explain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }
 
-/// What a caller hears when the store can't be read; the log has the reason.
-fn unreadable() -> Status {
-    Status::unavailable("the store can't be read now; try again, and see the server's log")
+/// What a caller hears when the store can't be read; the log tells the cause.
+fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Status {
+    let mut status = Status::unavailable("the store can't be read now; try again");
+    status.set_source(Arc::new(cause));
+    status
 }

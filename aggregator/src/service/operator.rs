@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
 use super::exports::{Exports, days};
-use super::{GOING_DOWN, explain, find, unanswered, unreadable, until_end};
+use super::{GOING_DOWN, explain, find, internal, unanswered, unreadable, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
@@ -398,11 +398,8 @@ impl Operator for OperatorService {
         let reader = self.reader.clone();
         let records = tokio::task::spawn_blocking(move || reader.audit(&query))
             .await
-            .map_err(|_| unreadable())?
-            .map_err(|error| {
-                tracing::error!(error = explain(&error), "the audit log can't be read");
-                unreadable()
-            })?;
+            .map_err(unreadable)?
+            .map_err(unreadable)?;
         let entries = records.into_iter().map(audit_entry).collect();
         Ok(Response::new(ListAuditEntriesResponse { entries }))
     }
@@ -415,7 +412,7 @@ impl Operator for OperatorService {
         let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
         let refreshed = self.registry.refresh_policy(&experiment).await;
         let serving = refreshed.map_err(|error| match error {
-            Unanswered::Policy(_) => Status::internal(error.to_string()),
+            Unanswered::Policy(_) => internal("the policy could not be computed", error),
             _ => unanswered(&error),
         })?;
         act.log(&experiment);
@@ -439,5 +436,25 @@ impl Operator for OperatorService {
         let tallies = self.exports.tallies(experiment.key(), days).await?;
         let tallies = tallies.take_until(Box::pin(self.ending.clone().wait()));
         Ok(Response::new(until_revoked(until_end(tallies, self.ending.clone()), caller)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_hear_nothing_of_the_store() {
+        let path = "/srv/secret-place".into();
+        let source = std::io::Error::other("disk of the secret");
+        let sql = rusqlite::Error::InvalidColumnName("secret".to_owned());
+        for error in [
+            StoreError::Directory { path, source },
+            StoreError::Database { doing: "committing the secret", source: sql },
+            StoreError::Damaged { what: "secret".to_owned() },
+        ] {
+            let status = decline(&error.into());
+            assert!(!format!("{:?}", status.message()).contains("secret"), "{status}");
+        }
     }
 }

@@ -41,8 +41,8 @@ pub trait Store: Debug + Send {
     /// [`StoreError`] when something can't be read or understood.
     fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError>;
 
-    /// What is known of the replay window.
-    fn window(&self) -> Window;
+    /// The replay window as it is on this day, as far as is known.
+    fn window(&self, today: Day) -> Window;
 
     /// Decides about a group of uploads and commits those that are accepted, all or none:
     /// their names and what they add. Moves the replay window on when `today` is a new day.
@@ -162,9 +162,11 @@ impl ExperimentState {
         }
     }
 
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Draft, Self::Running, Self::Paused, Self::Stopped];
+
     fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Draft, Self::Running, Self::Paused, Self::Stopped];
-        all.into_iter().find(|state| state.name() == name)
+        Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 

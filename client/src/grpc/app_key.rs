@@ -70,7 +70,5 @@ impl fmt::Debug for AppKey {
 /// assert!(error.to_string().contains("bandana app-key new"));
 /// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error(
-    "an app key has 1 to {BYTES_MAX} visible ASCII characters, as `bandana app-key new` prints it"
-)]
+#[error("an app key has 1 to {BYTES_MAX} visible characters, as `bandana app-key new` prints it")]
 pub struct AppKeyError;

@@ -45,6 +45,11 @@ pub use signature::{experiment_with_signatures, signatures};
 #[path = "bandana.v1.rs"]
 pub mod v1;
 
+/// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded
+/// `google.protobuf.FileDescriptorSet`, generated and committed beside [`v1`].
+#[cfg(feature = "services")]
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("bandana.v1.binpb");
+
 /// The parts of a specification from its message, unchecked against each other.
 impl TryFrom<&v1::Specification> for SpecificationParts {
     type Error = WireError;

@@ -13,7 +13,8 @@ use bandana_shared::tally::Tally;
 
 use super::Case;
 use super::places::{
-    CONDUCT, Place, arrival, commit, create, entry, experiment, reports, specification, tallies,
+    CONDUCT, Place, arrival, commit, create, entry, experiment, registry, reports, specification,
+    tallies,
 };
 
 pub(crate) const ALL: &[(&str, Case)] = &[
@@ -123,7 +124,7 @@ fn days_come_and_go(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     ensure!(submit(&mut *store, 2, 107, 109)? == expired(108));
     ensure!(submit(&mut *store, 2, 108, 109)? == Accepted);
-    ensure!(store.window().oldest == Day::new(108));
+    ensure!(store.window(Day::new(0)).oldest == Day::new(108));
     ensure!(reports(&mut *store)? == 5);
     Ok(())
 }
@@ -143,7 +144,7 @@ fn window_after_today(place: &Place) -> anyhow::Result<()> {
 fn repeated(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let record = create(&mut *store, "states")?;
-    let registry = bandana_aggregator::registry::Registry::new(1);
+    let registry = registry();
     let only = registry.publish(record.clone())?;
     commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
     let mut standing = record.standing().context("no revision")?;

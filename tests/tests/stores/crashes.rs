@@ -11,6 +11,7 @@ use bandana_aggregator::store::{
     AuditAction, AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState,
     Standing, Store, StoreError, Window,
 };
+use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
@@ -63,8 +64,8 @@ impl Store for Faulty {
         self.store.load()
     }
 
-    fn window(&self) -> Window {
-        self.store.window()
+    fn window(&self, today: Day) -> Window {
+        self.store.window(today)
     }
 
     fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
@@ -185,10 +186,11 @@ fn with_writer(
     store: Box<dyn Store>,
     uploads: impl AsyncFnOnce(bandana_aggregator::ingest::Ingest, &Registry) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let registry = Arc::new(Registry::new(1));
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
+    let registry = Arc::new(Registry::new(1, clock.clone()));
+    let metrics = IngestMetrics::new(clock.clone());
     let (due, _experiments_due) = mpsc::channel();
-    let (writer, ingest) = Writer::open(store, Arc::clone(&registry), clock, due)?;
+    let (writer, ingest) = Writer::open(store, Arc::clone(&registry), clock, due, metrics)?;
     let writer = std::thread::spawn(move || writer.run());
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let outcome = runtime.block_on(async {

@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::Case;
-use super::places::{Place, WINDOW, arrival, commit, create, entry};
+use super::places::{Place, WINDOW, arrival, commit, create, entry, registry};
 
 pub(crate) const ALL: &[(&str, Case)] = &[("random_work_agrees_with_a_model", model)];
 
@@ -55,7 +55,7 @@ impl Model {
 fn model(place: &Place) -> anyhow::Result<()> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut store = place.open()?;
-    let registry = Registry::new(1);
+    let registry = registry();
     let mut experiments: Vec<Arc<Experiment>> = Vec::new();
     for name in ["a", "b", "c"] {
         experiments.push(registry.publish(create(&mut *store, name)?)?);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
@@ -91,9 +92,14 @@ pub(crate) fn create(store: &mut dyn Store, id: &str) -> anyhow::Result<Experime
     Ok(store.create_experiment(&specification(id)?, CONDUCT, ExperimentState::Running, &entry)?)
 }
 
+/// A registry on a clock that stands still.
+pub(crate) fn registry() -> Registry {
+    Registry::new(1, Arc::new(ManualClock::at_day(Day::new(100))))
+}
+
 /// An experiment as a server has it.
 pub(crate) fn experiment(record: &ExperimentRecord) -> anyhow::Result<Arc<Experiment>> {
-    Ok(Registry::new(1).publish(record.clone())?)
+    Ok(registry().publish(record.clone())?)
 }
 
 /// An upload of `reports` ones for the first arm.

@@ -83,11 +83,11 @@ impl EmbeddedStore {
             self.doubted = None;
             return Ok(());
         }
-        let begin = today.back(self.settings.replay_window_days.saturating_sub(1));
+        let begin = self.begin(today);
         let borne_out = uploads.iter().any(|upload| (begin..=today).contains(&upload.day));
         let doubted = match self.doubted {
             Some(doubted) => doubted,
-            None => self.is_doubtful(begin, today),
+            None => self.doubt(begin, today),
         };
         self.doubted = Some(doubted && !borne_out);
         if self.doubted == Some(false) && begin > self.oldest {
@@ -98,9 +98,18 @@ impl EmbeddedStore {
         Ok(())
     }
 
+    /// The oldest day of the window that ends with `today`.
+    fn begin(&self, today: Day) -> Day {
+        today.back(self.settings.replay_window_days.saturating_sub(1))
+    }
+
     /// Whether a window that begins then would leave behind all that is remembered.
-    fn is_doubtful(&self, begin: Day, today: Day) -> bool {
-        let doubtful = self.seen.newest_day().is_some_and(|newest| newest < begin);
+    fn is_doubtful(&self, begin: Day) -> bool {
+        self.seen.newest_day().is_some_and(|newest| newest < begin)
+    }
+
+    fn doubt(&self, begin: Day, today: Day) -> bool {
+        let doubtful = self.is_doubtful(begin);
         if doubtful {
             tracing::warn!(
                 %today,
@@ -144,8 +153,11 @@ impl Store for EmbeddedStore {
         self.here(|store| store.database.experiments())
     }
 
-    fn window(&self) -> Window {
-        Window { oldest: self.oldest, ids: Some((self.seen.len(), self.settings.ids_max)) }
+    fn window(&self, today: Day) -> Window {
+        let begin = self.begin(today);
+        let doubted = self.doubted.unwrap_or_else(|| self.is_doubtful(begin));
+        let oldest = if doubted { self.oldest } else { self.oldest.max(begin) };
+        Window { oldest, ids: Some((self.seen.len(), self.settings.ids_max)) }
     }
 
     fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {

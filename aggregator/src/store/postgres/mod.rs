@@ -218,7 +218,7 @@ impl Store for PostgresStore {
         self.patiently(|store| store.link.run("reading", snapshot::everything))
     }
 
-    fn window(&self) -> Window {
+    fn window(&self, _: Day) -> Window {
         Window { oldest: self.oldest, ids: None }
     }
 

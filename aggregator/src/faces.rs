@@ -1,0 +1,130 @@
+//! What both ports answer.
+
+use std::sync::Arc;
+
+use axum::Router;
+use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::device_server::DeviceServer;
+use bandana_shared::wire::v1::operator_server::OperatorServer;
+use tonic::service::Routes;
+use tonic::service::interceptor::InterceptedService;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::Layer as _;
+
+use crate::clock::Clock;
+use crate::ending::Ending;
+use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
+use crate::http;
+use crate::ingest::Ingest;
+use crate::network::{ConnectionLimits, Incoming, Listener};
+use crate::registry::Registry;
+use crate::security::Authorization;
+use crate::server::ServerError;
+use crate::service::{DeviceService, Door, Exports, OperatorService, with_reflection};
+use crate::store::StoreReader;
+use crate::telemetry::metrics::CallMetrics;
+use crate::telemetry::{Calls, Port};
+
+/// What is answered from the start.
+#[derive(Debug)]
+pub(crate) struct Faces<H: Health> {
+    pub(crate) health: HealthServer<H>,
+    pub(crate) pages: Router,
+    pub(crate) connections: ConnectionLimits,
+    pub(crate) calls: CallLimits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: CallMetrics,
+}
+
+/// What services are made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) ingest: Ingest,
+    pub(crate) reader: StoreReader,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ending: Ending,
+}
+
+/// What is answered once there is a store.
+#[derive(Debug)]
+pub(crate) struct Doors<H: Health> {
+    device: Door,
+    operator: Door,
+    calls: CallLimits,
+    health: HealthServer<H>,
+    pages: Router,
+}
+
+impl<H: Health> Faces<H> {
+    /// Serves on both ports, with doors that are closed.
+    pub(crate) fn serve(
+        self,
+        device: Listener,
+        operator: Listener,
+        ending: Ending,
+    ) -> (Doors<H>, impl Future<Output = Result<(), ServerError>>) {
+        let Self { health, pages, connections, calls, clock, metrics } = self;
+        let doors = Doors {
+            device: Door::new(Routes::new(health.clone())),
+            operator: Door::new(Routes::from(pages.clone()).add_service(health.clone())),
+            calls,
+            health,
+            pages: pages.clone(),
+        };
+        let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
+        let of_operators = Calls::new(Port::Operator, clock, metrics);
+        let device_services = of_devices.layer(doors.device.clone());
+        let operator_services = of_operators.layer(doors.operator.clone());
+        let serving = async move {
+            let Incoming { http2, http1 } = operator.incoming_by_protocol();
+            let device = http2_server(&connections, calls.request_time)
+                .serve_with_incoming_shutdown(
+                    device_services,
+                    device.incoming(),
+                    ending.clone().wait(),
+                );
+            let operator = http2_server(&connections, calls.request_time)
+                .serve_with_incoming_shutdown(operator_services, http2, ending.clone().wait());
+            let pages = http::serve(http1, pages, of_operators, connections, ending);
+            let pages = async {
+                pages.await;
+                Ok(())
+            };
+            let served = tokio::try_join!(device, operator, pages);
+            served.map(drop).map_err(ServerError::Transport)
+        };
+        (doors, serving)
+    }
+}
+
+impl<H: Health> Doors<H> {
+    /// Lets calls through to the services over this store.
+    pub(crate) fn open(
+        self,
+        parts: Parts,
+        gates: Arc<DeviceGates>,
+        authorization: &Authorization,
+    ) -> Result<(), ServerError> {
+        let Parts { registry, ingest, reader, clock, ending } = parts;
+        let device = DeviceService::new(
+            Arc::clone(&registry),
+            ingest.clone(),
+            Arc::clone(&clock),
+            ending.clone(),
+            self.calls.stream_idle_time,
+        );
+        let device = DeviceServer::new(device).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let exports = Exports::new(reader.clone());
+        let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
+        let operator =
+            OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let operator = InterceptedService::new(operator, authorization.clone());
+
+        let device = DeviceGate::new(gates, device);
+        self.device.open(Routes::new(self.health.clone()).add_service(device));
+        let routes = Routes::from(self.pages).add_service(self.health).add_service(operator);
+        self.operator.open(with_reflection(routes, authorization)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! What the server says of itself to those who only ask whether it serves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
+use tonic_health::server::HealthReporter;
+
+/// What the health service tells about: the server as a whole, and each service.
+const SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operator"];
+
+/// Whether the server takes calls: not before the store has been read, and not once the
+/// server goes down.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+impl Readiness {
+    /// Whether it does now.
+    pub fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Says how the server is, over gRPC and to [`Readiness`].
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    reporter: HealthReporter,
+    readiness: Readiness,
+}
+
+impl Health {
+    /// The health of a server that does not serve yet, and the service that tells it.
+    pub(crate) async fn starting() -> (Self, HealthServer<impl HealthService>) {
+        let (reporter, service) = tonic_health::server::health_reporter();
+        let health = Self { reporter, readiness: Readiness::default() };
+        health.tell(ServingStatus::NotServing).await;
+        (health, service)
+    }
+
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Says that calls are taken.
+    pub(crate) async fn serving(&self) {
+        self.readiness.0.store(true, Ordering::Release);
+        self.tell(ServingStatus::Serving).await;
+    }
+
+    /// Says whether calls are taken, by whether the database can be reached: while it can't
+    /// be, they are better sent to others. Nothing changes without a database elsewhere.
+    pub(crate) async fn follow(self, reachable: Option<watch::Receiver<bool>>) {
+        let Some(mut reachable) = reachable else { return };
+        while reachable.changed().await.is_ok() {
+            let is_reachable = *reachable.borrow_and_update();
+            if is_reachable {
+                self.serving().await;
+            } else {
+                self.readiness.0.store(false, Ordering::Release);
+                self.tell(ServingStatus::NotServing).await;
+            }
+        }
+    }
+
+    /// Says that no more calls are taken. Whoever watches is told, and the watch ends.
+    pub(crate) async fn draining(&mut self) {
+        self.readiness.0.store(false, Ordering::Release);
+        self.tell(ServingStatus::NotServing).await;
+        for service in SERVICES {
+            self.reporter.clear_service_status(service).await;
+        }
+    }
+
+    async fn tell(&self, status: ServingStatus) {
+        for service in SERVICES {
+            self.reporter.set_service_status(service, status).await;
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The place that a connection takes.
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::telemetry::metrics::ConnectionMetrics;
+
+/// One of the connections that may be open; free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    metrics: ConnectionMetrics,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    pub(super) fn taken(permit: OwnedSemaphorePermit, metrics: ConnectionMetrics) -> Self {
+        metrics.open.inc();
+        Self { metrics, _permit: permit }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.metrics.open.dec();
+    }
+}

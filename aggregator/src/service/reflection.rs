@@ -1,0 +1,24 @@
+//! What the services are, for tools that ask.
+
+use tonic::service::Routes;
+use tonic::service::interceptor::InterceptedService;
+use tonic_reflection::server::{Builder, Error};
+
+use crate::security::Authorization;
+
+/// Adds the reflection service, for those who may call the operators' service.
+///
+/// # Errors
+/// When the descriptors in this program are damaged.
+pub fn with_reflection(routes: Routes, authorization: &Authorization) -> Result<Routes, Error> {
+    let builder = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(bandana_shared::wire::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Tools older than 2024 know the second one only.
+    let (current, older) = (builder().build_v1()?, builder().build_v1alpha()?);
+    Ok(routes
+        .add_service(InterceptedService::new(current, authorization.clone()))
+        .add_service(InterceptedService::new(older, authorization.clone())))
+}

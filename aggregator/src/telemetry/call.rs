@@ -1,0 +1,189 @@
+//! One call, from its head to the end of its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use tonic::{Code, Status};
+use tracing::Span;
+use tracing::field::Empty;
+
+use super::methods::{METHODS, MethodIndex};
+use super::metrics::{CallMetrics, code_name};
+use super::request_id::RequestId;
+use crate::clock::Clock;
+use crate::service::explain;
+
+/// Where a call comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The port of devices. Its calls are in the log at debug only, and nothing that
+    /// they send is.
+    Device,
+    /// The port of operators.
+    Operator,
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Grpc(MethodIndex),
+    Http,
+}
+
+/// A call under way. One that is dropped before its end was given up by its caller.
+#[derive(Debug)]
+pub(super) struct Call {
+    id: RequestId,
+    port: Port,
+    what: What,
+    span: Span,
+    begin: Duration,
+    clock: Arc<dyn Clock>,
+    metrics: CallMetrics,
+    is_over: bool,
+}
+
+impl Call {
+    pub(super) fn begin<B>(
+        request: &Request<B>,
+        port: Port,
+        clock: &Arc<dyn Clock>,
+        metrics: &CallMetrics,
+    ) -> Self {
+        let id = RequestId::random();
+        let what = What::of(request);
+        let span = span(id, port, what, request);
+        #[cfg(feature = "opentelemetry")]
+        super::traces::begin(
+            &span,
+            what.name(),
+            (port == Port::Operator).then(|| request.headers()),
+        );
+        let (clock, metrics) = (Arc::clone(clock), metrics.clone());
+        Self { id, port, what, span, begin: clock.monotonic(), clock, metrics, is_over: false }
+    }
+
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Names the call in the head of its answer, and ends the call if that is all.
+    pub(super) fn answer<R>(&mut self, response: &mut Response<R>) {
+        if let Some(id) = self.id.header() {
+            response.headers_mut().insert(RequestId::HEADER, id);
+        }
+        if let Some(status) = response.extensions().get::<Status>() {
+            self.explain(status);
+        }
+        match self.what {
+            What::Http => self.http_ended(response.status()),
+            What::Grpc(_) => {
+                if let Some(code) = code_in(response.headers()) {
+                    self.ended(code);
+                }
+            }
+        }
+    }
+
+    /// Logs what is behind an error, of which the caller hears no more than its message.
+    fn explain(&self, status: &Status) {
+        if let Some(cause) = std::error::Error::source(status) {
+            let (request_id, error) = (self.id, explain(cause));
+            tracing::error!(%request_id, error, "a call failed: {}", status.message());
+        }
+    }
+
+    /// Ends the call with what its trailers say.
+    pub(super) fn trailers(&mut self, trailers: &HeaderMap) {
+        self.ended(code_in(trailers).unwrap_or(Code::Unknown));
+    }
+
+    /// Ends the call, unless it is over.
+    pub(super) fn ended(&mut self, code: Code) {
+        let What::Grpc(method) = self.what else { return };
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let time = self.clock.monotonic().saturating_sub(self.begin);
+        self.metrics.ended(method, code, time);
+        #[cfg(feature = "opentelemetry")]
+        super::traces::end(&self.span, code);
+        let _entered = self.span.enter();
+        let (code, seconds) = (code_name(code), time.as_secs_f64());
+        // Probes come often, and say nothing about who does what.
+        let is_probe = METHODS.name(method).service.starts_with("grpc.health.");
+        if self.port == Port::Operator && !is_probe {
+            tracing::info!(code, seconds, "call answered");
+        } else {
+            tracing::debug!(code, seconds, "call answered");
+        }
+    }
+
+    fn http_ended(&mut self, status: StatusCode) {
+        self.is_over = true;
+        let seconds = self.clock.monotonic().saturating_sub(self.begin).as_secs_f64();
+        let _entered = self.span.enter();
+        let status = status.as_u16();
+        if self.port == Port::Operator && status == StatusCode::UNAUTHORIZED.as_u16() {
+            tracing::info!(status, seconds, "request answered");
+        } else {
+            tracing::debug!(status, seconds, "request answered");
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.ended(Code::Cancelled);
+    }
+}
+
+impl What {
+    fn of<B>(request: &Request<B>) -> Self {
+        let is_grpc = || {
+            let kind = request.headers().get(header::CONTENT_TYPE);
+            kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+        };
+        match METHODS.find(request.uri().path()) {
+            Some(method) => Self::Grpc(method),
+            None if is_grpc() => Self::Grpc(METHODS.other()),
+            None => Self::Http,
+        }
+    }
+}
+
+#[cfg(feature = "opentelemetry")]
+impl What {
+    /// A name of which there are few.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Grpc(method) => &METHODS.name(method).path,
+            Self::Http => "page",
+        }
+    }
+}
+
+/// The span that everything about a call happens in. Of operators' calls it is there at
+/// every level of the log, so that an error names its call.
+fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span {
+    let path = match (what, port) {
+        (What::Grpc(method), _) => &METHODS.name(method).path,
+        // Whoever calls chose it.
+        (What::Http, Port::Device) => "other",
+        (What::Http, Port::Operator) => request.uri().path(),
+    };
+    match port {
+        Port::Device => {
+            tracing::debug_span!("call", request_id = %id, method = path, otel.name = Empty)
+        }
+        Port::Operator => {
+            let (caller, name) = (Empty, Empty);
+            tracing::error_span!("call", request_id = %id, method = path, caller, otel.name = name)
+        }
+    }
+}
+
+fn code_in(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()))
+}

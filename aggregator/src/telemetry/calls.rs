@@ -1,0 +1,141 @@
+//! What stands before the services of a port: it names, counts and logs their calls.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tonic::Code;
+use tower::{Layer, Service};
+
+use super::call::Call;
+pub use super::call::Port;
+use super::metrics::CallMetrics;
+use crate::clock::Clock;
+
+/// Watches the calls of one port.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    port: Port,
+    clock: Arc<dyn Clock>,
+    metrics: CallMetrics,
+}
+
+impl Calls {
+    /// Counts calls of this port here.
+    pub fn new(port: Port, clock: Arc<dyn Clock>, metrics: CallMetrics) -> Self {
+        Self { port, clock, metrics }
+    }
+}
+
+impl<S> Layer<S> for Calls {
+    type Service = Watched<S>;
+
+    fn layer(&self, inner: S) -> Watched<S> {
+        Watched { inner, calls: self.clone() }
+    }
+}
+
+/// A service whose calls are watched.
+#[derive(Clone, Debug)]
+pub struct Watched<S> {
+    inner: S,
+    calls: Calls,
+}
+
+impl<S, B, R> Service<Request<B>> for Watched<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = Response<WatchedBody<R>>;
+    type Error = S::Error;
+    type Future = WatchedFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Calls { port, clock, metrics } = &self.calls;
+        let call = Call::begin(&request, *port, clock, metrics);
+        let inner = call.span().in_scope(|| self.inner.call(request));
+        WatchedFuture { inner, call: Some(call) }
+    }
+}
+
+pin_project! {
+    /// The way to the head of an answer.
+    #[derive(Debug)]
+    pub struct WatchedFuture<F> {
+        #[pin]
+        inner: F,
+        call: Option<Call>,
+    }
+}
+
+impl<F, R, E> Future for WatchedFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<WatchedBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let entered = this.call.as_ref().map(|call| call.span().clone().entered());
+        let answer = ready!(this.inner.poll(context));
+        drop(entered);
+        let mut call = this.call.take();
+        Poll::Ready(answer.map(|mut response| {
+            if let Some(call) = &mut call {
+                call.answer(&mut response);
+            }
+            response.map(|inner| WatchedBody { inner, call })
+        }))
+    }
+}
+
+pin_project! {
+    /// The body of an answer, whose trailers tell how the call ended.
+    #[derive(Debug)]
+    pub struct WatchedBody<R> {
+        #[pin]
+        inner: R,
+        call: Option<Call>,
+    }
+}
+
+impl<R: Body> Body for WatchedBody<R> {
+    type Data = R::Data;
+    type Error = R::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<R::Data>, R::Error>>> {
+        let this = self.project();
+        let entered = this.call.as_ref().map(|call| call.span().clone().entered());
+        let frame = ready!(this.inner.poll_frame(context));
+        drop(entered);
+        if let Some(call) = this.call {
+            match &frame {
+                Some(Ok(frame)) => {
+                    if let Some(trailers) = frame.trailers_ref() {
+                        call.trailers(trailers);
+                    }
+                }
+                Some(Err(_)) | None => call.ended(Code::Unknown),
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

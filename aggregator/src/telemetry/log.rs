@@ -1,0 +1,181 @@
+//! The log, and where traces go.
+
+use std::io::IsTerminal as _;
+use std::str::FromStr;
+
+use thiserror::Error;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{EnvFilter, FilterExt as _, FilterFn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry};
+
+/// What begins the names of our own modules.
+const OURS: &str = "bandana";
+
+/// The log if nobody says anything else.
+const DEFAULT_FILTER: &str = "info";
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// The form of a line.
+    pub format: LogFormat,
+    /// What is logged, as `tracing_subscriber::EnvFilter` reads it. None: what the
+    /// variable `RUST_LOG` says, or else all from the level info on.
+    pub filter: Option<String>,
+    /// Where traces go: the URL of a collector that speaks OTLP over gRPC.
+    pub otlp_endpoint: Option<String>,
+}
+
+impl TelemetrySettings {
+    /// Whether this program can send traces.
+    pub const CAN_TRACE: bool = cfg!(feature = "opentelemetry");
+}
+
+/// The form of a line of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One object.
+    Json,
+}
+
+impl LogFormat {
+    /// The names of all formats.
+    pub const NAMES: &[&str] = &["text", "json"];
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("expected one of {}", Self::NAMES.join(", "))),
+        }
+    }
+}
+
+/// Checks that a filter can be used.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_filter(filter: &str) -> Result<(), String> {
+    // Words that are no level name a module, so a slip would silence the log.
+    let names_level = |part: &str| {
+        part.contains('=') || part.trim().parse::<Level>().is_ok() || part.trim() == "off"
+    };
+    if !filter.split(',').any(names_level) {
+        return Err("no level is named".to_owned());
+    }
+    EnvFilter::builder().parse(filter).map(drop).map_err(|error| error.to_string())
+}
+
+/// The log that was set up. Dropping it sends the traces that are still here.
+#[derive(Debug)]
+pub struct Logging {
+    #[cfg(feature = "opentelemetry")]
+    _traces: Option<super::traces::Traces>,
+}
+
+impl Logging {
+    /// Sets the log up, on standard error. A program that has set up its own
+    /// subscriber keeps it.
+    ///
+    /// # Errors
+    /// [`LoggingError`] for a filter that can't be used, or traces that can't be sent.
+    pub fn start(settings: &TelemetrySettings) -> Result<Self, LoggingError> {
+        let filter = match &settings.filter {
+            Some(filter) => EnvFilter::builder()
+                .parse(filter)
+                .map_err(|error| LoggingError::Filter(error.to_string()))?,
+            None => filter_of_environment(),
+        };
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = match settings.format {
+            LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        };
+        let lines = lines.with_filter(filter.and(harmless()));
+        let subscriber = Registry::default().with(lines);
+        #[cfg(feature = "opentelemetry")]
+        {
+            let Some(endpoint) = &settings.otlp_endpoint else {
+                subscriber.try_init().ok();
+                return Ok(Self { _traces: None });
+            };
+            let (layer, traces) = super::traces::open(endpoint)?;
+            subscriber
+                .with(layer.with_filter(FilterFn::new(is_ours as fn(&Metadata<'_>) -> bool)))
+                .try_init()
+                .ok();
+            Ok(Self { _traces: Some(traces) })
+        }
+        #[cfg(not(feature = "opentelemetry"))]
+        {
+            if settings.otlp_endpoint.is_some() {
+                return Err(LoggingError::NoTraces);
+            }
+            subscriber.try_init().ok();
+            Ok(Self {})
+        }
+    }
+}
+
+/// What `RUST_LOG` says, as far as it can be read: it may have been set for others.
+fn filter_of_environment() -> EnvFilter {
+    let said = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|said| !said.is_empty());
+    EnvFilter::builder().parse_lossy(said.as_deref().unwrap_or(DEFAULT_FILTER))
+}
+
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with(OURS)
+}
+
+/// What libraries say below the level info can have addresses, headers and frames in it,
+/// so it is not written whatever the filter says.
+fn harmless() -> FilterFn {
+    let is_harmless =
+        |metadata: &Metadata<'_>| *metadata.level() <= Level::INFO || is_ours(metadata);
+    // Without the hint, what the other filter leaves out would still be looked at.
+    FilterFn::new(is_harmless as fn(&Metadata<'_>) -> bool).with_max_level_hint(Level::TRACE)
+}
+
+/// Why there can be no log.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoggingError {
+    /// A filter that can't be used.
+    #[error("the log can't be filtered: {0}; use a level such as info, or module=level")]
+    Filter(String),
+    /// There is nothing in this program that could send traces.
+    #[error(
+        "this program can't send traces; build it with `--features opentelemetry`, or leave \
+         telemetry.otlp_endpoint out"
+    )]
+    NoTraces,
+    /// The collector can't be addressed.
+    #[error("traces can't be sent to the collector: {0}")]
+    Traces(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_checked() {
+        for good in
+            ["info", "debug", "off", "warn,bandana_aggregator=debug", "bandana_aggregator=info"]
+        {
+            assert_eq!(check_filter(good), Ok(()), "{good}");
+        }
+        for bad in ["", "inof", "bandana_aggregator=loud", "info,=,"] {
+            assert!(check_filter(bad).is_err(), "{bad}");
+        }
+    }
+}

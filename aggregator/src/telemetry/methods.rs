@@ -1,0 +1,110 @@
+//! The methods that may be called.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+/// The methods of every service on any port, from the descriptors: so none of them can
+/// be forgotten, and no caller can add one.
+pub(crate) static METHODS: LazyLock<Methods> = LazyLock::new(Methods::described);
+
+/// What descriptors say of the services.
+const DESCRIPTORS: [&[u8]; 4] = [
+    bandana_shared::wire::FILE_DESCRIPTOR_SET,
+    tonic_health::pb::FILE_DESCRIPTOR_SET,
+    tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+    tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+];
+
+/// A method.
+#[derive(Debug)]
+pub(crate) struct MethodName {
+    /// Its service with the package.
+    pub(crate) service: String,
+    /// Its name in the service.
+    pub(crate) method: String,
+    /// Both, as a log shows them.
+    pub(crate) path: String,
+}
+
+/// The place of a method in [`METHODS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MethodIndex(usize);
+
+impl MethodIndex {
+    pub(crate) fn get(self) -> usize {
+        self.0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Methods {
+    names: Vec<MethodName>,
+    places: HashMap<String, MethodIndex, foldhash::fast::RandomState>,
+}
+
+impl Methods {
+    fn described() -> Self {
+        let sets = DESCRIPTORS.iter().filter_map(|bytes| FileDescriptorSet::decode(*bytes).ok());
+        let mut names = Vec::new();
+        for file in sets.flat_map(|set| set.file) {
+            for service in &file.service {
+                let service_name = format!("{}.{}", file.package(), service.name());
+                names.extend(service.method.iter().map(|method| MethodName {
+                    service: service_name.clone(),
+                    method: method.name().to_owned(),
+                    path: format!("{service_name}/{}", method.name()),
+                }));
+            }
+        }
+        let places = names
+            .iter()
+            .zip(0..)
+            .map(|(name, place)| (format!("/{}", name.path), MethodIndex(place)));
+        let places = places.collect();
+        let other = || "other".to_owned();
+        names.push(MethodName { service: other(), method: other(), path: other() });
+        Self { names, places }
+    }
+
+    /// The method that is called at this path of a URL.
+    pub(crate) fn find(&self, path: &str) -> Option<MethodIndex> {
+        self.places.get(path).copied()
+    }
+
+    /// What stands for every method that there is not.
+    pub(crate) fn other(&self) -> MethodIndex {
+        MethodIndex(self.names.len() - 1)
+    }
+
+    pub(crate) fn name(&self, index: MethodIndex) -> &MethodName {
+        &self.names[index.0]
+    }
+
+    /// All of them, [`Self::other`] last.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &MethodName> {
+        self.names.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_of_all_services_are_known_and_no_others() {
+        for path in [
+            "/bandana.v1.Device/SubmitUpload",
+            "/bandana.v1.Operator/WatchEstimates",
+            "/grpc.health.v1.Health/Check",
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        ] {
+            let index = METHODS.find(path).unwrap();
+            assert_eq!(format!("/{}", METHODS.name(index).path), path);
+        }
+        assert_eq!(METHODS.find("/bandana.v1.Device/Other"), None);
+        assert_eq!(METHODS.name(METHODS.other()).path, "other");
+    }
+}

@@ -1,0 +1,40 @@
+//! Metrics of connections.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Counts the connections of one service.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    pub(crate) open: Gauge,
+    pub(crate) refused: Counter,
+    pub(crate) handshakes_failed: Counter,
+}
+
+type ByService<M> = Family<[(&'static str, &'static str); 1], M>;
+
+/// Registers the metrics of both services and returns them: for devices, for operators.
+pub(super) fn register(registry: &mut Registry) -> (ConnectionMetrics, ConnectionMetrics) {
+    let open: ByService<Gauge> = Family::default();
+    let refused: ByService<Counter> = Family::default();
+    let handshakes_failed: ByService<Counter> = Family::default();
+    registry.register("connections", "Open connections", open.clone());
+    registry.register(
+        "connections_refused",
+        "Connections closed at once because limits.connections were open",
+        refused.clone(),
+    );
+    registry.register(
+        "handshakes_failed",
+        "Connections that ended before they had said what they want: TLS failed, or it took too long",
+        handshakes_failed.clone(),
+    );
+    let of = |service| ConnectionMetrics {
+        open: open.get_or_create_owned(&[("service", service)]),
+        refused: refused.get_or_create_owned(&[("service", service)]),
+        handshakes_failed: handshakes_failed.get_or_create_owned(&[("service", service)]),
+    };
+    (of("device"), of("operator"))
+}

@@ -1,0 +1,149 @@
+//! Metrics of experiments, read when somebody asks.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bandana_shared::identity::ExperimentId;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use super::ingest::IngestMetrics;
+use crate::clock::Clock;
+use crate::ingest::Ingest;
+use crate::registry::{Experiment, Registry};
+use crate::store::ExperimentState;
+
+const GAUGE: MetricType = MetricType::Gauge;
+const COUNTER: MetricType = MetricType::Counter;
+
+/// What there is to look at once the store has been read.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) registry: Arc<Registry>,
+    pub(super) ingest: Ingest,
+}
+
+/// Shows the experiments, the queue and how old things are.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub(super) opened: Arc<OnceLock<Opened>>,
+    pub(super) ingest: IngestMetrics,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// One experiment at this moment.
+struct Snapshot {
+    id: ExperimentId,
+    state: ExperimentState,
+    reports: u64,
+    policy_age: f64,
+    entropy: f64,
+    arms_in_play: u32,
+}
+
+impl Current {
+    fn snapshots(&self) -> Vec<Snapshot> {
+        let now = self.clock.monotonic();
+        let experiments = self.opened.get().map(|opened| opened.registry.all());
+        let snapshot = |experiment: Arc<Experiment>| {
+            let serving = experiment.serving();
+            let active = serving.specification.active_arms();
+            let in_play = active.into_iter().filter(|active| *active).count();
+            Snapshot {
+                id: experiment.id().clone(),
+                state: serving.state,
+                reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
+                policy_age: now.saturating_sub(serving.policy_since).as_secs_f64(),
+                entropy: serving.policy.weights.entropy(),
+                arms_in_play: u32::try_from(in_play).unwrap_or(u32::MAX),
+            }
+        };
+        experiments.unwrap_or_default().into_iter().map(snapshot).collect()
+    }
+}
+
+/// A name, what it means, and where its value is.
+type OfExperiment = (&'static str, &'static str, fn(&Snapshot) -> f64);
+
+/// What is shown of each experiment.
+const GAUGES: [OfExperiment; 4] = [
+    (
+        "experiment_policy_age_seconds",
+        "Time since the current policy was computed: devices can't have a newer one",
+        |snapshot| snapshot.policy_age,
+    ),
+    (
+        "experiment_policy_entropy_nats",
+        "Entropy of the weights of the policy: 0 when one arm gets all traffic",
+        |snapshot| snapshot.entropy,
+    ),
+    (
+        "experiment_policy_entropy_max_nats",
+        "Entropy if all arms in play got the same traffic",
+        |snapshot| f64::from(snapshot.arms_in_play).ln(),
+    ),
+    ("experiment_arms_in_play", "Arms that are not retired", |snapshot| {
+        f64::from(snapshot.arms_in_play)
+    }),
+];
+
+impl Collector for Current {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let opened = self.opened.get();
+        gauge(&mut encoder, "ready", "1 when the store is open and calls are taken", || {
+            f64::from(u8::from(opened.is_some_and(|opened| !opened.ingest.has_ended())))
+        })?;
+        let (length, capacity) = opened.map_or((0, 0), |opened| opened.ingest.queue());
+        let help = "Uploads and changes that wait for the writer";
+        gauge(&mut encoder, "queue_length", help, || length as f64)?;
+        let help = "Uploads and changes that may wait for the writer";
+        gauge(&mut encoder, "queue_capacity", help, || capacity as f64)?;
+
+        let help = "Time since uploads were last committed; left out before the first time";
+        let age = ("last_commit_age", help);
+        let mut last = encoder.encode_descriptor(age.0, age.1, Some(&Unit::Seconds), GAUGE)?;
+        if let Some(since) = self.ingest.since_last_commit() {
+            last.encode_gauge(&since.as_secs_f64())?;
+        }
+        let snapshots = self.snapshots();
+        states(&mut encoder, &snapshots)?;
+        let help = "Committed reports, all arms and revisions";
+        let mut reports = encoder.encode_descriptor("experiment_reports", help, None, COUNTER)?;
+        for snapshot in &snapshots {
+            let labels = [("experiment", snapshot.id.as_str())];
+            ConstCounter::new(snapshot.reports).encode(reports.encode_family(&labels)?)?;
+        }
+        for (name, help, value) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, GAUGE)?;
+            for snapshot in &snapshots {
+                let labels = [("experiment", snapshot.id.as_str())];
+                ConstGauge::new(value(snapshot)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl FnOnce() -> f64,
+) -> fmt::Result {
+    encoder.encode_descriptor(name, help, None, GAUGE)?.encode_gauge(&value())
+}
+
+fn states(encoder: &mut DescriptorEncoder<'_>, snapshots: &[Snapshot]) -> fmt::Result {
+    let help = "Experiments by their state";
+    let mut family = encoder.encode_descriptor("experiments", help, None, GAUGE)?;
+    for state in ExperimentState::ALL {
+        let count = snapshots.iter().filter(|snapshot| snapshot.state == state).count();
+        let labels = [("state", state.name())];
+        family.encode_family(&labels)?.encode_gauge(&u64::try_from(count).unwrap_or(u64::MAX))?;
+    }
+    Ok(())
+}

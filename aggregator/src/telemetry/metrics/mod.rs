@@ -1,0 +1,99 @@
+//! Metrics, in the text format of OpenMetrics.
+//!
+//! Of what is private there are counts of committed reports only, never of the ones
+//! among them. The id of an experiment is the only label whose values are not fixed
+//! here, and operators choose it.
+
+mod calls;
+mod connections;
+mod experiments;
+mod histogram;
+mod ingest;
+mod process;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry as Exposition;
+
+pub use calls::CallMetrics;
+pub(crate) use calls::code_name;
+pub use connections::ConnectionMetrics;
+pub use ingest::IngestMetrics;
+
+use crate::clock::Clock;
+use crate::ingest::Ingest;
+use crate::registry::Registry;
+use experiments::{Current, Opened};
+
+/// All metrics of a server.
+#[derive(Debug)]
+pub struct Metrics {
+    exposition: Exposition,
+    opened: Arc<OnceLock<Opened>>,
+    /// Of calls.
+    pub calls: CallMetrics,
+    /// Of the way to a commit.
+    pub ingest: IngestMetrics,
+    /// Of connections of devices.
+    pub device_connections: ConnectionMetrics,
+    /// Of connections of operators.
+    pub operator_connections: ConnectionMetrics,
+    /// Calls and requests of operators without authorisation.
+    pub unauthorised: Counter,
+}
+
+impl Metrics {
+    /// Metrics of a server that starts.
+    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+        let mut exposition = Exposition::default();
+        exposition.register_collector(Box::new(process::Process));
+        let bandana = exposition.sub_registry_with_prefix("bandana");
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        bandana.register("build", "The program", version);
+        let ingest = IngestMetrics::registered(Arc::clone(clock), bandana);
+        let opened = Arc::new(OnceLock::new());
+        bandana.register_collector(Box::new(Current {
+            opened: Arc::clone(&opened),
+            ingest: ingest.clone(),
+            clock: Arc::clone(clock),
+        }));
+        let calls = CallMetrics::new();
+        bandana.register_collector(Box::new(calls.clone()));
+        let unauthorised = Counter::default();
+        bandana.register(
+            "operator_calls_unauthorised",
+            "Calls and requests on the operators' port without a valid token",
+            unauthorised.clone(),
+        );
+        let (device_connections, operator_connections) = connections::register(bandana);
+        Self {
+            exposition,
+            opened,
+            calls,
+            ingest,
+            device_connections,
+            operator_connections,
+            unauthorised,
+        }
+    }
+
+    /// From now on, shows these experiments and the queue before them.
+    pub(crate) fn opened(&self, registry: Arc<Registry>, ingest: Ingest) {
+        // A server opens its store once.
+        self.opened.set(Opened { registry, ingest }).ok();
+    }
+
+    /// All metrics as they are now.
+    ///
+    /// # Errors
+    /// Never, as long as writing to a string does not fail.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.exposition)?;
+        Ok(text)
+    }
+}

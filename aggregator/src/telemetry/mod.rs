@@ -1,0 +1,18 @@
+//! What the server tells those who run it: metrics, the log, and traces.
+//!
+//! None of it holds a reward, an address, a key or a token, and nothing that a device
+//! sends becomes the label of a metric.
+
+mod call;
+mod calls;
+mod log;
+mod methods;
+pub mod metrics;
+mod request_id;
+#[cfg(feature = "opentelemetry")]
+mod traces;
+
+pub use calls::{Calls, Port, Watched, WatchedBody, WatchedFuture};
+pub use log::{LogFormat, Logging, LoggingError, TelemetrySettings, check_filter};
+pub use metrics::Metrics;
+pub use request_id::RequestId;

@@ -1,0 +1,116 @@
+//! Pages of a server, over HTTP/1.1.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How long a page may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A page.
+#[derive(Debug)]
+pub struct Page {
+    /// Status of HTTP.
+    pub status: u16,
+    /// Headers, with names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// What is on it.
+    pub body: String,
+}
+
+/// Fetches a page with these further headers.
+///
+/// # Errors
+/// When the server does not answer as HTTP/1.1 says.
+pub async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<Page> {
+    get_on(TcpStream::connect(address).await?, address, path, headers).await
+}
+
+/// The same on a connection that is open.
+///
+/// # Errors
+/// When the server does not answer as HTTP/1.1 says.
+pub async fn get_on(
+    mut stream: TcpStream,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> anyhow::Result<Page> {
+    let host = headers.iter().find(|(name, _)| *name == "host").map_or(host, |(_, host)| host);
+    let others = headers.iter().filter(|(name, _)| *name != "host");
+    let others: Vec<_> = others.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let others = others.concat();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n");
+    let answer = async {
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        anyhow::Ok(answer)
+    };
+    let answer = tokio::time::timeout(PATIENCE, answer).await??;
+    parse(&String::from_utf8(answer)?)
+}
+
+fn parse(answer: &str) -> anyhow::Result<Page> {
+    let (head, body) = answer.split_once("\r\n\r\n").context("no head")?;
+    let mut lines = head.lines();
+    let status =
+        lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).context("not HTTP")?;
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    Ok(Page {
+        status: status.split(' ').next().unwrap_or_default().parse()?,
+        headers: headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect(),
+        body: body.to_owned(),
+    })
+}
+
+/// Metrics by their names with labels, as the page shows them.
+#[derive(Debug)]
+pub struct Samples(BTreeMap<String, String>);
+
+impl Samples {
+    /// Reads the text of a page.
+    ///
+    /// # Errors
+    /// When it is not in the format of OpenMetrics.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        anyhow::ensure!(text.ends_with("\n# EOF\n"), "without an end: {text}");
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').context("a line without a value")?;
+            Ok((name.to_owned(), value.to_owned()))
+        };
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Ok(Self(lines.map(sample).collect::<anyhow::Result<_>>()?))
+    }
+
+    /// The value of a metric.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn get(&self, name: &str) -> anyhow::Result<f64> {
+        let value = self.0.get(name).with_context(|| format!("there is no {name} in {self:#?}"));
+        Ok(value?.parse()?)
+    }
+
+    /// The value of a metric that is a whole number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn count(&self, name: &str) -> anyhow::Result<u64> {
+        let value = self.0.get(name).with_context(|| format!("there is no {name} in {self:#?}"));
+        Ok(value?.trim_end_matches(".0").parse()?)
+    }
+
+    /// The sum of all metrics whose name begins so, which are whole numbers.
+    ///
+    /// # Errors
+    /// When one of them is not.
+    pub fn sum(&self, prefix: &str) -> anyhow::Result<u64> {
+        let names = self.0.keys().filter(|name| name.starts_with(prefix));
+        names.map(|name| self.count(name)).sum()
+    }
+}
