@@ -11,7 +11,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
-use crate::learner::LearnerError;
+use crate::learner::{LearnerError, Situation};
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState};
 
 /// Seconds after which a device should ask for a new policy.
@@ -200,9 +200,9 @@ fn make_policy(
     tallies: &[Tally],
     version: u64,
 ) -> Result<Policy, LearnerError> {
-    let active = specification.active_arms();
-    let floor_weight = conduct.floor_weight;
-    let weights: Weights = conduct.learner.weights(tallies, &active, floor_weight)?;
+    let situation = Situation::new(tallies, &specification.active_arms(), specification.floor())
+        .with_floor_weight(conduct.floor_weight);
+    let weights: Weights = conduct.learner.weights(&situation)?;
     Ok(Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS })
 }
 
