@@ -18,6 +18,7 @@ mod failure;
 mod generated;
 mod key_file;
 mod keys;
+mod plan;
 mod serve;
 mod settings_arguments;
 mod sign;
@@ -54,6 +55,7 @@ enum Command {
     Experiment(experiment::Experiment),
     Estimate(estimate::Estimate),
     Watch(estimate::Watch),
+    Plan(plan::Plan),
     Audit(audit::Audit),
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
@@ -98,6 +100,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Experiment(experiment) => experiment::run(experiment),
         Command::Estimate(estimate) => estimate::run(&estimate),
         Command::Watch(watch) => estimate::watch(&watch),
+        Command::Plan(plan) => plan::run(&plan),
         Command::Audit(audit) => audit::run(&audit),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
