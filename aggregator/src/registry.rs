@@ -1,16 +1,20 @@
 //! The experiments in memory: what is served, as of the last commit.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
+use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
+use crate::learner::pending::Flow;
 use crate::learner::{LearnerError, Situation};
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState};
 
@@ -28,6 +32,9 @@ pub struct Experiment {
     conduct: Conduct,
     serving: ArcSwap<Serving>,
     tallies: Mutex<Vec<Tally>>,
+    /// How often each arm was drawn here, since the start of the process.
+    selections: Box<[AtomicU64]>,
+    flow: Mutex<Flow>,
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
@@ -52,7 +59,7 @@ impl Experiment {
     fn new(record: ExperimentRecord, version: u64) -> Result<Self, LearnerError> {
         let ExperimentRecord { key, conduct, state, revisions, signatures, tallies } = record;
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
-        let policy = make_policy(conduct, &newest, &tallies, version)?;
+        let policy = make_policy(conduct, &newest, &tallies, &[], version)?;
         let serving = Serving {
             state,
             policy: Arc::new(policy),
@@ -60,9 +67,12 @@ impl Experiment {
             specification: Arc::new(newest),
             signatures: signatures.into(),
         };
+        let timing = serving.specification.timing();
         Ok(Self {
             key,
             conduct,
+            selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
+            flow: Mutex::new(Flow::new(timing.mean_lag())),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             tallies: Mutex::new(tallies),
@@ -94,6 +104,24 @@ impl Experiment {
     /// The committed tally of every arm.
     pub fn tallies(&self) -> Vec<Tally> {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts an arm that was drawn for a device.
+    pub(crate) fn count_selection(&self, arm: ArmIndex) {
+        self.selections[arm.get()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
+    /// what is on its way.
+    pub(crate) fn observe(&self, now: Duration) {
+        let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
+        if flow.is_immediate() {
+            return;
+        }
+        let tallies = self.tallies();
+        let counts = self.selections.iter().take(tallies.len());
+        let selections = counts.map(|count| count.load(Ordering::Relaxed)).collect();
+        flow.observe(now, reports(&tallies), selections);
     }
 
     /// Publishes what a commit added. `true` when so much has come since the
@@ -171,9 +199,15 @@ impl Experiment {
     ) -> Result<Arc<Serving>, LearnerError> {
         let tallies = self.tallies();
         let version = *self.policy_version.borrow() + 1;
-        let policy = Arc::new(make_policy(self.conduct, &specification, &tallies, version)?);
-        let policy_reports = reports(&tallies);
         let before = self.serving();
+        let weights = &before.policy.weights;
+        let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
+        let flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = flow.pending(&shares);
+        drop(flow);
+        let policy = make_policy(self.conduct, &specification, &tallies, &pending, version)?;
+        let policy = Arc::new(policy);
+        let policy_reports = reports(&tallies);
         // Nobody can have signed a revision that did not exist yet.
         let same_revision = before.specification.digest() == specification.digest();
         let signatures = if same_revision { Arc::clone(&before.signatures) } else { [].into() };
@@ -198,9 +232,11 @@ fn make_policy(
     conduct: Conduct,
     specification: &Specification,
     tallies: &[Tally],
+    pending: &[f64],
     version: u64,
 ) -> Result<Policy, LearnerError> {
     let situation = Situation::new(tallies, &specification.active_arms(), specification.floor())
+        .with_pending(pending)
         .with_floor_weight(conduct.floor_weight);
     let weights: Weights = conduct.learner.weights(&situation)?;
     Ok(Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS })

@@ -55,9 +55,8 @@ pub fn ldp_ucb(arms: &[BoundArm], horizon: f64) -> f64 {
         let best = best(arms);
         arms.iter().map(|arm| best.mean - arm.mean).sum()
     };
-    let squared = |best: BoundArm, arm: BoundArm| {
-        (best.private_mean - arm.private_mean).powi(2) / 8.0
-    };
+    let squared =
+        |best: BoundArm, arm: BoundArm| (best.private_mean - arm.private_mean).powi(2) / 8.0;
     let constant = 1.0 + std::f64::consts::PI.powi(2) / 3.0;
     sum_over_worse(arms, squared) * libm::log(horizon) + constant * once
 }
@@ -80,10 +79,7 @@ fn best(arms: &[BoundArm]) -> BoundArm {
 }
 
 /// The sum of gap over `information`, which counts as 0 in the wrong order.
-fn sum_over_worse(
-    arms: &[BoundArm],
-    information: impl Fn(BoundArm, BoundArm) -> f64,
-) -> f64 {
+fn sum_over_worse(arms: &[BoundArm], information: impl Fn(BoundArm, BoundArm) -> f64) -> f64 {
     let best = best(arms);
     let term = |arm: &BoundArm| {
         let gap = best.mean - arm.mean;

@@ -37,7 +37,7 @@ use clap::builder::PossibleValue;
 use serde::Deserialize;
 use thiserror::Error;
 
-pub use ada_kl::{AdaKlSampler, SCALE_MAX};
+pub use ada_kl::{AdaKlSampler, scale_max};
 pub use situation::{Evidence, Situation};
 pub use thompson_sampler::ThompsonSampler;
 pub use truncated_sampler::TruncatedSampler;
@@ -92,7 +92,7 @@ pub enum Learner {
     /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`, where p is its private mean,
     /// N its reports with those pending, t all of them plus one, and H the sum of
     /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
-    /// uniform between 0 and [`SCALE_MAX`], one for all arms; the weight of an arm is
+    /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
     /// the probability that its index is the largest, exactly. Arms that nobody was
     /// sent to come first.
     ///
@@ -153,7 +153,7 @@ impl Learner {
             Self::LdpUcb => ldp_ucb::shares(&contenders),
             // The log-odds of the lowest and the highest private mean.
             Self::TruncatedTs => ldp_ts::truncated_shares(&contenders, floor.certified_epsilon()),
-            Self::RandAdaKl => ada_kl::shares(&contenders),
+            Self::RandAdaKl => ada_kl::shares(&contenders, scale_max(*floor)),
         };
         // Rounding can put the product just above 1.
         let free = (1.0 - count as f64 * floor_weight).max(0.0);

@@ -14,59 +14,80 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Looks back at the reports of an experiment, to tell their rate.
-#[derive(Clone, Debug)]
-pub struct ReportRate {
-    /// Times and the number of all reports at them, the oldest first.
-    marks: VecDeque<(Duration, u64)>,
-    horizon: Duration,
-}
-
-/// Marks that are kept at most; between two of them lies at least the horizon over
-/// this number.
+/// Marks of the past that are kept: between two of them lies at least the lag over this
+/// number.
 const MARKS: u32 = 32;
 
-impl ReportRate {
-    /// The rate over about the last `horizon`, and at least a second.
-    pub fn over(horizon: Duration) -> Self {
-        Self { marks: VecDeque::new(), horizon: horizon.max(Duration::from_secs(1)) }
-    }
-
-    /// Takes note of the number of all reports so far, and returns their rate per
-    /// second: 0 until it is known. Times are those of one monotonic clock.
-    pub fn observe(&mut self, now: Duration, reports: u64) -> f64 {
-        while self.marks.get(1).is_some_and(|(time, _)| now.saturating_sub(*time) >= self.horizon) {
-            self.marks.pop_front();
-        }
-        let rate = self.marks.front().map_or(0.0, |(time, before)| {
-            let seconds = now.saturating_sub(*time).as_secs_f64();
-            if seconds > 0.0 { reports.saturating_sub(*before) as f64 / seconds } else { 0.0 }
-        });
-        let spacing = self.horizon / MARKS;
-        if self.marks.back().is_none_or(|(time, _)| now.saturating_sub(*time) >= spacing) {
-            self.marks.push_back((now, reports));
-        }
-        rate
-    }
+/// The last selections and reports of an experiment.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Mean time from a selection to its report.
+    lag: Duration,
+    /// The state of the counters at past times, the oldest first: all that are younger
+    /// than the lag, and one before.
+    marks: VecDeque<Mark>,
+    reports_per_second: f64,
+    selected: Vec<u64>,
 }
 
-/// Estimates, for each arm, how many selections have not been reported yet.
-///
-/// `rate` is that of reports per second, `lag` the mean time from a selection to its
-/// report, `shares` those of the policy, and `selected` the selections that are known
-/// and younger than the lag. The two overlap, so the larger counts.
-///
-/// ```
-/// use std::time::Duration;
-/// use bandana_aggregator::learner::pending::pending;
-/// // 2 reports a second that take 30 s, and an arm that was drawn 40 times.
-/// let pending = pending(2.0, Duration::from_secs(30), &[0.5, 0.5], &[40.0, 10.0]);
-/// assert_eq!(pending, [40.0, 30.0]);
-/// ```
-pub fn pending(rate: f64, lag: Duration, shares: &[f64], selected: &[f64]) -> Vec<f64> {
-    let flowing = rate * lag.as_secs_f64();
-    let known = selected.iter().copied().chain(std::iter::repeat(0.0));
-    shares.iter().zip(known).map(|(share, known)| (share * flowing).max(known)).collect()
+#[derive(Clone, Debug)]
+struct Mark {
+    at: Duration,
+    reports: u64,
+    selections: Vec<u64>,
+}
+
+impl Flow {
+    /// The flow of an experiment whose reports take this time on average.
+    pub fn new(lag: Duration) -> Self {
+        let (marks, selected) = (VecDeque::new(), Vec::new());
+        Self { lag, marks, reports_per_second: 0.0, selected }
+    }
+
+    /// Whether reports come at once, so that nothing is ever pending.
+    pub fn is_immediate(&self) -> bool {
+        self.lag.is_zero()
+    }
+
+    /// Takes note of the number of all reports so far, and of the selections of each arm
+    /// that are known. Times are those of one monotonic clock.
+    pub fn observe(&mut self, now: Duration, reports: u64, selections: Vec<u64>) {
+        let age = |mark: &Mark| now.saturating_sub(mark.at);
+        while self.marks.get(1).is_some_and(|mark| age(mark) >= self.lag) {
+            self.marks.pop_front();
+        }
+        if let Some(mark) = self.marks.front() {
+            let seconds = age(mark).as_secs_f64();
+            let more = reports.saturating_sub(mark.reports) as f64;
+            self.reports_per_second = if seconds > 0.0 { more / seconds } else { 0.0 };
+            let before = mark.selections.iter().copied().chain(std::iter::repeat(0));
+            let since = selections.iter().zip(before).map(|(now, then)| now.saturating_sub(then));
+            self.selected = since.collect();
+        }
+        if self.marks.back().is_none_or(|mark| age(mark) >= self.lag / MARKS) {
+            self.marks.push_back(Mark { at: now, reports, selections });
+        }
+    }
+
+    /// Estimates, for each arm, how many selections have not been reported yet: the flow
+    /// of reports, spread by the `shares` of the policy, or the selections that are known
+    /// if these are more, since every one of them is part of the flow.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use bandana_aggregator::learner::pending::Flow;
+    /// let seconds = Duration::from_secs;
+    /// let mut flow = Flow::new(seconds(30));
+    /// flow.observe(seconds(0), 0, vec![0, 0]);
+    /// flow.observe(seconds(30), 60, vec![40, 10]);
+    /// // 2 reports a second that take 30 s, and an arm that was drawn 40 times.
+    /// assert_eq!(flow.pending(&[0.5, 0.5]), [40.0, 30.0]);
+    /// ```
+    pub fn pending(&self, shares: &[f64]) -> Vec<f64> {
+        let flowing = self.reports_per_second * self.lag.as_secs_f64();
+        let known = self.selected.iter().copied().chain(std::iter::repeat(0));
+        shares.iter().zip(known).map(|(share, known)| (share * flowing).max(known as f64)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -74,23 +95,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_follows_the_last_horizon() {
+    fn what_is_pending_follows_the_last_lag() {
         let seconds = Duration::from_secs;
-        let mut rate = ReportRate::over(seconds(100));
-        assert_eq!(rate.observe(seconds(0), 0), 0.0);
-        // 5 a second for 1,000 seconds, then 1 a second.
+        let mut flow = Flow::new(seconds(100));
+        flow.observe(seconds(0), 0, vec![]);
+        assert_eq!(flow.pending(&[1.0]), [0.0]);
+        // 5 reports a second for 1,000 seconds, then 1 a second.
         for time in 1..=1000 {
-            rate.observe(seconds(time), 5 * time);
+            flow.observe(seconds(time), 5 * time, vec![]);
         }
-        let steady = rate.observe(seconds(1001), 5 * 1001);
-        assert!((steady - 5.0).abs() < 1e-9, "{steady}");
-        let mut last = 0.0;
+        assert!((flow.pending(&[0.25, 0.75])[1] - 375.0).abs() < 1e-6);
         for time in 1..=200 {
-            last = rate.observe(seconds(1001 + time), 5 * 1001 + time);
+            flow.observe(seconds(1000 + time), 5000 + time, vec![]);
         }
-        assert!((last - 1.0).abs() < 1e-9, "{last}");
-        // A long silence leaves one old mark, and the rate falls.
-        assert!(rate.observe(seconds(100_000), 5 * 1001 + 200) < 0.01);
-        assert!(rate.marks.len() <= MARKS as usize + 2);
+        assert!((flow.pending(&[1.0])[0] - 100.0).abs() < 1e-6);
+        // After a silence nothing is on its way, but for a selection just now.
+        flow.observe(seconds(100_000), 5200, vec![0, 0]);
+        flow.observe(seconds(100_100), 5200, vec![0, 1]);
+        assert_eq!(flow.pending(&[0.5, 0.5]), [0.0, 1.0]);
+        assert!(flow.marks.len() <= MARKS as usize + 2);
     }
 }

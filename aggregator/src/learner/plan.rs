@@ -80,7 +80,8 @@ impl Plan {
         let rivals = (self.arms - 1) as f64;
         // The closest of several rivals, by the union bound.
         let unlucky = upper_normal_quantile((1.0 - Self::PROBABILITY) / rivals);
-        let typical_users = self.users_at(upper_normal_quantile(1.0 - 0.5_f64.powf(1.0 / rivals)))?;
+        let typical_users =
+            self.users_at(upper_normal_quantile(1.0 - 0.5_f64.powf(1.0 / rivals)))?;
         let users = self.users_at(unlucky)?;
         let private = |mean| BoundArm { mean, private_mean: 0.5 + self.floor.contrast() * mean };
         let mut arms = vec![private(-self.gap / 2.0); self.arms];
@@ -219,8 +220,9 @@ mod tests {
                 f64::from(u32::try_from(users.iter().filter(|u| **u <= limit).count()).unwrap())
                     / f64::from(RUNS)
             };
-            let runs: Vec<u64> =
-                (0..RUNS).map(|_| users_until_certain(&plan, 2 * forecast.users, &mut rng)).collect();
+            let runs: Vec<u64> = (0..RUNS)
+                .map(|_| users_until_certain(&plan, 2 * forecast.users, &mut rng))
+                .collect();
             // If 90% suffice, fewer than 82% in 200 runs have a probability of 3e-4; if half
             // do, less than 36% or more than 80%, the rivals not being independent, of 1e-4.
             let (most, half) =

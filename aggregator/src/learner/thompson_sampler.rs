@@ -243,8 +243,7 @@ mod tests {
     #[test]
     fn the_largest_counts_can_be_drawn_from() {
         let most = Tally::REPORTS_MAX;
-        let sampler =
-            ThompsonSampler::new(&arms_of(&[(most, 0), (most, most), (most, most / 2)]));
+        let sampler = ThompsonSampler::new(&arms_of(&[(most, 0), (most, most), (most, most / 2)]));
         let sampler = sampler.unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(4);
         assert!((0..100).all(|_| sampler.draw(&mut rng).get() == 1));

@@ -17,7 +17,7 @@ use super::{explain, find, unknown, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
-use crate::registry::{Registry, Serving};
+use crate::registry::{Experiment, Registry, Serving};
 use crate::store::ExperimentState;
 
 /// Metadata that tells a client how long to wait, in milliseconds.
@@ -52,13 +52,13 @@ impl DeviceService {
     }
 
     /// What there is of an experiment for devices: of a draft nothing.
-    fn find(&self, name: String) -> Result<Arc<Serving>, Status> {
+    fn find(&self, name: String) -> Result<(Arc<Experiment>, Arc<Serving>), Status> {
         let experiment = find(&self.registry, name)?;
         let serving = experiment.serving();
         if serving.state == ExperimentState::Draft {
             return Err(unknown(experiment.id()));
         }
-        Ok(serving)
+        Ok((experiment, serving))
     }
 
     /// Takes an upload through to its answer.
@@ -157,7 +157,7 @@ impl Device for DeviceService {
         request: Request<GetExperimentRequest>,
     ) -> Result<Response<GetExperimentResponse>, Status> {
         let request = request.into_inner();
-        let serving = self.find(request.experiment_id)?;
+        let (_, serving) = self.find(request.experiment_id)?;
         let known = Digest::try_from(&request.known_digest[..]).ok();
         let same_specification = known == Some(serving.specification.digest());
         let same_policy =
@@ -176,14 +176,16 @@ impl Device for DeviceService {
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
-        let serving = self.find(request.into_inner().experiment_id)?;
+        let (experiment, serving) = self.find(request.into_inner().experiment_id)?;
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }
         let uniform = getrandom::u32()
             .map_err(|_| Status::unavailable("the server's random source failed"))?;
+        let arm = serving.policy.weights.draw(uniform);
+        experiment.count_selection(arm);
         Ok(Response::new(SelectArmResponse {
-            arm: serving.policy.weights.draw(uniform).to_u32(),
+            arm: arm.to_u32(),
             digest: serving.specification.digest().as_bytes().to_vec().into(),
             server_day: self.clock.day().get(),
         }))

@@ -132,8 +132,17 @@ impl StudyOutcome {
     pub fn table(&self) -> String {
         let mut table = format!(
             "{:>7}  {:<14}{:<18}{:>6}  {:>21}  {:>9}{:>9}{:>9}  {:>9}  {:>14}  {:>9}\n",
-            "epsilon", "mechanism", "learner", "trials", "regret", "median", "95th", "99th", "bound",
-            "ratio", "Mrounds/s"
+            "epsilon",
+            "mechanism",
+            "learner",
+            "trials",
+            "regret",
+            "median",
+            "95th",
+            "99th",
+            "bound",
+            "ratio",
+            "Mrounds/s"
         );
         let horizon = self.rows.iter().map(|row| row.horizon).max();
         for row in self.rows.iter().filter(|row| Some(row.horizon) == horizon) {

@@ -94,10 +94,12 @@ fn draw(
         let colour = palette.get(name).copied().unwrap_or(BLACK);
         let point = |row: &&Row| (row.horizon, row.mean_regret.max(1.0));
         let line = LineSeries::new(rows.iter().map(point), colour.stroke_width(2));
-        let legend = if name.1 == "none" { name.0.clone() } else { format!("{}, {}", name.0, name.1) };
-        chart.draw_series(line)?.label(legend).legend(move |(x, y)| {
-            PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
-        });
+        let legend =
+            if name.1 == "none" { name.0.clone() } else { format!("{}, {}", name.0, name.1) };
+        chart
+            .draw_series(line)?
+            .label(legend)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         let whiskers = rows.iter().map(|row| {
             let (low, high) = (row.mean_regret - row.ci95, row.mean_regret + row.ci95);
             PathElement::new([(row.horizon, low.max(1.0)), (row.horizon, high.max(1.0))], colour)

@@ -5,7 +5,7 @@ use bandana_aggregator::learner::indices::{
     bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
 };
 use bandana_aggregator::learner::{
-    AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler,
+    AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler, scale_max,
 };
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::Weights;
@@ -70,7 +70,9 @@ impl Player {
                 let floor = Contestant::floor(privacy);
                 Self::Truncated(TruncatedSampler::new(&evidence, floor)?, evidence)
             }
-            Contestant::RandAdaKl => Self::AdaKl(AdaKlSampler::new(arms)),
+            Contestant::RandAdaKl => {
+                Self::AdaKl(AdaKlSampler::new(arms, scale_max(Contestant::floor(privacy))))
+            }
             Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
             Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
             Contestant::BayesUcb => index(Rule::BayesUcb),
@@ -166,9 +168,20 @@ fn index_of(arm: usize) -> ArmIndex {
 fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
     let start = rng.random_range(0..statistics.len());
     let time = 1.0 + statistics.iter().map(|arm| arm.reports).sum::<f64>();
-    let means = statistics.iter().filter(|arm| arm.reports > 0.0).map(|arm| arm.sum / arm.reports);
-    let best_mean = means.fold(f64::NEG_INFINITY, f64::max);
+    let favourite = statistics.iter().fold((f64::NEG_INFINITY, 1.0), |best, arm| {
+        if arm.sum > best.0 * arm.reports { (arm.sum / arm.reports, arm.reports) } else { best }
+    });
+    let best_mean = favourite.0;
     let exploration = kl_ucb_exploration(time);
+    // What can't reach the index of the best mean need not be computed.
+    let least = match rule {
+        Rule::KlUcb if best_mean >= 0.0 => upper(best_mean, exploration / favourite.1),
+        Rule::BayesUcb if best_mean >= 0.0 => {
+            let (sum, reports) = (best_mean * favourite.1, favourite.1);
+            bayes_ucb(Evidence::new(sum, reports - sum), time) - 1e-9
+        }
+        _ => f64::NEG_INFINITY,
+    };
     let mut best = (start, f64::NEG_INFINITY);
     for place in (start..statistics.len()).chain(0..start) {
         let Statistic { sum, reports, pending } = statistics[place];
@@ -184,9 +197,9 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
         // Those that take long are asked only if they can win.
         let index = match rule {
             Rule::Ucb1 => ucb1(mean, reports, time),
-            Rule::KlUcb if ceiling(mean, exploration / reports) <= best.1 => continue,
+            Rule::KlUcb if ceiling(mean, exploration / reports) < least.max(best.1) => continue,
             Rule::KlUcb => upper(mean, exploration / reports),
-            Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) <= best.1 => continue,
+            Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) < least => continue,
             Rule::BayesUcb => bayes_ucb(evidence(), time),
             Rule::Imed => imed(mean, reports, best_mean),
             Rule::MossAnytime => moss_anytime(mean, reports, time, statistics.len()),

@@ -85,7 +85,11 @@ impl Study {
     ///
     /// # Errors
     /// When a learner fails, or has no policies to be served.
-    pub fn run(&self, stop: &AtomicBool, progress: impl Fn(usize) + Sync) -> anyhow::Result<StudyOutcome> {
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        progress: impl Fn(usize) + Sync,
+    ) -> anyhow::Result<StudyOutcome> {
         let entries = self.entries();
         if let (true, Some(entry)) = (self.served, entries.first()) {
             for contestant in &self.contestants {
@@ -184,7 +188,8 @@ impl Study {
     fn row(&self, entry: Entry, done: &Finished, base: &Finished, checkpoint: usize) -> Row {
         let Entry { contestant, privacy } = entry;
         let horizon = self.course.checkpoints[checkpoint];
-        let regrets: Vec<f64> = done.trials.iter().map(|(_, regrets)| regrets[checkpoint]).collect();
+        let regrets: Vec<f64> =
+            done.trials.iter().map(|(_, regrets)| regrets[checkpoint]).collect();
         let (mine, bases): (Vec<f64>, Vec<f64>) = done
             .trials
             .iter()
