@@ -30,6 +30,8 @@ pub enum Contestant {
     MossAnytime,
     /// Adaptive kl indices with one random scale.
     RandAdaKl,
+    /// The same with scales up to 1: the least regret in most trials, and much in a few.
+    RandAdaKlBold,
     /// UCB1 on rewards.
     #[value(name = "nonprivate-ucb1")]
     NonprivateUcb1,

@@ -73,6 +73,7 @@ impl Player {
             Contestant::RandAdaKl => {
                 Self::AdaKl(AdaKlSampler::new(arms, scale_max(Contestant::floor(privacy))))
             }
+            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0)),
             Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
             Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
             Contestant::BayesUcb => index(Rule::BayesUcb),
