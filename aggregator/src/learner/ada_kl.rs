@@ -357,6 +357,9 @@ mod tests {
         assert_eq!(shares(&arms(&[(3.0, 2.0); 4]), SCALE_MAX), [0.25; 4]);
         assert_eq!(shares(&arms(&[(1e9, 1e9); 1]), SCALE_MAX), [1.0]);
         // All ones: no index is larger than 1, and both have it.
-        assert_eq!(shares(&arms(&[(3.0, 0.0), (9.0, 1.0), (1.0, 0.0)]), SCALE_MAX), [0.5, 0.0, 0.5]);
+        assert_eq!(
+            shares(&arms(&[(3.0, 0.0), (9.0, 1.0), (1.0, 0.0)]), SCALE_MAX),
+            [0.5, 0.0, 0.5]
+        );
     }
 }

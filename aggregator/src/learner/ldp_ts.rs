@@ -18,6 +18,9 @@ use super::situation::Evidence;
 /// 2 to 20 arms with up to `2^62` reports differed by at most `6e-8`.
 const PANEL_SCALES: f64 = 0.25;
 
+/// Below it, the product of all distribution functions no longer matters.
+const NEGLIGIBLE: f64 = 1e-13;
+
 /// The share of each arm; they sum to 1. There is at least one arm.
 pub(super) fn shares(arms: &[Evidence]) -> Vec<f64> {
     shares_by(arms, &arms.iter().copied().map(Posterior::of).collect::<Vec<_>>())
@@ -93,9 +96,13 @@ fn winning_masses(posteriors: &[Posterior]) -> Vec<f64> {
         .collect();
     let mut right = (contenders.iter()).fold(lowest, |most, contender| most.max(contender.highest));
     begin(&mut contenders, right);
+    let is_cut =
+        contenders.iter().any(|contender| contender.posterior.is_cut_at(contender.highest));
+    let mut below = 1.0;
     while right > lowest {
-        let left = panel_end(&contenders, right).max(lowest);
-        step(&mut contenders, left, right - left);
+        let resolved = if is_cut && below > NEGLIGIBLE { steepness(&contenders) } else { 0.0 };
+        let left = panel_end(&contenders, right).max(right - PANEL_SCALES / resolved).max(lowest);
+        below = step(&mut contenders, left, right - left);
         begin(&mut contenders, left);
         right = left;
     }
@@ -105,6 +112,13 @@ fn winning_masses(posteriors: &[Posterior]) -> Vec<f64> {
         masses[contender.arm] = contender.mass.max(0.0);
     }
     masses
+}
+
+/// How fast the product of all distribution functions falls, as a logarithm. Where
+/// densities end with a step, many arms together make it steeper than any of them.
+fn steepness(contenders: &[Contender]) -> f64 {
+    let fall = |contender: &Contender| contender.density.value / (1.0 - contender.survival);
+    contenders.iter().map(fall).sum()
 }
 
 /// Lets the densities begin that end at `right` with a step.
@@ -142,8 +156,9 @@ fn panel_end(contenders: &[Contender], right: f64) -> f64 {
         .fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Moves all contenders to `left`, across a panel of the given width.
-fn step(contenders: &mut [Contender], left: f64, width: f64) {
+/// Moves all contenders to `left`, across a panel of the given width. Returns the
+/// product of all distribution functions there.
+fn step(contenders: &mut [Contender], left: f64, width: f64) -> f64 {
     for contender in contenders.iter_mut() {
         if left < contender.highest {
             let density = contender.posterior.density(left);
@@ -151,12 +166,12 @@ fn step(contenders: &mut [Contender], left: f64, width: f64) {
             contender.density = density;
         }
     }
-    weigh(contenders, width);
+    weigh(contenders, width)
 }
 
 /// Computes the integrands anew, and adds their integrals over a panel of the given
-/// width to the masses.
-fn weigh(contenders: &mut [Contender], width: f64) {
+/// width to the masses. Returns the product of all distribution functions.
+fn weigh(contenders: &mut [Contender], width: f64) -> f64 {
     let mut before = Jet::ONE;
     for contender in contenders.iter_mut() {
         contender.before = before;
@@ -170,6 +185,7 @@ fn weigh(contenders: &mut [Contender], width: f64) {
         contender.integrand = integrand;
         after = after.times(contender.distribution());
     }
+    after.value
 }
 
 #[cfg(test)]
