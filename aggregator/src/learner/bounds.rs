@@ -94,6 +94,7 @@ fn sum_over_worse(arms: &[BoundArm], information: impl Fn(BoundArm, BoundArm) ->
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact values are meant")]
 mod tests {
     use bandana_shared::epsilon::Epsilon;
     use bandana_shared::estimate::private_mean_of;

@@ -65,6 +65,7 @@ pub fn ceiling(p: f64, divergence: f64) -> f64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact values are meant")]
 mod tests {
     use super::*;
 

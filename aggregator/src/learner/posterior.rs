@@ -115,7 +115,7 @@ impl Posterior {
     pub(super) fn within(self, low: f64, high: f64) -> Self {
         let centre = self.centre.clamp(low, high);
         let mut cut = Self { peak: 1.0, window: (low, high), ..self };
-        if centre < self.centre || centre > self.centre {
+        if !(low..=high).contains(&self.centre) {
             cut.centre = centre;
             cut.share = 1.0 / (1.0 + libm::exp(-self.sign * centre));
             cut.tilt = self.sum * cut.share - self.minor;
