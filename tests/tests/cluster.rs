@@ -4,6 +4,8 @@
 //! refused for good, or when a replica shows an older policy than before. The size comes
 //! from `BANDANA_CLUSTER_UPLOADS`.
 
+#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -270,6 +272,24 @@ fn reports(number: u128) -> Vec<(usize, bool)> {
     reports
 }
 
+/// Checks that all replicas know every report, exactly once.
+async fn check(replicas: &mut [Replica], total: usize, mut newest: u64) -> anyhow::Result<()> {
+    let mut expected = vec![(0, 0); 3];
+    for (arm, bit) in (0..total as u128).flat_map(reports) {
+        expected[arm].0 += 1;
+        expected[arm].1 += u64::from(bit);
+    }
+    let all: u64 = expected.iter().map(|(reports, _)| reports).sum();
+    for replica in replicas {
+        let (version, reports) = replica.refresh("deaths").await?;
+        ensure!(version >= newest && reports == all, "{version}, {newest}; {reports}, {all}");
+        newest = version;
+        let tallies = replica.tallies("deaths").await?;
+        ensure!(tallies == expected, "{tallies:?} and not {expected:?}");
+    }
+    Ok(())
+}
+
 fn deaths(server: &Postgres) -> anyhow::Result<()> {
     let total = std::env::var("BANDANA_CLUSTER_UPLOADS").ok();
     let total: usize = total.map_or(Ok(600), |text| text.parse())?;
@@ -324,19 +344,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         while let Some(worker) = workers.join_next().await {
             worker??;
         }
-        let mut expected = vec![(0, 0); 3];
-        for (arm, bit) in (0..total as u128).flat_map(reports) {
-            expected[arm].0 += 1;
-            expected[arm].1 += u64::from(bit);
-        }
-        let all: u64 = expected.iter().map(|(reports, _)| reports).sum();
-        for replica in &mut replicas {
-            let (version, reports) = replica.refresh("deaths").await?;
-            ensure!(version >= newest && reports == all, "{version}, {newest}; {reports}, {all}");
-            newest = version;
-            let tallies = replica.tallies("deaths").await?;
-            ensure!(tallies == expected, "{tallies:?} and not {expected:?}");
-        }
+        check(&mut replicas, total, newest).await?;
         let (sent, told) = (&load.sent, &load.duplicates);
         let (sent, told) = (sent.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
         ensure!(sent > total && told > 0, "{sent} calls, {told} duplicates: nothing was repeated");

@@ -51,18 +51,18 @@ fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
     let Some((text, origin)) = effective.find(&settings::STORE_URL) else {
         for setting in [&settings::STORE_CA, &settings::STORE_PASSWORD_FILE] {
             if effective.find(setting).is_some() {
-                return Err(problem(effective, setting, "makes sense with `url` only".to_owned()));
+                return Err(problem(effective, setting, "makes sense with `url` only"));
             }
         }
         return effective.value(&settings::DATA_DIR).map(StorePlace::Directory);
     };
     if effective.find(&settings::DATA_DIR).is_some() {
         let what = format!("`url` is set too, by {origin}; take one of them away");
-        return Err(problem(effective, &settings::DATA_DIR, what));
+        return Err(problem(effective, &settings::DATA_DIR, &what));
     }
     // The text is not repeated: it may hold a password.
     let url = text.parse::<DatabaseUrl>();
-    let url = url.map_err(|error| problem(effective, &settings::STORE_URL, explain(&error)))?;
+    let url = url.map_err(|error| problem(effective, &settings::STORE_URL, &explain(&error)))?;
     Ok(StorePlace::Database {
         url,
         ca: effective.optional(&settings::STORE_CA)?,
@@ -70,7 +70,7 @@ fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
     })
 }
 
-fn problem(effective: &Effective, setting: &Setting, what: String) -> ConfigurationError {
+fn problem(effective: &Effective, setting: &Setting, what: &str) -> ConfigurationError {
     let Setting { section, key, .. } = setting;
     let place = effective.origin(setting).to_string();
     ConfigurationError::Problems(vec![Problem {

@@ -66,7 +66,7 @@ fn pass(client: TcpStream, server: UnixStream, left: &Arc<AtomicUsize>) -> std::
     let (mut from_server, mut to_client) = (server, client);
     let counted = Arc::clone(left);
     thread::spawn(move || {
-        let mut buffer = [0; 65_536];
+        let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = from_client.read(&mut buffer) {
             if !passes(&counted) || to_server.write_all(&buffer[..length]).is_err() {
                 break;
@@ -77,7 +77,7 @@ fn pass(client: TcpStream, server: UnixStream, left: &Arc<AtomicUsize>) -> std::
     });
     let counted = Arc::clone(left);
     thread::spawn(move || {
-        let mut buffer = [0; 65_536];
+        let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = from_server.read(&mut buffer) {
             if !passes(&counted) || to_client.write_all(&buffer[..length]).is_err() {
                 break;

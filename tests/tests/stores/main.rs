@@ -1,6 +1,8 @@
 //! What every store promises, asked of each of them; and what replicas that share one
 //! promise beyond that.
 
+#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
+
 mod cases;
 mod crashes;
 mod cut_connection;
@@ -21,10 +23,7 @@ type Case = fn(&Place) -> anyhow::Result<()>;
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::from_args();
-    let postgres = match arguments.list {
-        true => None,
-        false => Postgres::start()?.map(Arc::new),
-    };
+    let postgres = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
     let is_missing = postgres.is_none() && !arguments.list;
     if is_missing {
         eprintln!("no PostgreSQL is installed: what concerns it is skipped");

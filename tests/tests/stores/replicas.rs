@@ -95,7 +95,7 @@ fn at_the_same_instant(server: &Postgres) -> anyhow::Result<()> {
     };
     let told: Vec<_> = thread::scope(|scope| {
         let replicas: Vec<_> = (0..4).map(|number| scope.spawn(move || replica(number))).collect();
-        replicas.into_iter().map(|replica| replica.join()).collect()
+        replicas.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
     let mut accepted: BTreeMap<u128, usize> = BTreeMap::new();
     for told in told {
@@ -249,7 +249,7 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
     let opened: Vec<_> = thread::scope(|scope| {
         let open = || PostgresStore::open(&settings(url)?).map_err(anyhow::Error::from);
         let starting: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
-        starting.into_iter().map(|start| start.join()).collect()
+        starting.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
     for opened in opened {
         opened.map_err(|_| anyhow::anyhow!("a start panicked"))??;

@@ -30,8 +30,9 @@ pub(super) enum Change<'a> {
 impl Change<'_> {
     fn key(&self) -> ExperimentKey {
         match self {
-            Self::Revision(Standing { key, .. }, _) | Self::State(Standing { key, .. }, _) => *key,
-            Self::Signature(key, ..) => *key,
+            Self::Revision(Standing { key, .. }, _)
+            | Self::State(Standing { key, .. }, _)
+            | Self::Signature(key, ..) => *key,
         }
     }
 }

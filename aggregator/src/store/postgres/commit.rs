@@ -149,7 +149,9 @@ async fn statement(
 ) -> Result<Day, StoreError> {
     let failed = postgres("committing");
     let mut columns = Columns::default();
-    round.iter().for_each(|&place| columns.push(&uploads[place]));
+    for &place in round {
+        columns.push(&uploads[place]);
+    }
     let Columns { days, ids, experiments, ordinals, arms, reports, ones } = &columns;
     let statement = session.prepare(COMMIT).await.map_err(failed)?;
     let today_number = number(today);

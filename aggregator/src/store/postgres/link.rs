@@ -167,17 +167,14 @@ async fn settle(session: &Session) -> bool {
 async fn connect(target: &Target) -> Result<Session, StoreError> {
     let connecting = async {
         let config = &target.config;
-        let client = match &target.tls {
-            Some(tls) => {
-                let (client, connection) = config.connect(tls.clone()).await?;
-                drop(tokio::spawn(connection));
-                client
-            }
-            None => {
-                let (client, connection) = config.connect(NoTls).await?;
-                drop(tokio::spawn(connection));
-                client
-            }
+        let client = if let Some(tls) = &target.tls {
+            let (client, connection) = config.connect(tls.clone()).await?;
+            drop(tokio::spawn(connection));
+            client
+        } else {
+            let (client, connection) = config.connect(NoTls).await?;
+            drop(tokio::spawn(connection));
+            client
         };
         client.batch_execute(SESSION).await?;
         Ok(client)
@@ -189,13 +186,12 @@ async fn connect(target: &Target) -> Result<Session, StoreError> {
 }
 
 fn client_config(settings: &PostgresSettings) -> Result<ClientConfig, StoreError> {
-    let roots = match &settings.ca {
-        Some(path) => roots(path)?,
-        None => {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(load_native_certs().certs);
-            roots
-        }
+    let roots = if let Some(path) = &settings.ca {
+        roots(path)?
+    } else {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(load_native_certs().certs);
+        roots
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Versions)?;

@@ -31,13 +31,14 @@ pub struct PostgresSettings {
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     text: String,
-    config: Config,
+    /// In a box: it is large.
+    config: Box<Config>,
 }
 
 impl DatabaseUrl {
     /// What to connect with, but for a password from elsewhere.
     pub(super) fn config(&self) -> Config {
-        self.config.clone()
+        Config::clone(&self.config)
     }
 
     /// Whether `text` begins as such a URL does.
@@ -98,14 +99,12 @@ impl FromStr for DatabaseUrl {
                 name == "localhost" || address.is_ok_and(|address| address.is_loopback())
             }
         };
-        let default = match config.get_hosts().iter().all(is_here) {
-            true => SslMode::Disable,
-            false => SslMode::Require,
-        };
+        let all_here = config.get_hosts().iter().all(is_here);
+        let default = if all_here { SslMode::Disable } else { SslMode::Require };
         config.ssl_mode(mode.unwrap_or(default));
         // After a failover the one that can be written to is looked for.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(Self { text: text.to_owned(), config })
+        Ok(Self { text: text.to_owned(), config: Box::new(config) })
     }
 }
 

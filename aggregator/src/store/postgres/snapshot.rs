@@ -90,9 +90,10 @@ impl Link {
                 add(&mut sums, expired);
             }
             let keys = keys(&transaction, known).await?;
-            let changed = match keys.is_empty() {
-                true => Vec::new(),
-                false => records(&transaction, &keys, &sums).await?,
+            let changed = if keys.is_empty() {
+                Vec::new()
+            } else {
+                records(&transaction, &keys, &sums).await?
             };
             transaction.commit().await.map_err(postgres("reading"))?;
             Ok(News { changed, tallies: sums, holds_lease })
@@ -149,7 +150,8 @@ async fn lease(session: &mut Session, holder: &str) -> Result<bool, StoreError> 
     let statement = session.prepare(query).await.map_err(failed)?;
     let row = session.client.query_one(&statement, &[&holder, &RENEWED]).await.map_err(failed)?;
     let (is_mine, ends_soon, is_free): (bool, bool, bool) = (row.get(0), row.get(1), row.get(2));
-    if !is_free && !(is_mine && ends_soon) {
+    let is_wanted = is_free || (is_mine && ends_soon);
+    if !is_wanted {
         return Ok(is_mine);
     }
     let update = format!(
