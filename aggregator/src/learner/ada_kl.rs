@@ -11,7 +11,7 @@
 use bandana_shared::channel::Floor;
 use rand::{Rng, RngExt as _};
 
-use super::divergence::{ceiling, kl, upper};
+use super::divergence::{kl, upper};
 use super::situation::Evidence;
 
 /// The scale is uniform between 0 and `1.5 - 0.35 s^4`, s the contrast of the channel.
@@ -106,7 +106,8 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     let leader = |scale: f64| {
         let mut best = (0, f64::NEG_INFINITY);
         for (place, line) in lines.iter().enumerate() {
-            if ceiling(line.mean, scale * line.rate) > best.1 {
+            // The divergence tells more cheaply than an index whether the arm can lead.
+            if best.1 <= line.mean || scale * line.rate > kl(line.mean, best.1) {
                 let height = line.at(scale);
                 if height > best.1 {
                     best = (place, height);
@@ -238,25 +239,23 @@ impl AdaKlSampler {
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
         let scale = self.scale_max * rng.random::<f64>();
         let start = rng.random_range(0..self.arms.len());
-        // The arm that was played most nearly always leads; what can't reach its index
-        // need not be computed.
-        let favourite = (0..self.arms.len())
+        // From a random place on, so that ties are broken at random, but for the arm that
+        // was played most: it nearly always leads, and few others need an index then.
+        let favourite = (start..self.arms.len())
+            .chain(0..start)
             .fold(start, |best, arm| if self.roots[arm] > self.roots[best] { arm } else { best });
-        let least = self.arms[favourite]
-            .mean()
-            .map_or(f64::NEG_INFINITY, |mean| upper(mean, self.room(favourite, scale)));
-        // From a random place on, so that ties are broken at random.
+        let mut best = (favourite, f64::NEG_INFINITY);
         let places = (start..self.arms.len()).chain(0..start);
-        let mut best = (start, f64::NEG_INFINITY);
-        for place in places {
+        for place in std::iter::once(favourite).chain(places) {
             if self.roots[place] == 0.0 {
                 return place;
             }
             let Some(mean) = self.arms[place].mean() else { continue };
             let room = self.room(place, scale);
-            // Pinsker's bound, without its square root.
-            let distance = least.max(best.1) - mean;
-            if distance > 0.0 && room < 2.0 * distance * distance {
+            // An index reaches the best one if the divergence to it is small enough, which
+            // Pinsker's inequality denies for most.
+            let distance = best.1 - mean;
+            if distance >= 0.0 && (room <= 2.0 * distance * distance || room <= kl(mean, best.1)) {
                 continue;
             }
             let index = upper(mean, room);

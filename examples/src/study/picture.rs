@@ -23,6 +23,9 @@ const COLOURS: [RGBColor; 8] = [
 
 const PANEL: (u32, u32) = (560, 400);
 
+/// Regrets below it are drawn there.
+const FLOOR: f64 = 10.0;
+
 type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
 
 /// The rows of one curve, by horizon.
@@ -73,7 +76,7 @@ fn draw(
     }
     let all = || curves.values().flatten();
     let horizon = all().map(|row| row.horizon).max().unwrap_or(1000);
-    let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0, f64::max) * 1.1;
+    let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0 * FLOOR, f64::max) * 1.1;
     let caption = epsilon.map_or("without privacy".to_owned(), |e| format!("epsilon {e}"));
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 15))
@@ -81,7 +84,7 @@ fn draw(
         .margin_right(24)
         .x_label_area_size(34)
         .y_label_area_size(64)
-        .build_cartesian_2d((100_u64..horizon).log_scale(), (1.0..top).log_scale())?;
+        .build_cartesian_2d((100_u64..horizon).log_scale(), (FLOOR..top).log_scale())?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -92,7 +95,7 @@ fn draw(
         .draw()?;
     for (name, rows) in &curves {
         let colour = palette.get(name).copied().unwrap_or(BLACK);
-        let point = |row: &&Row| (row.horizon, row.mean_regret.max(1.0));
+        let point = |row: &&Row| (row.horizon, row.mean_regret.max(FLOOR));
         let line = LineSeries::new(rows.iter().map(point), colour.stroke_width(2));
         let legend =
             if name.1 == "none" { name.0.clone() } else { format!("{}, {}", name.0, name.1) };
@@ -102,7 +105,7 @@ fn draw(
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         let whiskers = rows.iter().map(|row| {
             let (low, high) = (row.mean_regret - row.ci95, row.mean_regret + row.ci95);
-            PathElement::new([(row.horizon, low.max(1.0)), (row.horizon, high.max(1.0))], colour)
+            PathElement::new([(row.horizon, low.max(FLOOR)), (row.horizon, high.max(FLOOR))], colour)
         });
         chart.draw_series(whiskers)?;
         let bound = rows.iter().filter_map(|row| Some((row.horizon, row.lower_bound?)));
@@ -111,7 +114,7 @@ fn draw(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::LowerRight)
         .background_style(WHITE.mix(0.8))
         .border_style(RGBColor(200, 200, 200))
         .label_font(("sans-serif", 11))

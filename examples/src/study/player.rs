@@ -1,6 +1,6 @@
 //! Learners that choose one arm at a time.
 
-use bandana_aggregator::learner::divergence::{ceiling, upper};
+use bandana_aggregator::learner::divergence::{kl, upper};
 use bandana_aggregator::learner::indices::{
     bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
 };
@@ -198,7 +198,11 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
         // Those that take long are asked only if they can win.
         let index = match rule {
             Rule::Ucb1 => ucb1(mean, reports, time),
-            Rule::KlUcb if ceiling(mean, exploration / reports) < least.max(best.1) => continue,
+            Rule::KlUcb
+                if mean < least && exploration / reports < kl(mean, least.max(best.1)) - 1e-12 =>
+            {
+                continue;
+            }
             Rule::KlUcb => upper(mean, exploration / reports),
             Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) < least => continue,
             Rule::BayesUcb => bayes_ucb(evidence(), time),
