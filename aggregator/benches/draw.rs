@@ -5,7 +5,9 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use bandana_aggregator::learner::{Learner, ThompsonSampler};
+use bandana_aggregator::learner::{Evidence, Learner, Situation, ThompsonSampler};
+use bandana_shared::channel::Floor;
+use bandana_shared::epsilon::Epsilon;
 use bandana_shared::tally::Tally;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -43,8 +45,9 @@ fn draws(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     let mut group = criterion.benchmark_group("draw");
     for arms in ARMS {
         let tallies = early(arms);
-        let weights = Learner::LdpTs.weights(&tallies, &vec![true; arms], 0.0)?;
-        let sampler = ThompsonSampler::new(&tallies)?;
+        let weights = Learner::LdpTs.weights(&situation(&tallies)?)?;
+        let evidence: Vec<Evidence> = tallies.iter().copied().map(Evidence::from).collect();
+        let sampler = ThompsonSampler::new(&evidence)?;
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         group.bench_function(BenchmarkId::new("weights", arms), |bencher| {
             bencher.iter(|| weights.draw(rng.next_u32()));
@@ -64,24 +67,32 @@ fn draws(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn weights(criterion: &mut Criterion) {
+/// What a learner knows of these arms at epsilon 1, all of them active.
+fn situation(tallies: &[Tally]) -> Result<Situation, Box<dyn Error>> {
+    let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
+    Ok(Situation::new(tallies, &vec![true; tallies.len()], floor))
+}
+
+fn weights(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     let mut group = criterion.benchmark_group("weights");
     for arms in ARMS {
-        let active = vec![true; arms];
-        for (name, tallies) in
-            [("ldp-ts/early", early(arms)), ("ldp-ts/empty", vec![Tally::EMPTY; arms])]
-        {
-            group.bench_function(BenchmarkId::new(name, arms), |bencher| {
-                bencher.iter(|| Learner::LdpTs.weights(black_box(&tallies), &active, 0.0));
-            });
+        for (name, tallies) in [("early", early(arms)), ("empty", vec![Tally::EMPTY; arms])] {
+            let situation = situation(&tallies)?;
+            for learner in [Learner::LdpTs, Learner::TruncatedTs, Learner::RandAdaKl] {
+                let id = BenchmarkId::new(format!("{}/{name}", learner.name()), arms);
+                group.bench_function(id, |bencher| {
+                    bencher.iter(|| learner.weights(black_box(&situation)));
+                });
+            }
         }
     }
     group.finish();
+    Ok(())
 }
 
 fn all(criterion: &mut Criterion) {
-    draws(criterion).unwrap_or_else(|error| unreachable!("the bench's own arms: {error}"));
-    weights(criterion);
+    let outcome = draws(criterion).and_then(|()| weights(criterion));
+    outcome.unwrap_or_else(|error| unreachable!("the bench's own arms: {error}"));
 }
 
 criterion_group!(benches, all);

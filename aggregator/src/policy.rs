@@ -21,6 +21,7 @@ pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clo
         let age = clock.monotonic().saturating_sub(swept);
         if age >= POLICY_AGE_MAX {
             for experiment in registry.all() {
+                experiment.observe(clock.monotonic());
                 recompute(&experiment);
             }
             swept = clock.monotonic();

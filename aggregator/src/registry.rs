@@ -1,11 +1,13 @@
 //! The experiments in memory: what is served, as of the last commit.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
+use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -13,7 +15,8 @@ use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::learner::LearnerError;
+use crate::learner::pending::Flow;
+use crate::learner::{LearnerError, Situation};
 use crate::replica::FollowerHandle;
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 
@@ -31,6 +34,9 @@ pub struct Experiment {
     conduct: Conduct,
     serving: ArcSwap<Serving>,
     tallies: Mutex<Vec<Tally>>,
+    /// How often each arm was drawn here, since the start of the process.
+    selections: Box<[AtomicU64]>,
+    flow: Mutex<Flow>,
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
@@ -65,7 +71,7 @@ impl Experiment {
         let StoredPolicy { policy, reports } = match &record.policy {
             Some(policy) => policy.clone(),
             None => StoredPolicy {
-                policy: make_policy(*conduct, &newest, tallies, version)?,
+                policy: make_policy(*conduct, &newest, tallies, &[], version)?,
                 reports: reports(tallies),
             },
         };
@@ -78,9 +84,12 @@ impl Experiment {
             signatures: record.signatures.clone().into(),
             policy_since: clock.monotonic(),
         };
+        let timing = serving.specification.timing();
         Ok(Self {
             key: *key,
             conduct: *conduct,
+            selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
+            flow: Mutex::new(Flow::new(timing.mean_lag())),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             tallies: Mutex::new(tallies.clone()),
@@ -113,6 +122,32 @@ impl Experiment {
     /// The committed tally of every arm.
     pub fn tallies(&self) -> Vec<Tally> {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts an arm that was drawn for a device.
+    pub(crate) fn count_selection(&self, arm: ArmIndex) {
+        self.selections[arm.get()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is on its way for each arm, as far as that can be known.
+    fn pending(&self) -> Vec<f64> {
+        let serving = self.serving();
+        let weights = &serving.policy.weights;
+        let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(&shares)
+    }
+
+    /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
+    /// what is on its way.
+    pub(crate) fn observe(&self, now: Duration) {
+        let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
+        if flow.is_immediate() {
+            return;
+        }
+        let tallies = self.tallies();
+        let counts = self.selections.iter().take(tallies.len());
+        let selections = counts.map(|count| count.load(Ordering::Relaxed)).collect();
+        flow.observe(now, reports(&tallies), selections);
     }
 
     /// Publishes what a commit added. `true` when so much has come since the
@@ -178,7 +213,8 @@ impl Experiment {
         specification: &Specification,
     ) -> Result<(Weights, u64), LearnerError> {
         let tallies = self.tallies();
-        Ok((weigh(self.conduct, specification, &tallies)?, reports(&tallies)))
+        let weights = weigh(self.conduct, specification, &tallies, &self.pending())?;
+        Ok((weights, reports(&tallies)))
     }
 
     /// Serves weights that were stored as the policy after `before`, unless something newer
@@ -239,7 +275,9 @@ impl Experiment {
     ) -> Result<Arc<Serving>, LearnerError> {
         let tallies = self.tallies();
         let version = *self.policy_version.borrow() + 1;
-        let policy = Arc::new(make_policy(self.conduct, &specification, &tallies, version)?);
+        let pending = self.pending();
+        let policy = make_policy(self.conduct, &specification, &tallies, &pending, version)?;
+        let policy = Arc::new(policy);
         let policy_reports = reports(&tallies);
         let policy_since = self.clock.monotonic();
         let serving =
@@ -269,9 +307,10 @@ fn make_policy(
     conduct: Conduct,
     specification: &Specification,
     tallies: &[Tally],
+    pending: &[f64],
     version: u64,
 ) -> Result<Policy, LearnerError> {
-    let weights = weigh(conduct, specification, tallies)?;
+    let weights = weigh(conduct, specification, tallies, pending)?;
     Ok(policy(version, weights))
 }
 
@@ -285,12 +324,16 @@ pub(crate) fn weigh(
     conduct: Conduct,
     specification: &Specification,
     tallies: &[Tally],
+    pending: &[f64],
 ) -> Result<Weights, LearnerError> {
     let active = specification.active_arms();
     let mut tallies = tallies.to_vec();
     // Arms that nobody has reported on have none.
     tallies.resize(active.len().max(tallies.len()), Tally::EMPTY);
-    conduct.learner.weights(&tallies, &active, conduct.floor_weight)
+    let situation = Situation::new(&tallies, &active, specification.floor())
+        .with_pending(pending)
+        .with_floor_weight(conduct.floor_weight);
+    conduct.learner.weights(&situation)
 }
 
 /// All experiments, by name and by the digest of every revision.

@@ -167,3 +167,29 @@ fn a_wrong_configuration_is_refused_by_check_and_by_serve() -> anyhow::Result<()
     assert!(String::from_utf8(missing.stderr)?.contains("/nowhere/bandana.toml"));
     Ok(())
 }
+
+#[test]
+fn a_plan_counts_users_and_refuses_what_can_not_be() -> anyhow::Result<()> {
+    let json = |arguments: &[&str]| -> anyhow::Result<serde_json::Value> {
+        Ok(serde_json::from_str(&printed(&[&["plan", "--json"], arguments].concat())?)?)
+    };
+    let plan = json(&["--arms", "4", "--epsilon", "1", "--gap", "0.1"])?;
+    let users = |plan: &serde_json::Value| plan["users"].as_u64().unwrap_or(0);
+    // Each arm of two needs about 2 ln(K^2/alpha)/(s gap)^2 reports: 5,000 to 10,000 here.
+    assert!((20_000..60_000).contains(&users(&plan)), "{plan}");
+    let surer = json(&["--arms", "4", "--epsilon", "1", "--gap", "0.1", "--confidence", "0.999"])?;
+    assert!(users(&surer) > users(&plan));
+    let text = printed(&["plan", "--arms", "4", "--epsilon", "1", "--gap", "0.1"])?;
+    assert!(text.contains(&users(&plan).to_string()), "{text}");
+    for (arguments, complaint) in [
+        (["--arms", "1", "--epsilon", "1", "--gap", "0.1"], "2 to 1024 arms"),
+        (["--arms", "2", "--epsilon", "0", "--gap", "0.1"], "epsilon"),
+        (["--arms", "2", "--epsilon", "1", "--gap", "1.5"], "gap 1.5"),
+    ] {
+        let output = bandana(&[&["plan"][..], &arguments].concat())?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{errors}");
+        assert!(errors.contains(complaint), "{errors}");
+    }
+    Ok(())
+}

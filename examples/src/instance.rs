@@ -137,6 +137,34 @@ impl Instance {
         Self { arms: arms.collect() }
     }
 
+    /// The instance of this name, or else the one in the CSV file of this path.
+    ///
+    /// # Errors
+    /// As [`Self::from_csv`].
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        use RewardDistribution::{Bernoulli, BetaA1, Counted, Uniform};
+        let constant = |reward| Counted(vec![(reward, 1)]);
+        let one_against = |best: RewardDistribution, count, other: &RewardDistribution| {
+            std::iter::once(best).chain(std::iter::repeat_n(other.clone(), count)).collect()
+        };
+        let rewards: Vec<RewardDistribution> = match name {
+            "paper-20" => return Ok(Self::paper_20()),
+            "five-arms" => one_against(Bernoulli(0.75), 4, &Bernoulli(0.7)),
+            "close-arms" => one_against(Bernoulli(0.52), 4, &Bernoulli(0.5)),
+            "variance-trap" => one_against(Uniform(0.55, 0.65), 4, &Bernoulli(0.5)),
+            "exponential-trap" => one_against(constant(0.6), 1, &Bernoulli(0.58)),
+            // Power laws with the means .9 and .88, and .12 and .10: mean a/(a + 1).
+            "power-near-one" => one_against(BetaA1(9.0), 1, &BetaA1(22.0 / 3.0)),
+            "power-near-zero" => one_against(BetaA1(3.0 / 22.0), 1, &BetaA1(1.0 / 9.0)),
+            _ => return Self::from_csv(Path::new(name)),
+        };
+        let arm = |(place, rewards): (usize, RewardDistribution)| SimulatedArm {
+            label: format!("arm {place}"),
+            rewards,
+        };
+        Ok(Self { arms: rewards.into_iter().enumerate().map(arm).collect() })
+    }
+
     /// Reads a CSV with the columns `arm` (counted from 0), `label`, `reward`
     /// (0 to 1) and `count`.
     ///

@@ -6,3 +6,4 @@ pub mod instance;
 pub mod plot;
 pub mod report;
 pub mod simulation;
+pub mod study;

@@ -1,6 +1,7 @@
 //! The experiment, as device and server both see it.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -79,6 +80,12 @@ impl ReleaseTiming {
     /// would show when the arm was chosen.
     pub const IMMEDIATE: Self =
         Self { attribution_window_seconds: 0, release_delay_seconds_max: 0 };
+
+    /// Mean time from a choice until its report may leave.
+    pub fn mean_lag(self) -> Duration {
+        Duration::from_secs(self.attribution_window_seconds.into())
+            + Duration::from_secs(self.release_delay_seconds_max.into()) / 2
+    }
 }
 
 /// The parts of a [`Specification`], before they are checked against each other.

@@ -144,7 +144,12 @@ async fn every_call_of_devices_shows_a_key_and_health_does_not() -> anyhow::Resu
     assert_eq!(answer.status(), UploadStatus::Accepted);
     drop(device);
     let log = gated.server.stop().await?;
-    assert!(!log.contains(&key[5..]) && !log.contains("127.0.0.1:"), "{log}");
+    assert!(!log.contains(&key[5..]), "{log}");
+    // Its own addresses are no secret.
+    let others = log.lines().filter(|line| !line.contains("listening; opening the store"));
+    for line in others {
+        assert!(!line.contains("127.0.0.1:"), "{line}");
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::failure::Failure;
+use crate::learner::Learner;
 
 /// What a learner learns from nonlinear curves on bounded rewards.
 const NONLINEAR: &str = "\
@@ -96,13 +97,6 @@ enum Mechanism {
     RandomizedResponse,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Learner {
-    LdpTs,
-    LdpUcb,
-}
-
 impl Draft {
     /// Reads a file.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
@@ -184,10 +178,7 @@ impl Draft {
         };
         Ok(CreateExperimentRequest {
             specification: Some(specification),
-            learner: match self.learner.unwrap_or(Learner::LdpTs) {
-                Learner::LdpTs => v1::Learner::LdpTs.into(),
-                Learner::LdpUcb => v1::Learner::LdpUcb.into(),
-            },
+            learner: self.learner.unwrap_or_default().to_wire().into(),
             floor_weight: self.floor_weight.unwrap_or(0.0),
             accept_nonlinear_estimand,
             draft: false,

@@ -6,16 +6,17 @@ use bandana_shared::estimate::Estimand;
 use bandana_shared::rewards::{OutOfRange, RewardKind};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus, Learner};
+use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
 use super::connection::current_revision;
 use super::table::{Side, Table, visible};
+use crate::learner::Learner;
 
 /// What the help says of the fields.
 pub(super) const FIELDS: &str = "\
 Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
-paused or stopped), learner (ldp-ts or ldp-ucb), floor_weight, reports, policy_version (a string: numbers of \
+paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts or rand-ada-kl), floor_weight, reports, policy_version (a string: numbers of \
 this size lose digits in some programs), simulation, epsilon, certified_epsilon (both in nats for \
 each report), mechanism (linear, quadratic, exponential or randomized-response), curvature (null \
 unless quadratic), rewards (kind: binary or bounded, low, high, out_of_range: refuse or clamp, \
@@ -209,11 +210,7 @@ fn state(status: &ExperimentStatus) -> &'static str {
 }
 
 fn learner(status: &ExperimentStatus) -> &'static str {
-    match status.learner() {
-        Learner::LdpTs => "ldp-ts",
-        Learner::LdpUcb => "ldp-ucb",
-        Learner::Unspecified => "unknown",
-    }
+    Learner::from_wire(status.learner()).map_or("unknown", Learner::name)
 }
 
 fn mechanism(specification: &Specification) -> (&'static str, Option<f64>) {

@@ -21,6 +21,7 @@ mod key_file;
 mod keys;
 #[cfg(feature = "parquet")]
 mod parquet_file;
+mod plan;
 mod serve;
 mod settings_arguments;
 mod sign;
@@ -62,6 +63,7 @@ enum Command {
     Experiment(experiment::Experiment),
     Estimate(estimate::Estimate),
     Watch(estimate::Watch),
+    Plan(plan::Plan),
     Audit(audit::Audit),
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
@@ -116,6 +118,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Experiment(experiment) => experiment::run(experiment),
         Command::Estimate(estimate) => estimate::run(&estimate),
         Command::Watch(watch) => estimate::watch(&watch),
+        Command::Plan(plan) => plan::run(&plan),
         Command::Audit(audit) => audit::run(&audit),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),

@@ -9,6 +9,7 @@ use bandana_shared::tally::Tally;
 
 use super::writer::{Writer, WriterError};
 use super::{Administration, AdministrationError, Order, Revise};
+use crate::learner::{LearnerError, Situation};
 use crate::registry::{Experiment, Revision, Serving};
 use crate::service::explain;
 use crate::store::{
@@ -97,8 +98,7 @@ impl Writer {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
         let tallies = vec![Tally::EMPTY; specification.arms().len()];
         // The learner must be able to work before anything is stored.
-        let active = specification.active_arms();
-        conduct.learner.weights(&tallies, &active, conduct.floor_weight)?;
+        beginning(&specification, conduct)?;
         let detail = format!(
             "{}, epsilon {}, {} arms, learner {}, digest {}",
             state.name(),
@@ -144,8 +144,7 @@ impl Writer {
             Revise::Retire(arm) => (AuditAction::RetireArm, arm.get(), current.without_arm(arm)?),
         };
         let conduct = experiment.conduct();
-        let empty = vec![Tally::EMPTY; revised.arms().len()];
-        conduct.learner.weights(&empty, &revised.active_arms(), conduct.floor_weight)?;
+        beginning(&revised, conduct)?;
         let label = revised.arms().get(arm).map(|arm| arm.label().to_owned()).unwrap_or_default();
         let detail = format!(
             "arm {arm} ({label}), revision {}, digest {}",
@@ -174,4 +173,11 @@ impl Writer {
 
 fn standing(key: ExperimentKey, serving: &Serving) -> Standing {
     Standing { key, state: serving.state, digest: serving.specification.digest() }
+}
+
+/// Whether the learner can work with these arms.
+fn beginning(specification: &Specification, conduct: Conduct) -> Result<(), LearnerError> {
+    let empty = vec![Tally::EMPTY; specification.arms().len()];
+    let situation = Situation::new(&empty, &specification.active_arms(), specification.floor());
+    conduct.learner.weights(&situation.with_floor_weight(conduct.floor_weight)).map(drop)
 }

@@ -1,4 +1,5 @@
-//! LDP-TS by quadrature; see [`Learner::LdpTs`](super::Learner::LdpTs).
+//! Thompson sampling by quadrature; see [`Learner::LdpTs`](super::Learner::LdpTs) and
+//! [`Learner::TruncatedTs`](super::Learner::TruncatedTs).
 //!
 //! The weight of arm i is the integral of f_i times the product of all F_j, j
 //! other than i, with f the posterior densities and F their distribution
@@ -8,31 +9,42 @@
 //! where a factor is 0), each function with two derivatives, so that two values
 //! per panel give an error of order seven.
 
-use bandana_shared::tally::Tally;
-
 use super::posterior::{Jet, Posterior};
 use super::shared_by_largest;
+use super::situation::Evidence;
 
 /// Width of a panel, in scales of the narrowest density on it. Halving it
 /// divides the error by 64. Against panels a quarter as wide, 20,000 random sets of
 /// 2 to 20 arms with up to `2^62` reports differed by at most `6e-8`.
 const PANEL_SCALES: f64 = 0.25;
 
+/// Below it, the product of all distribution functions no longer matters.
+const NEGLIGIBLE: f64 = 1e-13;
+
 /// The share of each arm; they sum to 1. There is at least one arm.
-pub(super) fn shares(tallies: &[Tally]) -> Vec<f64> {
-    normalised(winning_masses(tallies), tallies)
+pub(super) fn shares(arms: &[Evidence]) -> Vec<f64> {
+    shares_by(arms, &arms.iter().copied().map(Posterior::of).collect::<Vec<_>>())
+}
+
+/// The same, with the posterior of each arm cut to log-odds within `limit` of 0.
+pub(super) fn truncated_shares(arms: &[Evidence], limit: f64) -> Vec<f64> {
+    let cut = |arm: &Evidence| Posterior::of(*arm).within(-limit, limit);
+    shares_by(arms, &arms.iter().map(cut).collect::<Vec<_>>())
+}
+
+fn shares_by(arms: &[Evidence], posteriors: &[Posterior]) -> Vec<f64> {
+    normalised(winning_masses(posteriors), arms)
 }
 
 /// Divides by the sum. Masses that sum to nothing usable give the weight to the
 /// arms with the largest posterior mean.
-fn normalised(masses: Vec<f64>, tallies: &[Tally]) -> Vec<f64> {
+fn normalised(masses: Vec<f64>, arms: &[Evidence]) -> Vec<f64> {
     let total: f64 = masses.iter().sum();
     if total.is_finite() && total > 0.0 {
         return masses.into_iter().map(|mass| mass / total).collect();
     }
-    let posterior_mean =
-        |tally: &Tally| (1.0 + tally.ones() as f64) / (2.0 + tally.reports() as f64);
-    shared_by_largest(&tallies.iter().map(posterior_mean).collect::<Vec<f64>>())
+    let posterior_mean = |arm: &Evidence| (1.0 + arm.ones()) / (2.0 + arm.reports());
+    shared_by_largest(&arms.iter().map(posterior_mean).collect::<Vec<f64>>())
 }
 
 /// An arm on the march from the right, at the left end of the last panel.
@@ -61,12 +73,9 @@ impl Contender {
 
 /// The probability of each arm to have the largest mean, up to a common factor
 /// near 1.
-fn winning_masses(tallies: &[Tally]) -> Vec<f64> {
-    let bounded: Vec<(Posterior, (f64, f64))> = tallies
-        .iter()
-        .map(|tally| Posterior::of(*tally))
-        .map(|posterior| (posterior, posterior.bounds()))
-        .collect();
+fn winning_masses(posteriors: &[Posterior]) -> Vec<f64> {
+    let bounded: Vec<(Posterior, (f64, f64))> =
+        posteriors.iter().map(|posterior| (*posterior, posterior.bounds())).collect();
     // The largest mean lies above the low end of every arm. Arms that do not
     // reach that far never have it.
     let lowest = (bounded.iter()).fold(f64::NEG_INFINITY, |most, (_, (low, _))| most.max(*low));
@@ -86,12 +95,18 @@ fn winning_masses(tallies: &[Tally]) -> Vec<f64> {
         })
         .collect();
     let mut right = (contenders.iter()).fold(lowest, |most, contender| most.max(contender.highest));
+    begin(&mut contenders, right);
+    let is_cut =
+        contenders.iter().any(|contender| contender.posterior.is_cut_at(contender.highest));
+    let mut below = 1.0;
     while right > lowest {
-        let left = panel_end(&contenders, right).max(lowest);
-        step(&mut contenders, left, right - left);
+        let resolved = if is_cut && below > NEGLIGIBLE { steepness(&contenders) } else { 0.0 };
+        let left = panel_end(&contenders, right).max(right - PANEL_SCALES / resolved).max(lowest);
+        below = step(&mut contenders, left, right - left);
+        begin(&mut contenders, left);
         right = left;
     }
-    let mut masses = vec![0.0; tallies.len()];
+    let mut masses = vec![0.0; posteriors.len()];
     for contender in &contenders {
         // Rounding can leave a mass of about -1e-12.
         masses[contender.arm] = contender.mass.max(0.0);
@@ -99,17 +114,40 @@ fn winning_masses(tallies: &[Tally]) -> Vec<f64> {
     masses
 }
 
+/// How fast the product of all distribution functions falls, as a logarithm. Where
+/// densities end with a step, many arms together make it steeper than any of them.
+fn steepness(contenders: &[Contender]) -> f64 {
+    let fall = |contender: &Contender| contender.density.value / (1.0 - contender.survival);
+    contenders.iter().map(fall).sum()
+}
+
+/// Lets the densities begin that end at `right` with a step.
+#[expect(clippy::float_cmp, reason = "panels end exactly where a density does")]
+fn begin(contenders: &mut [Contender], right: f64) {
+    let mut began = false;
+    for contender in contenders.iter_mut() {
+        if contender.highest == right && contender.posterior.is_cut_at(right) {
+            contender.density = contender.posterior.density(right);
+            began = true;
+        }
+    }
+    if began {
+        weigh(contenders, 0.0);
+    }
+}
+
 /// The left end of the widest panel that resolves all densities on it.
 ///
 /// A density that starts far ahead must start exactly at the end of a panel:
 /// even its negligible tail has derivatives that are large on the scale of a
-/// wider density's panel.
+/// wider density's panel. So must one that starts with a step.
 fn panel_end(contenders: &[Contender], right: f64) -> f64 {
     contenders
         .iter()
         .map(|contender| {
             let width = PANEL_SCALES * contender.posterior.scale();
-            if right - contender.highest > width {
+            let ahead = right - contender.highest;
+            if ahead > width || (ahead > 0.0 && contender.posterior.is_cut_at(contender.highest)) {
                 contender.highest
             } else {
                 right.min(contender.highest) - width
@@ -118,15 +156,24 @@ fn panel_end(contenders: &[Contender], right: f64) -> f64 {
         .fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Moves all contenders to `left`, across a panel of the given width.
-fn step(contenders: &mut [Contender], left: f64, width: f64) {
-    let mut before = Jet::ONE;
+/// Moves all contenders to `left`, across a panel of the given width. Returns the
+/// product of all distribution functions there.
+fn step(contenders: &mut [Contender], left: f64, width: f64) -> f64 {
     for contender in contenders.iter_mut() {
         if left < contender.highest {
             let density = contender.posterior.density(left);
             contender.survival += Jet::integral(density, contender.density, width);
             contender.density = density;
         }
+    }
+    weigh(contenders, width)
+}
+
+/// Computes the integrands anew, and adds their integrals over a panel of the given
+/// width to the masses. Returns the product of all distribution functions.
+fn weigh(contenders: &mut [Contender], width: f64) -> f64 {
+    let mut before = Jet::ONE;
+    for contender in contenders.iter_mut() {
         contender.before = before;
         before = before.times(contender.distribution());
     }
@@ -138,18 +185,19 @@ fn step(contenders: &mut [Contender], left: f64, width: f64) {
         contender.integrand = integrand;
         after = after.times(contender.distribution());
     }
+    after.value
 }
 
 #[cfg(test)]
 mod tests {
-    use bandana_shared::tally::TallyError;
+    use bandana_shared::tally::{Tally, TallyError};
     use proptest::prelude::*;
 
     use super::*;
 
     fn shares_of(counts: &[(u64, u64)]) -> Result<Vec<f64>, TallyError> {
-        let tallies = counts.iter().map(|&(n, ones)| Tally::new(n, ones));
-        Ok(shares(&tallies.collect::<Result<Vec<Tally>, _>>()?))
+        let arms = counts.iter().map(|&(n, ones)| Tally::new(n, ones).map(Evidence::from));
+        Ok(shares(&arms.collect::<Result<Vec<Evidence>, _>>()?))
     }
 
     /// Fails unless both have the same length and differ by at most `1e-7`.
@@ -266,11 +314,11 @@ mod tests {
     #[test]
     fn unusable_masses_fall_back_to_the_largest_posterior_mean() {
         let counts = [(3, 2), (0, 0), (8, 5), (1, 0)];
-        let tallies: Vec<Tally> =
-            counts.iter().map(|&(n, ones)| Tally::new(n, ones).unwrap()).collect();
+        let arms: Vec<Evidence> =
+            counts.iter().map(|&(n, ones)| Tally::new(n, ones).unwrap().into()).collect();
         // The posterior means are 3/5, 1/2, 6/10 and 1/3.
         for masses in [vec![0.0; 4], vec![f64::NAN; 4], vec![f64::INFINITY; 4]] {
-            assert_eq!(normalised(masses, &tallies), [0.5, 0.0, 0.5, 0.0]);
+            assert_eq!(normalised(masses, &arms), [0.5, 0.0, 0.5, 0.0]);
         }
     }
 

@@ -1,44 +1,42 @@
 //! LDP-UCB; see [`Learner::LdpUcb`](super::Learner::LdpUcb).
 
-use bandana_shared::tally::Tally;
-
+use super::indices::ucb1;
 use super::shared_by_largest;
+use super::situation::Evidence;
 
 /// The share of each arm; they sum to 1. There is at least one arm.
-pub(super) fn shares(tallies: &[Tally]) -> Vec<f64> {
-    // Sums of 2^62 reports per arm leave the range of u64, not that of f64.
-    let total: f64 = tallies.iter().map(|tally| tally.reports() as f64).sum();
-    let log_total = libm::log(total);
-    let scores: Vec<f64> = tallies.iter().map(|tally| index(*tally, log_total)).collect();
+pub(super) fn shares(arms: &[Evidence]) -> Vec<f64> {
+    let time: f64 = arms.iter().map(|arm| arm.reports()).sum();
+    let scores: Vec<f64> = arms.iter().map(|arm| index(*arm, time)).collect();
     shared_by_largest(&scores)
 }
 
 /// Upper confidence bound of the private mean, infinite without reports.
-/// `log_total` is at least 0 when any arm has a report.
-fn index(tally: Tally, log_total: f64) -> f64 {
-    tally
-        .private_mean()
-        .map_or(f64::INFINITY, |mean| mean + libm::sqrt(2.0 * log_total / tally.reports() as f64))
+fn index(arm: Evidence, time: f64) -> f64 {
+    arm.mean().map_or(f64::INFINITY, |mean| ucb1(mean, arm.reports(), time))
 }
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::tally::Tally;
+
     use super::*;
 
+    fn arm(reports: u64, ones: u64) -> Evidence {
+        Tally::new(reports, ones).unwrap().into()
+    }
+
     fn shares_of(counts: &[(u64, u64)]) -> Vec<f64> {
-        let tallies: Vec<Tally> =
-            counts.iter().filter_map(|&(reports, ones)| Tally::new(reports, ones).ok()).collect();
-        assert_eq!(tallies.len(), counts.len());
-        shares(&tallies)
+        let arms = counts.iter().map(|&(reports, ones)| arm(reports, ones));
+        shares(&arms.collect::<Vec<_>>())
     }
 
     #[test]
     fn indices_agree_with_a_calculation_by_hand() {
         // t = 100 and ln t = 4.60517. Arm 0: 0.5 + sqrt(9.21034/10) = 1.45970;
         // arm 1: 0.7 + sqrt(9.21034/90) = 1.01990.
-        let log_total = 100.0_f64.ln();
-        let first = index(Tally::new(10, 5).unwrap(), log_total);
-        let second = index(Tally::new(90, 63).unwrap(), log_total);
+        let first = index(arm(10, 5), 100.0);
+        let second = index(arm(90, 63), 100.0);
         assert!((first - 1.459_70).abs() < 1e-5, "{first}");
         assert!((second - 1.019_90).abs() < 1e-5, "{second}");
         assert_eq!(shares_of(&[(10, 5), (90, 63)]), [1.0, 0.0]);

@@ -1,41 +1,63 @@
-//! Learners: from tallies of private bits to weights over the arms.
+//! Learners: from what is known to weights over the arms.
 //!
-//! A learner is a pure function. It reads no clock and draws no randomness, so
-//! equal tallies give equal weights, whoever computes them; the randomness of a
-//! choice is drawn where the choice is made.
+//! A learner is a pure function of a [`Situation`]. It reads no clock and draws no
+//! randomness, so equal situations give equal weights, whoever computes them; the
+//! randomness of a choice is drawn where the choice is made.
 //!
 //! All arms of an experiment share one channel with an increasing curve, which
 //! keeps their order. The learners therefore work on the private means, the
 //! shares of ones, and never debias them.
+//!
+//! A policy serves for many choices, before the next report comes and afterwards
+//! until devices have heard of a new one. A rule that gives all traffic to the arm of
+//! the largest index is badly served by that; [`Learner`] has one such rule, and the
+//! others are functions in [`indices`], for simulations that choose one at a time.
 
+mod ada_kl;
+pub mod bounds;
+pub mod divergence;
+pub mod indices;
 mod ldp_ts;
 mod ldp_ucb;
+pub mod pending;
+pub mod plan;
 mod posterior;
+mod situation;
 mod thompson_sampler;
+mod truncated_sampler;
+pub mod window;
 
 use std::str::FromStr;
 
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{PolicyError, Weights};
-use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use serde::Deserialize;
 use thiserror::Error;
 
+pub use ada_kl::{AdaKlSampler, scale_max};
+pub use situation::{Evidence, Situation};
 pub use thompson_sampler::ThompsonSampler;
+pub use truncated_sampler::TruncatedSampler;
 
 /// A rule that turns tallies into weights.
 ///
 /// ```
-/// use bandana_aggregator::learner::Learner;
-/// use bandana_shared::tally::Tally;
+/// use bandana_aggregator::learner::{Learner, Situation};
+/// use bandana_shared::{channel::Floor, epsilon::Epsilon, tally::Tally};
 ///
 /// let learner: Learner = "ldp-ts".parse()?;
+/// let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
 /// // Posteriors Beta(1, 1) and Beta(2, 1): the second sample wins 2 times in 3.
 /// let tallies = [Tally::EMPTY, Tally::of_bit(true)];
-/// let weights = learner.weights(&tallies, &[true, true], 0.0)?;
+/// let weights = learner.weights(&Situation::new(&tallies, &[true, true], floor))?;
 /// assert!((weights.share(1) - 2.0 / 3.0).abs() < 1e-6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Learner {
     /// Thompson sampling (LDP-TS of Jiang, Zhao and Li, "Thompson Sampling under
     /// Bernoulli Rewards with Local Differential Privacy", 2023, arXiv
@@ -45,6 +67,7 @@ pub enum Learner {
     ///
     /// We differ in computing that probability, to within `1e-6`, where the
     /// paper draws one sample per step.
+    #[default]
     LdpTs,
     /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff,
     /// "Multi-Armed Bandits with Local Differential Privacy", 2020,
@@ -58,67 +81,116 @@ pub enum Learner {
     /// increasing linear function of ours, the same for all arms, so both put
     /// the arms in the same order.
     LdpUcb,
+    /// Thompson sampling from the exact posterior: a private mean lies between
+    /// `t0/2^64` and `1 - t0/2^64`, t0 the channel's floor, so a uniform prior on the
+    /// mean of g(reward) makes the posterior of [`Self::LdpTs`], cut to that range.
+    ///
+    /// For rewards that a linear curve carries this is the Bayesian answer. It differs
+    /// little from LDP-TS.
+    TruncatedTs,
+    /// Rand-AdaKL, a rule of our own, without a proof: the index of an arm is the
+    /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`, where p is its private mean,
+    /// N its reports with those pending, t all of them plus one, and H the sum of
+    /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
+    /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
+    /// the probability that its index is the largest, exactly. Arms that nobody was
+    /// sent to come first.
+    ///
+    /// It puts together the confidence level of Lattimore, "Refining the Confidence
+    /// Level for Optimistic Bandit Strategies" (2018), the divergence of Garivier and
+    /// Cappé (2011), and the shared random scale of Vaswani, Mehrabian, Durand and
+    /// Kveton, "Old Dog Learns New Tricks: Randomized UCB for Bandit Problems" (2020).
+    RandAdaKl,
 }
 
 impl Learner {
     /// All learners.
-    pub const ALL: [Self; 2] = [Self::LdpTs, Self::LdpUcb];
+    pub const ALL: [Self; 4] = [Self::LdpTs, Self::LdpUcb, Self::TruncatedTs, Self::RandAdaKl];
 
     /// The name in configuration files and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::LdpTs => "ldp-ts",
             Self::LdpUcb => "ldp-ucb",
+            Self::TruncatedTs => "truncated-ts",
+            Self::RandAdaKl => "rand-ada-kl",
         }
     }
 
     /// Weighs the arms.
     ///
-    /// `tallies` and `active` have one entry per arm, 1 to 1,024 of them. An arm
-    /// that is not active weighs exactly 0 and does not influence the others.
-    /// Every active arm has at least the share `floor_weight`, between 0 and 1
+    /// An arm that is not active weighs exactly 0 and does not influence the others.
+    /// Every active arm has at least the situation's `floor_weight`, between 0 and 1
     /// divided by the number of active arms, both included, up to the rounding
     /// of [`Weights`], which is less than `2^-32`.
     ///
     /// # Errors
-    /// [`LearnerError::Policy`] without arms or with too many,
-    /// [`LearnerError::Lengths`] when the slices differ in length,
+    /// [`LearnerError::Policy`] without arms or with more than 1,024,
+    /// [`LearnerError::Lengths`] when there are not as many flags as arms,
     /// [`LearnerError::NoActiveArm`], and [`LearnerError::FloorWeight`] for a
-    /// floor out of its range.
-    pub fn weights(
-        self,
-        tallies: &[Tally],
-        active: &[bool],
-        floor_weight: f64,
-    ) -> Result<Weights, LearnerError> {
-        check_arm_count(tallies.len())?;
-        if tallies.len() != active.len() {
-            return Err(LearnerError::Lengths { tallies: tallies.len(), active: active.len() });
+    /// floor weight out of its range.
+    pub fn weights(self, situation: &Situation) -> Result<Weights, LearnerError> {
+        let Situation { arms, active, floor, floor_weight } = situation;
+        check_arm_count(arms.len())?;
+        if arms.len() != active.len() {
+            return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
         }
-        let contenders: Vec<Tally> = tallies
+        let contenders: Vec<Evidence> = arms
             .iter()
             .zip(active)
-            .filter_map(|(tally, &is_active)| is_active.then_some(*tally))
+            .filter_map(|(arm, &is_active)| is_active.then_some(*arm))
             .collect();
-        let arms = contenders.len();
-        if arms == 0 {
+        let count = contenders.len();
+        if count == 0 {
             return Err(LearnerError::NoActiveArm);
         }
-        if !(0.0..=1.0 / arms as f64).contains(&floor_weight) {
-            return Err(LearnerError::FloorWeight { floor_weight, arms });
+        if !(0.0..=1.0 / count as f64).contains(floor_weight) {
+            let floor_weight = *floor_weight;
+            return Err(LearnerError::FloorWeight { floor_weight, arms: count });
         }
         let shares = match self {
             Self::LdpTs => ldp_ts::shares(&contenders),
             Self::LdpUcb => ldp_ucb::shares(&contenders),
+            // The log-odds of the lowest and the highest private mean.
+            Self::TruncatedTs => ldp_ts::truncated_shares(&contenders, floor.certified_epsilon()),
+            Self::RandAdaKl => ada_kl::shares(&contenders, scale_max(*floor)),
         };
         // Rounding can put the product just above 1.
-        let free = (1.0 - arms as f64 * floor_weight).max(0.0);
+        let free = (1.0 - count as f64 * floor_weight).max(0.0);
         let mut mixed = shares.into_iter().map(|share| floor_weight + free * share);
         let spread: Vec<f64> = active
             .iter()
             .map(|is_active| is_active.then(|| mixed.next()).flatten().unwrap_or(0.0))
             .collect();
         Ok(Weights::from_shares(&spread)?)
+    }
+}
+
+impl Learner {
+    /// The learner of a message; `None` for none that is known.
+    pub fn from_wire(learner: v1::Learner) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.to_wire() == learner)
+    }
+
+    /// The learner in messages.
+    pub fn to_wire(self) -> v1::Learner {
+        match self {
+            Self::LdpTs => v1::Learner::LdpTs,
+            Self::LdpUcb => v1::Learner::LdpUcb,
+            Self::TruncatedTs => v1::Learner::TruncatedTs,
+            Self::RandAdaKl => v1::Learner::RandAdaKl,
+        }
+    }
+}
+
+/// By name, as an option of a command line.
+impl ValueEnum for Learner {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
     }
 }
 
@@ -141,10 +213,10 @@ pub enum LearnerError {
     #[error("there is no learner {0:?}; the learners are {names}", names = names())]
     UnknownName(String),
     /// Slices that describe different numbers of arms.
-    #[error("{tallies} tallies but {active} activity flags; expected one of each per arm")]
+    #[error("{arms} arms but {active} activity flags; expected one for each arm")]
     Lengths {
-        /// Number of tallies.
-        tallies: usize,
+        /// Number of arms.
+        arms: usize,
         /// Number of flags.
         active: usize,
     },
@@ -186,7 +258,16 @@ fn shared_by_largest(scores: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::channel::Floor;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::tally::Tally;
+
     use super::*;
+
+    fn situation(tallies: &[Tally], active: &[bool], floor_weight: f64) -> Situation {
+        let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
+        Situation::new(tallies, active, floor).with_floor_weight(floor_weight)
+    }
 
     fn tallies(counts: &[(u64, u64)]) -> Vec<Tally> {
         counts.iter().filter_map(|&(reports, ones)| Tally::new(reports, ones).ok()).collect()
@@ -196,10 +277,11 @@ mod tests {
     fn names_are_read_back_and_others_refused() {
         for learner in Learner::ALL {
             assert_eq!(learner.name().parse(), Ok(learner));
+            assert_eq!(Learner::from_wire(learner.to_wire()), Some(learner));
         }
         let message = "LDP-TS".parse::<Learner>().unwrap_err().to_string();
         assert!(message.contains("\"LDP-TS\""), "{message}");
-        assert!(message.contains("ldp-ts, ldp-ucb"), "{message}");
+        assert!(message.contains("ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl"), "{message}");
     }
 
     #[test]
@@ -209,8 +291,8 @@ mod tests {
         let kept = tallies(&[(40, 30), (50, 33), (9, 4)]);
         for learner in Learner::ALL {
             for floor_weight in [0.0, 0.1] {
-                let some = learner.weights(&all, &active, floor_weight).unwrap();
-                let alone = learner.weights(&kept, &[true; 3], floor_weight).unwrap();
+                let some = learner.weights(&situation(&all, &active, floor_weight)).unwrap();
+                let alone = learner.weights(&situation(&kept, &[true; 3], floor_weight)).unwrap();
                 let of_kept = [some.get(0), some.get(2), some.get(4)];
                 assert_eq!(of_kept.to_vec(), alone.iter().collect::<Vec<u64>>());
                 assert_eq!((some.get(1), some.get(3)), (0, 0));
@@ -223,7 +305,8 @@ mod tests {
         let all = tallies(&[(40, 30), (7, 0), (50, 33)]);
         for learner in Learner::ALL {
             for floor_weight in [0.0, 0.5, 1.0] {
-                let weights = learner.weights(&all, &[false, true, false], floor_weight).unwrap();
+                let only = situation(&all, &[false, true, false], floor_weight);
+                let weights = learner.weights(&only).unwrap();
                 assert_eq!(weights.get(1), Weights::TOTAL);
             }
         }
@@ -234,16 +317,16 @@ mod tests {
         // The second arm wins without doubt, so the others have the bare floor.
         let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
         for learner in Learner::ALL {
-            let weights = learner.weights(&all, &[true; 3], 0.05).unwrap();
+            let weights = learner.weights(&situation(&all, &[true; 3], 0.05)).unwrap();
             for (arm, expected) in [0.05, 0.90, 0.05].into_iter().enumerate() {
                 assert!((weights.share(arm) - expected).abs() < 1e-9, "{learner:?}");
             }
-            let uniform = learner.weights(&all, &[true; 3], 1.0 / 3.0).unwrap();
+            let uniform = learner.weights(&situation(&all, &[true; 3], 1.0 / 3.0)).unwrap();
             assert!(uniform.iter().all(|w| w.abs_diff(Weights::TOTAL / 3) <= 1));
         }
         // A mixture, not a clamp: 2/3 and 1/3 under a floor of 1/4.
         let pair = [Tally::of_bit(true), Tally::EMPTY];
-        let weights = Learner::LdpTs.weights(&pair, &[true; 2], 0.25).unwrap();
+        let weights = Learner::LdpTs.weights(&situation(&pair, &[true; 2], 0.25)).unwrap();
         assert!((weights.share(0) - (0.25 + 0.5 * 2.0 / 3.0)).abs() < 1e-6);
     }
 
@@ -252,14 +335,14 @@ mod tests {
         let two = tallies(&[(4, 3), (5, 3)]);
         for learner in Learner::ALL {
             let refused = |tallies: &[Tally], active: &[bool], floor_weight: f64| {
-                learner.weights(tallies, active, floor_weight).unwrap_err()
+                learner.weights(&situation(tallies, active, floor_weight)).unwrap_err()
             };
             let many = vec![Tally::EMPTY; ARMS_MAX + 1];
             for arms in [0, ARMS_MAX + 1] {
                 let error = refused(&many[..arms], &vec![true; arms], 0.0);
                 assert_eq!(error, LearnerError::Policy(PolicyError::ArmCount { arms }));
             }
-            let lengths = LearnerError::Lengths { tallies: 2, active: 3 };
+            let lengths = LearnerError::Lengths { arms: 2, active: 3 };
             assert_eq!(refused(&two, &[true; 3], 0.0), lengths);
             assert_eq!(refused(&two, &[false; 2], 0.0), LearnerError::NoActiveArm);
             for floor in [-0.001, 0.501, f64::NAN, f64::INFINITY] {
@@ -267,8 +350,8 @@ mod tests {
                 assert!(matches!(error, LearnerError::FloorWeight { arms: 2, .. }), "{error}");
             }
             // One retired arm more, and the same floor is small enough.
-            assert!(learner.weights(&two, &[true, false], 0.501).is_ok());
-            assert!(learner.weights(&many[1..], &[true; ARMS_MAX], 0.0).is_ok());
+            assert!(learner.weights(&situation(&two, &[true, false], 0.501)).is_ok());
+            assert!(learner.weights(&situation(&many[1..], &[true; ARMS_MAX], 0.0)).is_ok());
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::f64::consts::TAU;
 
-use bandana_shared::tally::Tally;
+use super::situation::Evidence;
 
 /// How far below its peak, in nats, a density counts as 0. Both tails of a
 /// log-concave density beyond that point hold less than `1e-11`.
@@ -55,7 +55,11 @@ impl Jet {
     }
 }
 
-/// The density of the log-odds of a Beta(a, b) variable, a and b at least 1.
+/// Width of a panel of the integrals here, in lengths on which the density varies.
+const PANEL_SCALES: f64 = 0.25;
+
+/// The density of the log-odds of a Beta(a, b) variable, a and b at least 1, all of
+/// it or what is left of it between two log-odds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posterior {
     /// The smaller of a and b. If that is b, the density is mirrored.
@@ -64,19 +68,27 @@ pub(super) struct Posterior {
     sum: f64,
     /// 1, or -1 for a mirrored density.
     sign: f64,
-    /// Where the density peaks, ln(a/b).
+    /// Where the density peaks: ln(a/b), unless that was cut off.
     centre: f64,
-    /// Its value there.
+    /// x at the centre, or 1 - x for a mirrored density.
+    share: f64,
+    /// How fast the density falls at the centre, in nats: 0 unless the peak of the
+    /// whole density was cut off.
+    tilt: f64,
+    /// Its value at the centre.
     peak: f64,
-    /// The standard deviation of the normal law with the same peak.
+    /// The length on which the density varies: the standard deviation of the normal
+    /// law with the same peak, or the exponential law's if that is shorter.
     scale: f64,
+    /// Log-odds between which there is all of it.
+    window: (f64, f64),
 }
 
 impl Posterior {
     /// The posterior under the uniform prior: Beta(1 + ones, 1 + zeros).
-    pub(super) fn of(tally: Tally) -> Self {
-        let a = 1.0 + tally.ones() as f64;
-        let b = 1.0 + tally.zeros() as f64;
+    pub(super) fn of(arm: Evidence) -> Self {
+        let a = 1.0 + arm.ones();
+        let b = 1.0 + arm.zeros();
         let sum = a + b;
         let scale = libm::sqrt(1.0 / a + 1.0 / b);
         // a^a b^b / (sum^sum B(a, b)), each factorial by Stirling's formula with
@@ -87,9 +99,39 @@ impl Posterior {
             sum,
             sign: if a <= b { 1.0 } else { -1.0 },
             centre: libm::log(a / b),
+            share: a.min(b) / sum,
+            tilt: 0.0,
             peak: libm::exp(remainders) / (scale * libm::sqrt(TAU)),
             scale,
+            window: (f64::NEG_INFINITY, f64::INFINITY),
         }
+    }
+
+    /// The same density between `low` and `high`, which are less than 40 from 0,
+    /// scaled so that its integral is 1 again.
+    ///
+    /// Where the peak is cut off, the density is written relative to its value at
+    /// the nearer end, so that nothing is lost however little of it is left.
+    pub(super) fn within(self, low: f64, high: f64) -> Self {
+        let centre = self.centre.clamp(low, high);
+        let mut cut = Self { peak: 1.0, window: (low, high), ..self };
+        if !(low..=high).contains(&self.centre) {
+            cut.centre = centre;
+            cut.share = 1.0 / (1.0 + libm::exp(-self.sign * centre));
+            cut.tilt = self.sum * cut.share - self.minor;
+            let curvature = self.sum * cut.share * (1.0 - cut.share);
+            cut.scale = 1.0 / libm::sqrt(curvature + cut.tilt * cut.tilt);
+        }
+        let (low, high) = cut.bounds();
+        let mut mass = 0.0;
+        let mut right = (high, cut.density(high));
+        while right.0 > low {
+            let left = (right.0 - PANEL_SCALES * cut.scale).max(low);
+            let density = cut.density(left);
+            mass += Jet::integral(density, right.1, right.0 - left);
+            right = (left, density);
+        }
+        Self { peak: 1.0 / mass, ..cut }
     }
 
     /// The length on which the density varies.
@@ -97,17 +139,44 @@ impl Posterior {
         self.scale
     }
 
-    /// Log-odds between which all but [`DEPTH`] of the mass lies.
-    pub(super) fn bounds(&self) -> (f64, f64) {
-        // Where a normal density would have fallen by DEPTH.
-        let normal = self.scale * libm::sqrt(2.0 * DEPTH);
-        let (down, up) = (self.offset(-normal), self.offset(normal));
-        let one = self.centre + self.sign * down;
-        let other = self.centre + self.sign * up;
-        (one.min(other), one.max(other))
+    /// Where the density peaks.
+    pub(super) fn centre(&self) -> f64 {
+        self.centre
     }
 
-    /// The density and its derivatives at the log-odds `y`.
+    /// How fast the density falls at its peak, in nats: not 0 where that was cut off.
+    pub(super) fn slope(&self) -> f64 {
+        self.tilt.abs()
+    }
+
+    /// How many nats the density at the log-odds `y` lies below its peak.
+    pub(super) fn fall(&self, y: f64) -> f64 {
+        self.depth(self.sign * (y - self.centre)).value
+    }
+
+    /// Log-odds between which all but [`DEPTH`] of the mass lies.
+    pub(super) fn bounds(&self) -> (f64, f64) {
+        // Where a density of this scale would have fallen by DEPTH.
+        let far = self.scale * if self.tilt == 0.0 { libm::sqrt(2.0 * DEPTH) } else { DEPTH };
+        // Offsets point into the direction of the mirrored density.
+        let end = |direction: f64| {
+            let offset = direction * self.sign * far;
+            let limit = if direction < 0.0 { self.window.0 } else { self.window.1 };
+            if (self.centre - limit) * direction >= 0.0 {
+                return limit;
+            }
+            let bound = self.centre + self.sign * self.offset(offset);
+            if direction < 0.0 { bound.max(limit) } else { bound.min(limit) }
+        };
+        (end(-1.0), end(1.0))
+    }
+
+    /// Whether the density ends at the log-odds `y` with a step.
+    pub(super) fn is_cut_at(&self, y: f64) -> bool {
+        y >= self.window.1
+    }
+
+    /// The density and its derivatives at the log-odds `y`, which lies in the window.
     pub(super) fn density(&self, y: f64) -> Jet {
         let depth = self.depth(self.sign * (y - self.centre));
         let value = self.peak * libm::exp(-depth.value);
@@ -118,20 +187,45 @@ impl Posterior {
         }
     }
 
-    /// How many nats the density lies below its peak at an offset from it, in
-    /// the direction in which the density is not mirrored.
+    /// How many nats the density lies below its value at the centre, at an offset
+    /// from it, in the direction in which the density is not mirrored.
     ///
-    /// With p the peak's x, at most 1/2 here: `sum ln(1 + p (e^u - 1)) - minor u`.
+    /// With s the centre's x: `sum ln(1 + s (e^u - 1)) - minor u`.
     fn depth(&self, offset: f64) -> Jet {
-        let share = self.minor / self.sum;
         let growth = libm::expm1(offset);
-        let odds = 1.0 + share * growth;
-        let complement = self.minor * (1.0 - share) / odds;
+        let odds = 1.0 + self.share * growth;
+        let complement = self.sum * self.share * (1.0 - self.share) / odds;
         Jet {
-            value: self.sum * libm::log1p(share * growth) - self.minor * offset,
-            first: complement * growth,
+            value: self.sum * libm::log1p(self.share * growth) - self.minor * offset,
+            first: self.tilt + complement * growth,
             second: complement * (1.0 + growth) / odds,
         }
+    }
+
+    /// The log-odds that a share `tail` of the mass exceeds, for a `tail` above the
+    /// mass that [`Self::bounds`] leave out.
+    pub(super) fn upper_quantile(&self, tail: f64) -> f64 {
+        let (low, mut right) = self.bounds();
+        let mut density = self.density(right);
+        let mut beyond = 0.0;
+        while right > low {
+            let left = right - PANEL_SCALES * self.scale;
+            let next = self.density(left);
+            let mass = Jet::integral(next, density, right - left);
+            if beyond + mass >= tail {
+                break;
+            }
+            beyond += mass;
+            (right, density) = (left, next);
+        }
+        // Newton's method within the panel, where the density varies little.
+        let mut width = 0.0;
+        for _ in 0..8 {
+            let there = self.density(right - width);
+            let missing = tail - beyond - Jet::integral(there, density, width);
+            width = (width + missing / there.value).clamp(0.0, PANEL_SCALES * self.scale);
+        }
+        right - width
     }
 
     /// An offset beyond which the density is below [`DEPTH`], on the side of
@@ -157,7 +251,13 @@ fn stirling_remainder(z: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::tally::Tally;
+
     use super::*;
+
+    fn posterior(reports: u64, ones: u64) -> Posterior {
+        Posterior::of(Tally::new(reports, ones).unwrap().into())
+    }
 
     #[test]
     fn densities_agree_with_their_formula() {
@@ -166,7 +266,7 @@ mod tests {
         for (reports, ones, a, b, inverse) in
             [(6, 2, 3, 5, 105.0), (40, 39, 40, 2, 1640.0), (40, 1, 2, 40, 1640.0)]
         {
-            let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
+            let posterior = posterior(reports, ones);
             for x in [0.01_f64, 0.2, 0.5, 0.9, 0.999] {
                 let y = (x / (1.0 - x)).ln();
                 let expected = inverse * x.powi(a) * (1.0 - x).powi(b);
@@ -180,7 +280,7 @@ mod tests {
     fn derivatives_agree_with_differences() {
         let step = 1e-4;
         for (reports, ones) in [(0, 0), (6, 2), (30, 27), (200, 0), (200, 200)] {
-            let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
+            let posterior = posterior(reports, ones);
             let (low, high) = posterior.bounds();
             for part in 1..10 {
                 let y = low + (high - low) * f64::from(part) / 10.0;
@@ -199,7 +299,7 @@ mod tests {
         for (reports, ones) in
             [(0, 0), (1, 1), (9, 4), (50, 0), (most, 0), (most, 1), (most, most), (most, most / 3)]
         {
-            let posterior = Posterior::of(Tally::new(reports, ones).unwrap());
+            let posterior = posterior(reports, ones);
             let (low, high) = posterior.bounds();
             assert!(low < posterior.centre && posterior.centre < high);
             for bound in [low, high] {

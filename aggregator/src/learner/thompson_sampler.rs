@@ -2,11 +2,11 @@
 
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::PolicyError;
-use bandana_shared::tally::Tally;
 use rand::Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::check_arm_count;
+use super::situation::Evidence;
 
 /// Draws arms as LDP-TS does: one sample of Beta(1 + ones, 1 + zeros) per arm,
 /// the largest wins (Jiang, Zhao and Li, 2023, arXiv 2307.00863).
@@ -19,13 +19,13 @@ use super::check_arm_count;
 /// between draws. Arms are compared by their odds X/Y, which needs no division.
 ///
 /// ```
-/// use bandana_aggregator::learner::ThompsonSampler;
-/// use bandana_shared::{identity::ArmIndex, tally::Tally};
+/// use bandana_aggregator::learner::{Evidence, ThompsonSampler};
+/// use bandana_shared::identity::ArmIndex;
 /// use rand::SeedableRng;
 ///
 /// let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
-/// let mut sampler = ThompsonSampler::new(&[Tally::EMPTY; 3])?;
-/// sampler.update(ArmIndex::new(1)?, Tally::new(1_000_000_000, 999_999_999)?);
+/// let mut sampler = ThompsonSampler::new(&[Evidence::default(); 3])?;
+/// sampler.update(ArmIndex::new(1)?, Evidence::new(999_999_999.0, 1.0));
 /// assert_eq!(sampler.draw(&mut rng).get(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -39,17 +39,17 @@ impl ThompsonSampler {
     ///
     /// # Errors
     /// [`PolicyError::ArmCount`] for another number of arms.
-    pub fn new(tallies: &[Tally]) -> Result<Self, PolicyError> {
-        check_arm_count(tallies.len())?;
-        Ok(Self { arms: tallies.iter().copied().map(BetaOdds::of).collect() })
+    pub fn new(arms: &[Evidence]) -> Result<Self, PolicyError> {
+        check_arm_count(arms.len())?;
+        Ok(Self { arms: arms.iter().copied().map(BetaOdds::of).collect() })
     }
 
-    /// Replaces the tally of one arm.
+    /// Replaces what is known of one arm.
     ///
     /// # Panics
     /// When there is no such arm.
-    pub fn update(&mut self, arm: ArmIndex, tally: Tally) {
-        self.arms[arm.get()] = BetaOdds::of(tally);
+    pub fn update(&mut self, arm: ArmIndex, evidence: Evidence) {
+        self.arms[arm.get()] = BetaOdds::of(evidence);
     }
 
     /// Draws an arm.
@@ -68,21 +68,21 @@ impl ThompsonSampler {
 
 /// The odds of a Beta variable, a ratio of two Gamma variables.
 #[derive(Clone, Copy, Debug)]
-struct BetaOdds {
+pub(super) struct BetaOdds {
     ones: Gamma,
     zeros: Gamma,
 }
 
 impl BetaOdds {
-    fn of(tally: Tally) -> Self {
-        Self { ones: Gamma::beyond(tally.ones()), zeros: Gamma::beyond(tally.zeros()) }
+    pub(super) fn of(arm: Evidence) -> Self {
+        Self { ones: Gamma::beyond(arm.ones()), zeros: Gamma::beyond(arm.zeros()) }
     }
 
     #[expect(
         clippy::cast_possible_truncation,
         reason = "each half of the word is a coin of its own"
     )]
-    fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> (f64, f64) {
+    pub(super) fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> (f64, f64) {
         let word = rng.next_u64();
         let ones = self.ones.sample(rng, word as u32);
         let zeros = self.zeros.sample(rng, (word >> 32) as u32);
@@ -113,8 +113,8 @@ struct Gamma {
 
 impl Gamma {
     /// The law with k = 1 + `count`.
-    fn beyond(count: u64) -> Self {
-        let d = count as f64 + 2.0 / 3.0;
+    fn beyond(count: f64) -> Self {
+        let d = count + 2.0 / 3.0;
         Self { d, slope: 1.0 / libm::sqrt(9.0 * d), squeeze: 1.0 / (54.0 * d) }
     }
 
@@ -150,13 +150,16 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::learner::Learner;
+    use crate::learner::{Learner, Situation};
+    use bandana_shared::channel::Floor;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::tally::Tally;
 
     const DRAWS: u32 = 200_000;
 
-    fn tallies_of(counts: &[(u64, u64)]) -> Vec<Tally> {
+    fn arms_of(counts: &[(u64, u64)]) -> Vec<Evidence> {
         let tallies = counts.iter().filter_map(|&(n, ones)| Tally::new(n, ones).ok());
-        tallies.collect()
+        tallies.map(Evidence::from).collect()
     }
 
     /// Fails when an arm is not drawn as often as its share says. Five and a half
@@ -179,7 +182,7 @@ mod tests {
     #[test]
     fn arms_that_always_succeeded_are_drawn_in_proportion() {
         // Beta(k, 1) is the law of the largest of k uniform variables.
-        let tallies = tallies_of(&[(0, 0), (1, 1), (4, 4), (9, 9), (35, 35)]);
+        let tallies = arms_of(&[(0, 0), (1, 1), (4, 4), (9, 9), (35, 35)]);
         let sampler = ThompsonSampler::new(&tallies).unwrap();
         let shares = [1.0, 2.0, 5.0, 10.0, 36.0].map(|k| k / 54.0);
         assert_drawn_by(&shares, &sampler, 1);
@@ -208,19 +211,24 @@ mod tests {
             *counts = (reports, reports * (700 - 5 * arm as u64) / 1000);
         }
         for (seed, counts) in (10..).zip([&five[..], &twelve, &twenty]) {
-            let tallies = tallies_of(counts);
-            let active = vec![true; tallies.len()];
-            let weights = Learner::LdpTs.weights(&tallies, &active, 0.0).unwrap();
-            let shares: Vec<f64> = (0..tallies.len()).map(|arm| weights.share(arm)).collect();
+            let arms = arms_of(counts);
+            let situation = Situation {
+                active: vec![true; arms.len()],
+                arms: arms.clone(),
+                floor: Floor::for_epsilon(Epsilon::new(1.0).unwrap()),
+                floor_weight: 0.0,
+            };
+            let weights = Learner::LdpTs.weights(&situation).unwrap();
+            let shares: Vec<f64> = (0..arms.len()).map(|arm| weights.share(arm)).collect();
             assert!(shares.iter().all(|share| *share > 5e-4), "{shares:?}");
-            assert_drawn_by(&shares, &ThompsonSampler::new(&tallies).unwrap(), seed);
+            assert_drawn_by(&shares, &ThompsonSampler::new(&arms).unwrap(), seed);
         }
     }
 
     #[test]
     fn an_updated_sampler_draws_as_a_new_one() {
-        let before = tallies_of(&[(30, 20), (0, 0), (100, 64)]);
-        let after = tallies_of(&[(30, 20), (8, 6), (100, 64)]);
+        let before = arms_of(&[(30, 20), (0, 0), (100, 64)]);
+        let after = arms_of(&[(30, 20), (8, 6), (100, 64)]);
         let mut updated = ThompsonSampler::new(&before).unwrap();
         updated.update(ArmIndex::new(1).unwrap(), after[1]);
         let draws = |sampler: &ThompsonSampler| -> Vec<ArmIndex> {
@@ -235,8 +243,7 @@ mod tests {
     #[test]
     fn the_largest_counts_can_be_drawn_from() {
         let most = Tally::REPORTS_MAX;
-        let sampler =
-            ThompsonSampler::new(&tallies_of(&[(most, 0), (most, most), (most, most / 2)]));
+        let sampler = ThompsonSampler::new(&arms_of(&[(most, 0), (most, most), (most, most / 2)]));
         let sampler = sampler.unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(4);
         assert!((0..100).all(|_| sampler.draw(&mut rng).get() == 1));
@@ -245,7 +252,7 @@ mod tests {
     #[test]
     fn impossible_numbers_of_arms_are_refused() {
         for arms in [0, 1025] {
-            let error = ThompsonSampler::new(&vec![Tally::EMPTY; arms]).unwrap_err();
+            let error = ThompsonSampler::new(&vec![Evidence::default(); arms]).unwrap_err();
             assert_eq!(error, PolicyError::ArmCount { arms });
         }
     }
@@ -255,7 +262,7 @@ mod tests {
         // The k-th event comes after t with the probability that fewer than k
         // events come before: the sum of e^-t t^i / i! over i < k.
         for k in [1_u32, 2, 5, 26, 400] {
-            let gamma = Gamma::beyond(u64::from(k) - 1);
+            let gamma = Gamma::beyond(f64::from(k) - 1.0);
             let mut rng = ChaCha8Rng::seed_from_u64(u64::from(k));
             let draw = |rng: &mut ChaCha8Rng| {
                 let coin = rng.next_u32();
@@ -276,7 +283,7 @@ mod tests {
 
     #[test]
     fn acceptance_lies_between_its_squeeze_and_one() {
-        for count in [0, 1, 2, 10, 1000] {
+        for count in [0.0, 1.0, 2.0, 10.0, 1000.0] {
             let gamma = Gamma::beyond(count);
             for step in -500..5000 {
                 let z = f64::from(step) / 1000.0;

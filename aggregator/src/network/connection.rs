@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::linger::Linger;
 use super::listener::ConnectionLimits;
 use super::place::Place;
 use super::protocol::{Ahead, Protocol};
@@ -32,6 +33,9 @@ pub struct Connection {
     is_stalled: bool,
     /// What was read ahead, to find out about the protocol.
     ahead: Ahead,
+    /// Whether everything has been said.
+    is_over: bool,
+    linger: Linger,
     /// Gives its place to another connection when this is dropped.
     _place: Place,
 }
@@ -67,7 +71,15 @@ impl Connection {
 
     fn over(way: Way, limits: &ConnectionLimits, place: Place) -> Self {
         let silence = Silence::new(limits.handshake_time, limits.idle_time);
-        Self { way, silence, is_stalled: false, ahead: Ahead::default(), _place: place }
+        Self {
+            way,
+            silence,
+            is_stalled: false,
+            ahead: Ahead::default(),
+            is_over: false,
+            linger: Linger::default(),
+            _place: place,
+        }
     }
 
     /// Notes whether the other end takes what is written.
@@ -178,10 +190,19 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().way {
-            Way::Clear(stream) => Pin::new(stream).poll_shutdown(context),
-            Way::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        let this = self.get_mut();
+        if !this.is_over {
+            ready!(match &mut this.way {
+                Way::Clear(stream) => Pin::new(stream).poll_shutdown(context),
+                Way::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            })?;
+            this.is_over = true;
         }
+        let stream = match &mut this.way {
+            Way::Clear(stream) => stream,
+            Way::Tls(stream) => stream.get_mut().0,
+        };
+        this.linger.poll(stream, context)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::gates::{Admission, exhausted};
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
-use crate::registry::{Registry, Serving};
+use crate::registry::{Experiment, Registry, Serving};
 use crate::store::ExperimentState;
 
 /// How long a client should wait whose upload the server had no room for. It adds a
@@ -55,13 +55,13 @@ impl DeviceService {
     }
 
     /// What there is of an experiment for devices: of a draft nothing.
-    async fn find(&self, name: String) -> Result<Arc<Serving>, Status> {
+    async fn find(&self, name: String) -> Result<(Arc<Experiment>, Arc<Serving>), Status> {
         let experiment = find(&self.registry, name).await?;
         let serving = experiment.serving();
         if serving.state == ExperimentState::Draft {
             return Err(unknown(experiment.id()));
         }
-        Ok(serving)
+        Ok((experiment, serving))
     }
 
     /// Takes an upload through to its answer.
@@ -166,7 +166,7 @@ impl Device for DeviceService {
         request: Request<GetExperimentRequest>,
     ) -> Result<Response<GetExperimentResponse>, Status> {
         let request = request.into_inner();
-        let serving = self.find(request.experiment_id).await?;
+        let (_, serving) = self.find(request.experiment_id).await?;
         let known = Digest::try_from(&request.known_digest[..]).ok();
         let same_specification = known == Some(serving.specification.digest());
         let same_policy =
@@ -185,7 +185,7 @@ impl Device for DeviceService {
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
-        let serving = self.find(request.into_inner().experiment_id).await?;
+        let (experiment, serving) = self.find(request.into_inner().experiment_id).await?;
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }
@@ -194,8 +194,10 @@ impl Device for DeviceService {
             status.set_source(Arc::new(error));
             status
         })?;
+        let arm = serving.policy.weights.draw(uniform);
+        experiment.count_selection(arm);
         Ok(Response::new(SelectArmResponse {
-            arm: serving.policy.weights.draw(uniform).to_u32(),
+            arm: arm.to_u32(),
             digest: serving.specification.digest().as_bytes().to_vec().into(),
             server_day: self.clock.day().get(),
         }))

@@ -93,13 +93,8 @@ impl OperatorService {
 
 /// Checks a request for a new experiment and computes the floor.
 fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct), Status> {
-    let learner = match request.learner() {
-        v1::Learner::LdpTs => Learner::LdpTs,
-        v1::Learner::LdpUcb => Learner::LdpUcb,
-        v1::Learner::Unspecified => {
-            return Err(Status::invalid_argument("the field `learner` must be set"));
-        }
-    };
+    let unset = || Status::invalid_argument("the field `learner` must be set");
+    let learner = Learner::from_wire(request.learner()).ok_or_else(unset)?;
     let invalid = |error: &dyn std::error::Error| Status::invalid_argument(explain(error));
     let missing = || Status::invalid_argument("the field `specification` must be set");
     let mut message = request.specification.ok_or_else(missing)?;
@@ -138,15 +133,11 @@ fn status_of(experiment: &Experiment) -> ExperimentStatus {
         ExperimentState::Paused => v1::ExperimentState::Paused,
         ExperimentState::Stopped => v1::ExperimentState::Stopped,
     };
-    let learner = match conduct.learner {
-        Learner::LdpTs => v1::Learner::LdpTs,
-        Learner::LdpUcb => v1::Learner::LdpUcb,
-    };
     ExperimentStatus {
         specification: Some((&*serving.specification).into()),
         digest: serving.specification.digest().as_bytes().to_vec().into(),
         state: state.into(),
-        learner: learner.into(),
+        learner: conduct.learner.to_wire().into(),
         floor_weight: conduct.floor_weight,
         reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
         policy_version: serving.policy.version,

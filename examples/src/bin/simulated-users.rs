@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use bandana_aggregator::learner::Learner;
 use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
 use bandana_client::grpc::AppKey;
 use bandana_examples::aggregator_process::AggregatorProcess;
@@ -23,7 +24,6 @@ use bandana_examples::simulation::{self, Connections, Outcome, Progress, Server,
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
-use bandana_shared::wire::v1;
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,8 +45,8 @@ struct Arguments {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     curvature: f64,
     /// Who chooses the arms.
-    #[arg(long, value_enum, default_value_t = LearnerName::LdpTs)]
-    learner: LearnerName,
+    #[arg(long, value_enum, default_value_t = Learner::default())]
+    learner: Learner,
     /// Rewards of the arms, as CSV with the columns arm, label, reward (0 to 1)
     /// and count. Without it: the 20 arms of the LDP bandit papers.
     #[arg(long)]
@@ -88,12 +88,6 @@ enum MechanismName {
     Quadratic,
     Exponential,
     Rr,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LearnerName {
-    LdpTs,
-    LdpUcb,
 }
 
 fn main() -> ExitCode {
@@ -199,10 +193,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
         connections: usize::from(arguments.connections),
         epsilon: Epsilon::new(arguments.epsilon)?,
         mechanism,
-        learner: match arguments.learner {
-            LearnerName::LdpTs => v1::Learner::LdpTs,
-            LearnerName::LdpUcb => v1::Learner::LdpUcb,
-        },
+        learner: arguments.learner.to_wire(),
         seed: arguments.seed,
     };
     Ok((settings, instance))

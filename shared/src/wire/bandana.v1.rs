@@ -1220,7 +1220,7 @@ pub struct DailyTally {
     #[prost(uint64, tag = "4")]
     pub ones: u64,
 }
-/// A pure function from tallies to weights.
+/// A pure function from what is known to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Learner {
@@ -1230,6 +1230,10 @@ pub enum Learner {
     LdpTs = 1,
     /// Upper confidence bounds on private bits (Ren et al. 2020).
     LdpUcb = 2,
+    /// Thompson sampling from the posterior cut to what a private mean can be.
+    TruncatedTs = 3,
+    /// Adaptive kl indices on private bits, with one random scale for all arms.
+    RandAdaKl = 4,
 }
 impl Learner {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1241,6 +1245,8 @@ impl Learner {
             Self::Unspecified => "LEARNER_UNSPECIFIED",
             Self::LdpTs => "LEARNER_LDP_TS",
             Self::LdpUcb => "LEARNER_LDP_UCB",
+            Self::TruncatedTs => "LEARNER_TRUNCATED_TS",
+            Self::RandAdaKl => "LEARNER_RAND_ADA_KL",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1249,6 +1255,8 @@ impl Learner {
             "LEARNER_UNSPECIFIED" => Some(Self::Unspecified),
             "LEARNER_LDP_TS" => Some(Self::LdpTs),
             "LEARNER_LDP_UCB" => Some(Self::LdpUcb),
+            "LEARNER_TRUNCATED_TS" => Some(Self::TruncatedTs),
+            "LEARNER_RAND_ADA_KL" => Some(Self::RandAdaKl),
             _ => None,
         }
     }

@@ -80,7 +80,7 @@ pub(super) async fn create(
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
     let transaction = session.client.transaction().await.map_err(failed)?;
-    let weights = weigh(conduct, specification, &[]).map_err(|e| damaged(e.to_string()))?;
+    let weights = weigh(conduct, specification, &[], &[]).map_err(|e| damaged(e.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let insert = "INSERT INTO experiment
             (id, state, learner, floor_weight, version, weights, policy_reports)
@@ -136,7 +136,7 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     let tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
     let tallies = tallies.get(&key).map(Vec::as_slice).unwrap_or_default();
     let weights =
-        weigh(conduct, &specification, tallies).map_err(|error| damaged(error.to_string()))?;
+        weigh(conduct, &specification, tallies, &[]).map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let reports = signed(tallies.iter().map(|tally| tally.reports()).sum());
     let update = "UPDATE experiment SET version = version + 1, weights = $2, policy_reports = $3

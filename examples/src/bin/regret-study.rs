@@ -1,0 +1,192 @@
+//! Regret of learners on private bits, in simulation.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, bail, ensure};
+use bandana_examples::instance::Instance;
+use bandana_examples::study::contestant::Contestant;
+use bandana_examples::study::outcome::StudyOutcome;
+use bandana_examples::study::picture;
+use bandana_examples::study::runner::Study;
+use bandana_examples::study::trial::{Attack, Course};
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::rewards::RewardKind;
+use clap::{Parser, ValueEnum as _};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Regret of learners on private bits, in simulation.
+///
+/// Rewards and noise are the same for all learners of a study. Ctrl-C ends it with what
+/// is finished.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The arms: paper-20, close-arms, variance-trap, exponential-trap, power-near-one,
+    /// power-near-zero, five-arms, or a CSV file with the columns arm, label, reward (0 to 1)
+    /// and count.
+    #[arg(long, default_value = "paper-20")]
+    instance: String,
+    /// How a reward becomes a bit; several with commas: linear, quadratic, exponential, rr.
+    #[arg(long, value_delimiter = ',', default_value = "linear")]
+    mechanism: Vec<String>,
+    /// Curvature of the quadratic mechanism, -1 to 1.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    curvature: f64,
+    /// Privacy loss bounds of one report, in nats, with commas.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    epsilon: Vec<f64>,
+    /// Learners with commas, or all; ratios are to the first.
+    #[arg(long, value_delimiter = ',', default_value = "ldp-ts,rand-ada-kl,ldp-ucb")]
+    learners: Vec<String>,
+    /// Rounds of a trial.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
+    horizon: u64,
+    /// Trials of each learner.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    trials: u32,
+    /// Reports that arrive together.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Draw the arms of a batch from the weights that a server would serve at its start,
+    /// with nothing known of what is pending.
+    #[arg(long)]
+    served: bool,
+    /// Share of dishonest people.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    dishonest: f64,
+    /// What they do.
+    #[arg(long, value_enum, default_value_t = Attack::Flip)]
+    attack: Attack,
+    /// Everything random follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: u16,
+    /// Where a plot goes, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Where the result goes as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("regret-study: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let study = study(arguments)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_interrupt(&stop)?;
+    let plain = !std::io::stderr().is_terminal();
+    let target = if plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let total = study.trial_count() as u64;
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} trials, {eta} left")?;
+    let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
+    let outcome = study.run(&stop, |done| {
+        let done = done as u64;
+        bar.set_position(done);
+        if plain && done * 10 / total != (done - 1) * 10 / total {
+            eprintln!("{done} of {total} trials");
+        }
+    })?;
+    bar.finish_and_clear();
+    ensure!(!outcome.rows.is_empty(), "interrupted before a trial was finished");
+    present(arguments, &outcome)?;
+    if outcome.interrupted {
+        eprintln!("interrupted; this is what was finished");
+        return Ok(ExitCode::from(130));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the flag on Ctrl-C, from a thread of its own.
+fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Checks the options.
+fn study(arguments: &Arguments) -> anyhow::Result<Study> {
+    let instance = Instance::named(&arguments.instance)?;
+    let mechanism = |name: &String| {
+        Ok(match name.as_str() {
+            "linear" => Mechanism::Linear,
+            "quadratic" => Mechanism::Quadratic(Curvature::new(arguments.curvature)?),
+            "exponential" => Mechanism::Exponential,
+            "rr" if instance.rewards().kind() == RewardKind::Binary => {
+                Mechanism::RandomizedResponse
+            }
+            "rr" => bail!("randomized response takes rewards of 0 and 1 only; use linear"),
+            _ => bail!("there is no mechanism {name:?}: linear, quadratic, exponential or rr"),
+        })
+    };
+    let learner = |name: &String| {
+        Contestant::from_str(name, false).map_err(|_| {
+            let names: Vec<_> =
+                Contestant::value_variants().iter().map(|learner| learner.name()).collect();
+            anyhow::anyhow!("there is no learner {name:?}: all, or some of {}", names.join(", "))
+        })
+    };
+    let contestants = match &arguments.learners[..] {
+        [all] if all == "all" => Contestant::value_variants().to_vec(),
+        names => names.iter().map(learner).collect::<anyhow::Result<_>>()?,
+    };
+    ensure!((0.0..=1.0).contains(&arguments.dishonest), "--dishonest is a share, 0 to 1");
+    let epsilons = arguments.epsilon.iter().map(|epsilon| Epsilon::new(*epsilon));
+    Ok(Study {
+        name: arguments.instance.clone(),
+        mechanisms: arguments.mechanism.iter().map(mechanism).collect::<anyhow::Result<_>>()?,
+        epsilons: epsilons.collect::<Result<_, _>>()?,
+        instance,
+        contestants,
+        trials: arguments.trials as usize,
+        course: Course {
+            checkpoints: Course::checkpoints_to(arguments.horizon),
+            batch: arguments.batch as usize,
+            dishonest: arguments.dishonest,
+            attack: arguments.attack,
+        },
+        served: arguments.served,
+        seed: arguments.seed,
+        threads: usize::from(arguments.threads),
+    })
+}
+
+/// Prints the result and writes the files.
+fn present(arguments: &Arguments, outcome: &StudyOutcome) -> anyhow::Result<()> {
+    print!("{}", outcome.table());
+    if let Some(path) = &arguments.plot {
+        let title = format!("{}, {} trials", outcome.instance, arguments.trials);
+        picture::write(path, &title, outcome)?;
+        println!("plot: {}", path.display());
+    }
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(outcome)? + "\n";
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+        println!("json: {}", path.display());
+    }
+    Ok(())
+}

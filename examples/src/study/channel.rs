@@ -1,0 +1,66 @@
+//! What a learner gets to see of a reward.
+
+use bandana_aggregator::learner::bounds::BoundArm;
+use bandana_aggregator::learner::indices::reward_coin;
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::{Curve, Level, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::estimate::private_mean_of;
+use rand::{Rng, RngExt as _};
+
+use crate::instance::Instance;
+
+/// The way from a reward in 0..=1 to the number that a learner gets.
+#[derive(Clone, Copy, Debug)]
+pub enum Channel {
+    /// A private bit, made as a device makes it, from the same integers.
+    Bit(Curve, Floor),
+    /// The reward with Laplace noise of this scale.
+    Laplace(f64),
+    /// The reward itself.
+    Reward,
+    /// A coin with the reward as its bias.
+    Coin,
+}
+
+impl Channel {
+    /// The channel of this mechanism.
+    pub fn bit(mechanism: Mechanism, epsilon: Epsilon) -> Self {
+        Self::Bit(Curve::new(mechanism, epsilon), Floor::for_epsilon(epsilon))
+    }
+
+    /// What is sent for a reward. A bit is 0 or 1.
+    #[inline]
+    pub fn send(&self, reward: f64, rng: &mut impl Rng) -> f64 {
+        match self {
+            Self::Bit(curve, floor) => {
+                let level = Level::from_unit(reward).unwrap_or(Level::ZERO);
+                let threshold = floor.threshold(curve.apply(level));
+                f64::from(u8::from(threshold.bit(rng.next_u64(), rng.next_u64())))
+            }
+            Self::Laplace(scale) => {
+                let uniform = rng.random::<f64>() - 0.5;
+                reward - scale * uniform.signum() * (-2.0 * uniform.abs()).ln_1p()
+            }
+            Self::Reward => reward,
+            Self::Coin => f64::from(u8::from(reward_coin(reward, rng.random()))),
+        }
+    }
+
+    /// The arms of an instance as a bound sees them: rewards themselves as if they
+    /// were of two values. `None` for Laplace noise, for which there is no bound here.
+    pub fn bound_arms(&self, instance: &Instance) -> Option<Vec<BoundArm>> {
+        let private_mean = |arm: &crate::instance::SimulatedArm| match self {
+            Self::Bit(curve, floor) => Some(private_mean_of(*floor, arm.rewards.mean_of(curve))),
+            Self::Laplace(_) => None,
+            Self::Reward | Self::Coin => Some(arm.rewards.mean()),
+        };
+        let bound_arm = |arm| Some((arm, private_mean(arm)?));
+        let arms = instance.arms.iter().map(bound_arm).collect::<Option<Vec<_>>>()?;
+        Some(
+            arms.into_iter()
+                .map(|(arm, private_mean)| BoundArm { mean: arm.rewards.mean(), private_mean })
+                .collect(),
+        )
+    }
+}

@@ -1,0 +1,83 @@
+//! The learners of a study, by name.
+
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use clap::ValueEnum;
+
+use super::channel::Channel;
+
+/// A learner of a study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Contestant {
+    /// Thompson sampling on private bits.
+    LdpTs,
+    /// The same with samples mapped back through the channel, which changes no choice.
+    TsCf,
+    /// Thompson sampling from the posterior cut to what a private mean can be.
+    TruncatedTs,
+    /// UCB1 on private bits.
+    LdpUcb,
+    /// Upper confidence bounds on rewards with Laplace noise.
+    LdpUcbLaplace,
+    /// kl-UCB on private bits.
+    KlUcb,
+    /// Quantiles of the posterior.
+    BayesUcb,
+    /// Indexed minimum empirical divergence.
+    Imed,
+    /// MOSS without a horizon.
+    MossAnytime,
+    /// Adaptive kl indices with one random scale.
+    RandAdaKl,
+    /// The same with scales up to 1: the least regret in most trials, and much in a few.
+    RandAdaKlBold,
+    /// UCB1 on rewards.
+    #[value(name = "nonprivate-ucb1")]
+    NonprivateUcb1,
+    /// kl-UCB on rewards.
+    NonprivateKlUcb,
+    /// Thompson sampling on coins tossed for the rewards.
+    NonprivateTs,
+}
+
+/// What the bits of a study go through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Privacy {
+    /// The curve.
+    pub mechanism: Mechanism,
+    /// The privacy loss bound.
+    pub epsilon: Epsilon,
+}
+
+impl Contestant {
+    /// Its name in options and results.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+    }
+
+    /// Whether privacy changes nothing about it.
+    pub fn is_nonprivate(self) -> bool {
+        matches!(self, Self::NonprivateUcb1 | Self::NonprivateKlUcb | Self::NonprivateTs)
+    }
+
+    /// Whether the curve changes nothing about it.
+    pub fn has_no_curve(self) -> bool {
+        self.is_nonprivate() || self == Self::LdpUcbLaplace
+    }
+
+    /// What it learns from.
+    pub fn channel(self, privacy: Privacy) -> Channel {
+        match self {
+            Self::NonprivateUcb1 | Self::NonprivateKlUcb => Channel::Reward,
+            Self::NonprivateTs => Channel::Coin,
+            Self::LdpUcbLaplace => Channel::Laplace(1.0 / privacy.epsilon.get()),
+            _ => Channel::bit(privacy.mechanism, privacy.epsilon),
+        }
+    }
+
+    /// The floor of its channel; for one without bits that of the privacy it has not.
+    pub fn floor(privacy: Privacy) -> Floor {
+        Floor::for_epsilon(privacy.epsilon)
+    }
+}

@@ -1,0 +1,218 @@
+//! Learners that choose one arm at a time.
+
+use bandana_aggregator::learner::divergence::{kl, upper};
+use bandana_aggregator::learner::indices::{
+    bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
+};
+use bandana_aggregator::learner::{
+    AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler, scale_max,
+};
+use bandana_shared::identity::ArmIndex;
+use bandana_shared::policy::Weights;
+use rand::{Rng, RngExt as _};
+
+use super::contestant::{Contestant, Privacy};
+
+/// A learner in the middle of a trial.
+#[derive(Debug)]
+pub enum Player {
+    /// Samples from posteriors.
+    Thompson(ThompsonSampler, Vec<Evidence>),
+    /// Samples from posteriors that are cut.
+    Truncated(TruncatedSampler, Vec<Evidence>),
+    /// Indices with a random scale.
+    AdaKl(AdaKlSampler),
+    /// Indices.
+    Index(Rule, Vec<Statistic>),
+    /// Weights that a server would serve, until more is known.
+    Served(Learner, Box<Situation>, Weights),
+}
+
+/// How the arm of the largest index is found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// [`ucb1`].
+    Ucb1,
+    /// [`kl_ucb`](bandana_aggregator::learner::indices::kl_ucb).
+    KlUcb,
+    /// [`bayes_ucb`].
+    BayesUcb,
+    /// [`imed`].
+    Imed,
+    /// [`moss_anytime`].
+    MossAnytime,
+    /// [`ldp_ucb_laplace`] for this epsilon.
+    Laplace(f64),
+}
+
+/// What an index rule knows of an arm.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistic {
+    sum: f64,
+    reports: f64,
+    pending: u32,
+}
+
+impl Player {
+    /// A learner that knows nothing yet.
+    ///
+    /// # Errors
+    /// When there are too many arms.
+    pub fn new(contestant: Contestant, arms: usize, privacy: Privacy) -> anyhow::Result<Self> {
+        let evidence = vec![Evidence::default(); arms];
+        let index = |rule| Self::Index(rule, vec![Statistic::default(); arms]);
+        Ok(match contestant {
+            // The channel's inverse is increasing and the same for all arms.
+            Contestant::LdpTs | Contestant::TsCf | Contestant::NonprivateTs => {
+                Self::Thompson(ThompsonSampler::new(&evidence)?, evidence)
+            }
+            Contestant::TruncatedTs => {
+                let floor = Contestant::floor(privacy);
+                Self::Truncated(TruncatedSampler::new(&evidence, floor)?, evidence)
+            }
+            Contestant::RandAdaKl => {
+                Self::AdaKl(AdaKlSampler::new(arms, scale_max(Contestant::floor(privacy))))
+            }
+            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0)),
+            Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
+            Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
+            Contestant::BayesUcb => index(Rule::BayesUcb),
+            Contestant::Imed => index(Rule::Imed),
+            Contestant::MossAnytime => index(Rule::MossAnytime),
+            Contestant::LdpUcbLaplace => index(Rule::Laplace(privacy.epsilon.get())),
+        })
+    }
+
+    /// One that plays by the policies of a server; `None` for a learner that servers
+    /// do not have.
+    ///
+    /// # Errors
+    /// When there are too many arms.
+    pub fn served(
+        contestant: Contestant,
+        arms: usize,
+        privacy: Privacy,
+    ) -> anyhow::Result<Option<Self>> {
+        let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
+        let situation = Situation {
+            arms: vec![Evidence::default(); arms],
+            active: vec![true; arms],
+            floor: Contestant::floor(privacy),
+            floor_weight: 0.0,
+        };
+        let weights = learner.weights(&situation)?;
+        Ok(Some(Self::Served(learner, Box::new(situation), weights)))
+    }
+
+    /// Chooses an arm, whose report comes later.
+    #[inline]
+    pub fn choose(&mut self, rng: &mut impl Rng) -> usize {
+        match self {
+            Self::Thompson(sampler, _) => sampler.draw(rng).get(),
+            Self::Truncated(sampler, _) => sampler.draw(rng).get(),
+            Self::AdaKl(sampler) => {
+                let arm = sampler.draw(rng);
+                sampler.select(arm);
+                arm
+            }
+            Self::Index(rule, statistics) => {
+                let arm = leader(*rule, statistics, rng);
+                statistics[arm].pending += 1;
+                arm
+            }
+            Self::Served(_, _, weights) => weights.draw(rng.next_u32()).get(),
+        }
+    }
+
+    /// Takes a report.
+    #[inline]
+    pub fn learn(&mut self, arm: usize, signal: f64) {
+        let bit = signal > 0.5;
+        match self {
+            Self::Thompson(sampler, evidence) => {
+                evidence[arm].add_bit(bit);
+                sampler.update(index_of(arm), evidence[arm]);
+            }
+            Self::Truncated(sampler, evidence) => {
+                evidence[arm].add_bit(bit);
+                sampler.update(index_of(arm), evidence[arm]);
+            }
+            Self::AdaKl(sampler) => sampler.report(arm, bit),
+            Self::Index(_, statistics) => {
+                let statistic = &mut statistics[arm];
+                statistic.sum += signal;
+                statistic.reports += 1.0;
+                statistic.pending = statistic.pending.saturating_sub(1);
+            }
+            Self::Served(_, situation, _) => situation.arms[arm].add_bit(bit),
+        }
+    }
+
+    /// Takes note that all reports of a batch have come.
+    ///
+    /// # Errors
+    /// When there are no weights.
+    pub fn end_batch(&mut self) -> anyhow::Result<()> {
+        if let Self::Served(learner, situation, weights) = self {
+            *weights = learner.weights(situation)?;
+        }
+        Ok(())
+    }
+}
+
+fn index_of(arm: usize) -> ArmIndex {
+    ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("checked when the player was made"))
+}
+
+/// The arm of the largest index, from a random place on, so that ties are broken at
+/// random. Arms that were never chosen come first, those without a report last.
+fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
+    let start = rng.random_range(0..statistics.len());
+    let time = 1.0 + statistics.iter().map(|arm| arm.reports).sum::<f64>();
+    let favourite = statistics.iter().fold((f64::NEG_INFINITY, 1.0), |best, arm| {
+        if arm.sum > best.0 * arm.reports { (arm.sum / arm.reports, arm.reports) } else { best }
+    });
+    let best_mean = favourite.0;
+    let exploration = kl_ucb_exploration(time);
+    // What can't reach the index of the best mean need not be computed.
+    let least = match rule {
+        Rule::KlUcb if best_mean >= 0.0 => upper(best_mean, exploration / favourite.1),
+        Rule::BayesUcb if best_mean >= 0.0 => {
+            let (sum, reports) = (best_mean * favourite.1, favourite.1);
+            bayes_ucb(Evidence::new(sum, reports - sum), time) - 1e-9
+        }
+        _ => f64::NEG_INFINITY,
+    };
+    let mut best = (start, f64::NEG_INFINITY);
+    for place in (start..statistics.len()).chain(0..start) {
+        let Statistic { sum, reports, pending } = statistics[place];
+        if reports == 0.0 {
+            if pending == 0 {
+                return place;
+            }
+            continue;
+        }
+        let mean = sum / reports;
+        let evidence = || Evidence::new(sum, reports - sum);
+        let log_odds = |mean: f64| (mean / (1.0 - mean)).ln();
+        // Those that take long are asked only if they can win.
+        let index = match rule {
+            Rule::Ucb1 => ucb1(mean, reports, time),
+            Rule::KlUcb
+                if mean < least && exploration / reports < kl(mean, least.max(best.1)) - 1e-12 =>
+            {
+                continue;
+            }
+            Rule::KlUcb => upper(mean, exploration / reports),
+            Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) < least => continue,
+            Rule::BayesUcb => bayes_ucb(evidence(), time),
+            Rule::Imed => imed(mean, reports, best_mean),
+            Rule::MossAnytime => moss_anytime(mean, reports, time, statistics.len()),
+            Rule::Laplace(epsilon) => ldp_ucb_laplace(mean, reports, time, epsilon),
+        };
+        if index > best.1 {
+            best = (place, index);
+        }
+    }
+    best.0
+}

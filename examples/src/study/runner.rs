@@ -1,0 +1,329 @@
+//! Many trials on several threads.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::ensure;
+use bandana_aggregator::learner::bounds::{lower_bound, thompson_sampling};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::contestant::{Contestant, Privacy};
+use super::outcome::{Row, StudyOutcome, Summary, paired_ratio};
+use super::player::Player;
+use super::trial::{self, Course};
+use crate::instance::Instance;
+
+/// What to study.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// Name of the instance.
+    pub name: String,
+    /// The arms.
+    pub instance: Instance,
+    /// The curves.
+    pub mechanisms: Vec<Mechanism>,
+    /// The privacy loss bounds.
+    pub epsilons: Vec<Epsilon>,
+    /// The learners; ratios are to the first one.
+    pub contestants: Vec<Contestant>,
+    /// Trials of each.
+    pub trials: usize,
+    /// How they go.
+    pub course: Course,
+    /// Whether arms are drawn from the policies that a server would serve.
+    pub served: bool,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// A learner on a channel.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    contestant: Contestant,
+    privacy: Privacy,
+}
+
+/// What was finished of an entry.
+#[derive(Clone, Debug, Default)]
+struct Finished {
+    /// Number of the trial and regret at every checkpoint.
+    trials: Vec<(usize, Vec<f64>)>,
+    seconds: f64,
+}
+
+impl Study {
+    /// Trials of all learners together.
+    pub fn trial_count(&self) -> usize {
+        self.entries().len() * self.trials
+    }
+
+    /// Each learner on each channel that is another one for it.
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for (place, epsilon) in self.epsilons.iter().enumerate() {
+            for (turn, mechanism) in self.mechanisms.iter().enumerate() {
+                let privacy = Privacy { mechanism: *mechanism, epsilon: *epsilon };
+                let is_new = |contestant: &&Contestant| {
+                    let known = contestant.has_no_curve() && turn > 0
+                        || contestant.is_nonprivate() && place > 0;
+                    !known
+                };
+                let contestants = self.contestants.iter().filter(is_new);
+                entries.extend(contestants.map(|c| Entry { contestant: *c, privacy }));
+            }
+        }
+        entries
+    }
+
+    /// Runs it. `progress` is told the number of finished trials. Once `stop` is set,
+    /// trials under way are given up, and the outcome is that of the finished ones.
+    ///
+    /// # Errors
+    /// When a learner fails, or has no policies to be served.
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        progress: impl Fn(usize) + Sync,
+    ) -> anyhow::Result<StudyOutcome> {
+        let entries = self.entries();
+        if let (true, Some(entry)) = (self.served, entries.first()) {
+            for contestant in &self.contestants {
+                let player = Player::served(*contestant, 1, entry.privacy)?;
+                ensure!(player.is_some(), "a server has no learner {}", contestant.name());
+            }
+        }
+        let finished: Vec<Mutex<Finished>> = entries.iter().map(|_| Mutex::default()).collect();
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = || -> anyhow::Result<()> {
+            // A trial of every entry, then the next, so that an interrupted study has
+            // about as many of each.
+            while let Some(job) = Some(next.fetch_add(1, Ordering::Relaxed))
+                .filter(|job| *job < entries.len() * self.trials)
+            {
+                let (trial, place) = (job / entries.len(), job % entries.len());
+                let start = processor_seconds();
+                let Some(regrets) = self.run_trial(entries[place], trial as u64, stop)? else {
+                    return Ok(());
+                };
+                let mut finished = finished[place].lock().unwrap_or_else(PoisonError::into_inner);
+                finished.trials.push((trial, regrets));
+                finished.seconds += processor_seconds() - start;
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| {
+                worker.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a trial panicked")))
+            })
+        })?;
+        let finished: Vec<Finished> = finished
+            .into_iter()
+            .map(|cell| cell.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        Ok(self.outcome(&entries, finished, stop.load(Ordering::Relaxed)))
+    }
+
+    fn run_trial(
+        &self,
+        entry: Entry,
+        trial: u64,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Option<Vec<f64>>> {
+        let arms = self.instance.arms.len();
+        let served =
+            if self.served { Player::served(entry.contestant, arms, entry.privacy)? } else { None };
+        let mut player = match served {
+            Some(player) => player,
+            None => Player::new(entry.contestant, arms, entry.privacy)?,
+        };
+        let channel = entry.contestant.channel(entry.privacy);
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(trial);
+        trial::run(&self.instance, &channel, &mut player, &self.course, seed, stop)
+    }
+
+    fn outcome(
+        &self,
+        entries: &[Entry],
+        mut finished: Vec<Finished>,
+        interrupted: bool,
+    ) -> StudyOutcome {
+        for finished in &mut finished {
+            finished.trials.sort_by_key(|(trial, _)| *trial);
+        }
+        let first_of = |entry: &Entry| {
+            let same = |other: &Entry| other.privacy == entry.privacy;
+            entries.iter().position(same).unwrap_or_default()
+        };
+        let mut rows = Vec::new();
+        for (entry, done) in entries.iter().zip(&finished) {
+            if done.trials.is_empty() {
+                continue;
+            }
+            let base = &finished[first_of(entry)];
+            for checkpoint in 0..self.course.checkpoints.len() {
+                rows.push(self.row(*entry, done, base, checkpoint));
+            }
+        }
+        let attack = (self.course.dishonest > 0.0)
+            .then(|| format!("{:?}", self.course.attack).to_lowercase());
+        StudyOutcome {
+            instance: self.name.clone(),
+            seed: self.seed,
+            batch: self.course.batch,
+            served: self.served,
+            dishonest: self.course.dishonest,
+            attack,
+            interrupted,
+            rows,
+        }
+    }
+
+    fn row(&self, entry: Entry, done: &Finished, base: &Finished, checkpoint: usize) -> Row {
+        let Entry { contestant, privacy } = entry;
+        let horizon = self.course.checkpoints[checkpoint];
+        let regrets: Vec<f64> =
+            done.trials.iter().map(|(_, regrets)| regrets[checkpoint]).collect();
+        let (mine, bases): (Vec<f64>, Vec<f64>) = done
+            .trials
+            .iter()
+            .filter_map(|(trial, regrets)| {
+                let place = base.trials.binary_search_by_key(trial, |(trial, _)| *trial).ok()?;
+                Some((regrets[checkpoint], base.trials[place].1[checkpoint]))
+            })
+            .unzip();
+        let arms = contestant.channel(privacy).bound_arms(&self.instance);
+        let log = (horizon as f64).ln();
+        let finite = |factor: f64| factor.is_finite().then_some(factor * log);
+        let summary = Summary::of(&regrets);
+        let rounds = self.course.checkpoints.last().copied().unwrap_or(0) as f64;
+        let ratio = paired_ratio(&mine, &bases);
+        Row {
+            learner: contestant.name(),
+            mechanism: match contestant {
+                Contestant::LdpUcbLaplace => "laplace".to_owned(),
+                _ if contestant.is_nonprivate() => "none".to_owned(),
+                _ => privacy.mechanism.name().to_owned(),
+            },
+            epsilon: (!contestant.is_nonprivate()).then_some(privacy.epsilon.get()),
+            horizon,
+            trials: regrets.len(),
+            mean_regret: summary.mean,
+            ci95: summary.ci95,
+            median: summary.median,
+            p95: summary.p95,
+            p99: summary.p99,
+            lower_bound: arms.as_deref().map(lower_bound).and_then(finite),
+            upper_bound: arms.as_deref().map(thompson_sampling).and_then(finite),
+            ratio: ratio.map(|(ratio, _)| ratio),
+            ratio_ci95: ratio.map(|(_, half)| half),
+            rounds_per_second: rounds * done.trials.len() as f64 / done.seconds,
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::trial::Attack;
+
+    fn study(learners: &[Contestant], horizon: u64, trials: usize) -> Study {
+        Study {
+            name: "paper-20".to_owned(),
+            instance: Instance::paper_20(),
+            mechanisms: vec![Mechanism::Linear, Mechanism::Exponential],
+            epsilons: vec![Epsilon::new(2.0).unwrap()],
+            contestants: learners.to_vec(),
+            trials,
+            course: Course {
+                checkpoints: Course::checkpoints_to(horizon),
+                batch: 1,
+                dishonest: 0.0,
+                attack: Attack::Flip,
+            },
+            served: false,
+            seed: 3,
+            threads: 2,
+        }
+    }
+
+    /// What a seed fixes: all but the speed.
+    fn regrets(outcome: &StudyOutcome) -> Vec<(String, String, u64, f64, f64)> {
+        let rows = outcome.rows.iter();
+        rows.map(|r| (r.learner.clone(), r.mechanism.clone(), r.horizon, r.mean_regret, r.p99))
+            .collect()
+    }
+
+    #[test]
+    fn a_seed_fixes_the_result_whatever_the_threads() {
+        let all = <Contestant as clap::ValueEnum>::value_variants();
+        let two = study(all, 300, 2);
+        let one = Study { threads: 1, ..two.clone() };
+        let stop = AtomicBool::new(false);
+        let outcome = two.run(&stop, |_| {}).unwrap();
+        assert_eq!(regrets(&outcome), regrets(&one.run(&stop, |_| {}).unwrap()));
+        // Learners without a curve are studied once, the others with each of two.
+        let curveless = all.iter().filter(|contestant| contestant.has_no_curve()).count();
+        let entries = 2 * (all.len() - curveless) + curveless;
+        assert_eq!(outcome.rows.len(), entries * one.course.checkpoints.len());
+        let other = Study { seed: 4, ..one };
+        assert_ne!(regrets(&outcome), regrets(&other.run(&stop, |_| {}).unwrap()));
+    }
+
+    #[test]
+    fn learners_beat_uniform_play_and_learn_in_batches() {
+        // Uniform play loses .23 each round, 2,300 here. Every learner is far below in
+        // the mean of 4 trials; one that learnt nothing would be at 2,300 +- 40.
+        let learners =
+            [Contestant::LdpTs, Contestant::RandAdaKl, Contestant::TruncatedTs, Contestant::KlUcb];
+        let mut study = study(&learners, 10_000, 4);
+        for batch in [1, 100] {
+            study.course.batch = batch;
+            let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+            for row in outcome.rows.iter().filter(|row| row.horizon == 10_000) {
+                assert!(row.mean_regret < 1200.0, "{batch} {row:?}");
+            }
+        }
+        // So are those that play by policies of a server.
+        study.served = true;
+        study.contestants = vec![Contestant::LdpTs, Contestant::RandAdaKl];
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        let last = outcome.rows.iter().filter(|row| row.horizon == 10_000);
+        assert!(last.clone().all(|row| row.mean_regret < 1200.0), "{outcome:?}");
+        study.contestants = vec![Contestant::Imed];
+        assert!(study.run(&AtomicBool::new(false), |_| {}).is_err());
+    }
+
+    #[test]
+    fn lies_cost_regret_and_an_interrupt_keeps_what_is_finished() {
+        let mut study = study(&[Contestant::LdpTs], 5_000, 6);
+        study.mechanisms.truncate(1);
+        let last = |study: &Study| {
+            let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+            outcome.rows.last().unwrap().mean_regret
+        };
+        let honest = last(&study);
+        study.course.dishonest = 0.2;
+        assert!(last(&study) > 1.3 * honest);
+        study.course.attack = Attack::Stuff;
+        assert!(last(&study) > 1.3 * honest);
+
+        let stop = AtomicBool::new(false);
+        study.threads = 1;
+        let outcome = study.run(&stop, |done| stop.store(done == 2, Ordering::Relaxed)).unwrap();
+        assert!(outcome.interrupted);
+        assert!(outcome.rows.iter().all(|row| row.trials == 2), "{outcome:?}");
+    }
+}

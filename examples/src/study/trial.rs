@@ -1,0 +1,117 @@
+//! One run of one learner on one instance.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::channel::Channel;
+use super::player::Player;
+use crate::instance::Instance;
+
+/// Rounds between two looks at whether to stop.
+const PATIENCE: u64 = 1 << 14;
+
+/// What dishonest people do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Attack {
+    /// Report zeros for the best arm and ones for all others, on the arms they are given.
+    Flip,
+    /// Report ones for the worst arm, beside the users and without being asked.
+    Stuff,
+}
+
+/// How a trial goes.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Rounds after which the regret is noted, increasing.
+    pub checkpoints: Vec<u64>,
+    /// Reports that arrive together.
+    pub batch: usize,
+    /// Share of dishonest people.
+    pub dishonest: f64,
+    /// What they do.
+    pub attack: Attack,
+}
+
+impl Course {
+    /// Ten checkpoints for each power of ten, from 100 on, and the horizon.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rounded number up to the horizon"
+    )]
+    pub fn checkpoints_to(horizon: u64) -> Vec<u64> {
+        let grid = (20..200).map(|tenth| 10_f64.powf(f64::from(tenth) / 10.0).round() as u64);
+        let mut checkpoints: Vec<u64> = grid.take_while(|round| *round < horizon).collect();
+        checkpoints.push(horizon);
+        checkpoints
+    }
+}
+
+/// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when
+/// it was told to stop.
+///
+/// Rewards and noise of an arm come from a generator of the arm's own, so that all
+/// learners meet the same ones under one `seed`: those of an arm's first pull, and so on.
+///
+/// # Errors
+/// When the learner fails.
+pub fn run(
+    instance: &Instance,
+    channel: &Channel,
+    player: &mut Player,
+    course: &Course,
+    seed: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<Vec<f64>>> {
+    let means = instance.means();
+    let best = crate::report::largest(&means);
+    let negated: Vec<f64> = means.iter().map(|mean| -mean).collect();
+    let worst = crate::report::largest(&negated);
+    let mut sources: Vec<_> = (0..means.len() as u64).map(|arm| generator(seed, arm)).collect();
+    let mut choices = generator(seed, u64::MAX);
+    let mut liars = generator(seed, u64::MAX - 1);
+    let mut waiting: Vec<(usize, f64)> = Vec::with_capacity(course.batch);
+    let mut regrets = Vec::with_capacity(course.checkpoints.len());
+    let (mut regret, mut round) = (0.0, 0);
+    for checkpoint in &course.checkpoints {
+        while round < *checkpoint {
+            if round % PATIENCE == 0 && stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            round += 1;
+            let arm = player.choose(&mut choices);
+            regret += means[best] - means[arm];
+            let source = &mut sources[arm];
+            let reward = instance.arms[arm].rewards.draw(source);
+            let mut signal = channel.send(reward, source);
+            if course.dishonest > 0.0 && liars.random::<f64>() < course.dishonest {
+                match course.attack {
+                    Attack::Flip => signal = f64::from(u8::from(arm != best)),
+                    Attack::Stuff => waiting.push((worst, 1.0)),
+                }
+            }
+            waiting.push((arm, signal));
+            if waiting.len() >= course.batch {
+                for (arm, signal) in waiting.drain(..) {
+                    player.learn(arm, signal);
+                }
+                player.end_batch()?;
+            }
+        }
+        regrets.push(regret);
+    }
+    Ok(Some(regrets))
+}
+
+/// A generator for one purpose, by SplitMix64's mixing function.
+fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
+    let mix = |number: u64| {
+        let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        number ^ (number >> 31)
+    };
+    let purpose = mix(purpose.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ purpose))
+}
