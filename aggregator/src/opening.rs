@@ -56,7 +56,7 @@ impl Opening {
         let (opened, opening) = oneshot::channel::<Result<Self, ServerError>>();
         spawn("opening", move || {
             let read = || {
-                let (store, reader) = open(&settings)?;
+                let (store, reader) = open(&settings, &*clock)?;
                 let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
                 let random = getrandom::u64().map_err(ServerError::Entropy)?;
                 let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
@@ -110,10 +110,14 @@ impl Opening {
     }
 }
 
-fn open(settings: &StoreSettings) -> Result<(Box<dyn Store>, StoreReader), StoreError> {
+fn open(
+    settings: &StoreSettings,
+    clock: &dyn Clock,
+) -> Result<(Box<dyn Store>, StoreReader), StoreError> {
     Ok(match settings {
         StoreSettings::Embedded { data_dir, settings } => {
-            let store = EmbeddedStore::open(data_dir, *settings)?;
+            let mut store = EmbeddedStore::open(data_dir, *settings)?;
+            store.start_on(clock.day());
             (Box::new(store), StoreReader::new(data_dir))
         }
         StoreSettings::Postgres(settings) => {

@@ -68,6 +68,13 @@ impl EmbeddedStore {
         open().map_err(|error: StoreError| error.located(directory))
     }
 
+    /// Says at the start, and not with the first upload only, when the clock is doubted.
+    pub fn start_on(&mut self, today: Day) {
+        if today >= self.oldest {
+            self.doubted = Some(self.doubt(self.begin(today), today));
+        }
+    }
+
     /// Has `work` done, whose errors are told with the place.
     fn here<T>(
         &mut self,
