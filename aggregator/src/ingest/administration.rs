@@ -98,7 +98,7 @@ impl Writer {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
         let tallies = vec![Tally::EMPTY; specification.arms().len()];
         // The learner must be able to work before anything is stored.
-        beginning(&specification, conduct)?;
+        beginning(specification, conduct)?;
         let detail = format!(
             "{}, epsilon {}, {} arms, learner {}, digest {}",
             state.name(),
