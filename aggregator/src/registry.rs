@@ -145,7 +145,7 @@ impl Experiment {
 
     fn is_due_with(&self, reports: u64) -> bool {
         let used = self.serving.load().policy_reports;
-        reports.saturating_sub(used) >= REPORTS_PER_POLICY_MIN.max(used / 100)
+        reports.saturating_sub(used) >= reports_until_policy(used)
     }
 
     /// Whether reports have come since the last policy.
@@ -228,6 +228,11 @@ fn reports(tallies: &[Tally]) -> u64 {
     tallies.iter().copied().sum::<Tally>().reports()
 }
 
+/// New reports after which a policy that was computed from so many is replaced at once.
+fn reports_until_policy(used: u64) -> u64 {
+    REPORTS_PER_POLICY_MIN.max(used / 100)
+}
+
 fn make_policy(
     conduct: Conduct,
     specification: &Specification,
@@ -237,6 +242,7 @@ fn make_policy(
 ) -> Result<Policy, LearnerError> {
     let situation = Situation::new(tallies, &specification.active_arms(), specification.floor())
         .with_pending(pending)
+        .with_ahead(reports_until_policy(reports(tallies)) as f64)
         .with_floor_weight(conduct.floor_weight);
     let weights: Weights = conduct.learner.weights(&situation)?;
     Ok(Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS })

@@ -93,7 +93,7 @@ impl Study {
         let entries = self.entries();
         if let (true, Some(entry)) = (self.served, entries.first()) {
             for contestant in &self.contestants {
-                let player = Player::served(*contestant, 1, entry.privacy)?;
+                let player = Player::served(*contestant, 1, entry.privacy, self.course.batch)?;
                 ensure!(player.is_some(), "a server has no learner {}", contestant.name());
             }
         }
@@ -137,8 +137,11 @@ impl Study {
         stop: &AtomicBool,
     ) -> anyhow::Result<Option<Vec<f64>>> {
         let arms = self.instance.arms.len();
-        let served =
-            if self.served { Player::served(entry.contestant, arms, entry.privacy)? } else { None };
+        let batch = self.course.batch;
+        let served = match self.served {
+            true => Player::served(entry.contestant, arms, entry.privacy, batch)?,
+            false => None,
+        };
         let mut player = match served {
             Some(player) => player,
             None => Player::new(entry.contestant, arms, entry.privacy)?,
