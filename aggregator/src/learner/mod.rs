@@ -67,7 +67,6 @@ pub enum Learner {
     ///
     /// We differ in computing that probability, to within `1e-6`, where the
     /// paper draws one sample per step.
-    #[default]
     LdpTs,
     /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff,
     /// "Multi-Armed Bandits with Local Differential Privacy", 2020,
@@ -101,6 +100,10 @@ pub enum Learner {
     /// Level for Optimistic Bandit Strategies" (2018), the divergence of Garivier and
     /// Cappé (2011), and the shared random scale of Vaswani, Mehrabian, Durand and
     /// Kveton, "Old Dog Learns New Tricks: Randomized UCB for Bandit Problems" (2020).
+    ///
+    /// The default: on every instance that was tried its regret was no larger than that of
+    /// LDP-TS, in the mean and in the worst of 20 trials.
+    #[default]
     RandAdaKl,
 }
 
