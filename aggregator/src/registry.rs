@@ -171,7 +171,7 @@ impl Experiment {
 
     fn is_due_with(&self, reports: u64) -> bool {
         let used = self.serving.load().policy_reports;
-        reports.saturating_sub(used) >= REPORTS_PER_POLICY_MIN.max(used / 100)
+        reports.saturating_sub(used) >= reports_until_policy(used)
     }
 
     /// Whether reports have come since the last policy.
@@ -303,6 +303,11 @@ fn reports(tallies: &[Tally]) -> u64 {
     tallies.iter().copied().sum::<Tally>().reports()
 }
 
+/// New reports after which a policy that was computed from so many is replaced at once.
+fn reports_until_policy(used: u64) -> u64 {
+    REPORTS_PER_POLICY_MIN.max(used / 100)
+}
+
 fn make_policy(
     conduct: Conduct,
     specification: &Specification,
@@ -332,6 +337,7 @@ pub(crate) fn weigh(
     tallies.resize(active.len().max(tallies.len()), Tally::EMPTY);
     let situation = Situation::new(&tallies, &active, specification.floor())
         .with_pending(pending)
+        .with_ahead(reports_until_policy(reports(tallies)) as f64)
         .with_floor_weight(conduct.floor_weight);
     conduct.learner.weights(&situation)
 }

@@ -55,6 +55,28 @@ fn rivalry(root: f64, roots: &[f64]) -> f64 {
     root * roots.iter().map(|other| root.min(*other)).sum::<f64>()
 }
 
+/// Steps in which a policy is made that will serve many selections.
+const STEPS: u32 = 32;
+
+/// The share of each arm for a policy that will serve so many selections: the mean of
+/// what the shares would be along the way, as the selections before become pending.
+/// Without this, an arm of little evidence is given all of them at once.
+pub(super) fn shares_ahead(mut arms: Vec<Evidence>, scale_max: f64, ahead: f64) -> Vec<f64> {
+    if ahead <= 1.0 {
+        return shares(&arms, scale_max);
+    }
+    let part = 1.0 / f64::from(STEPS);
+    let mut means = vec![0.0; arms.len()];
+    for _ in 0..STEPS {
+        let shares = shares(&arms, scale_max);
+        for ((arm, mean), share) in arms.iter_mut().zip(&mut means).zip(shares) {
+            *mean += part * share;
+            *arm = arm.with_pending(arm.pending() + part * ahead * share);
+        }
+    }
+    means
+}
+
 /// The share of each arm; they sum to 1. There is at least one arm.
 pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     if let Some(shares) = shared_by_beginners(arms) {
@@ -349,6 +371,17 @@ mod tests {
         assert_eq!(shares(&known, SCALE_MAX), [1.0, 0.0, 0.0]);
         let silent = [2.0, 1.0, 1.0].map(|n| Evidence::default().with_pending(n));
         assert_eq!(shares(&silent, SCALE_MAX), [0.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn a_policy_for_many_selections_spreads_them() {
+        // The second arm is known too little: now it leads at most scales, but not for a
+        // thousand selections.
+        let arms = arms(&[(620.0, 380.0), (1.0, 4.0)]);
+        let now = shares_ahead(arms.clone(), SCALE_MAX, 1.0);
+        let long = shares_ahead(arms, SCALE_MAX, 1000.0);
+        assert!(now[1] > 0.6 && long[1] < 0.1, "{now:?} {long:?}");
+        assert!((long[0] + long[1] - 1.0).abs() < 1e-9);
     }
 
     #[test]

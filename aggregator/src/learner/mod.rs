@@ -67,7 +67,6 @@ pub enum Learner {
     ///
     /// We differ in computing that probability, to within `1e-6`, where the
     /// paper draws one sample per step.
-    #[default]
     LdpTs,
     /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff,
     /// "Multi-Armed Bandits with Local Differential Privacy", 2020,
@@ -94,12 +93,17 @@ pub enum Learner {
     /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
     /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
     /// the probability that its index is the largest, exactly. Arms that nobody was
-    /// sent to come first.
+    /// sent to come first. Where a policy is for many selections, the weights are the
+    /// mean of those that the rule would have gone through while they were made.
     ///
     /// It puts together the confidence level of Lattimore, "Refining the Confidence
     /// Level for Optimistic Bandit Strategies" (2018), the divergence of Garivier and
     /// Cappé (2011), and the shared random scale of Vaswani, Mehrabian, Durand and
     /// Kveton, "Old Dog Learns New Tricks: Randomized UCB for Bandit Problems" (2020).
+    ///
+    /// The default: on every instance that was tried its regret was no larger than that of
+    /// LDP-TS, in the mean and in the worst of 20 trials.
+    #[default]
     RandAdaKl,
 }
 
@@ -130,7 +134,7 @@ impl Learner {
     /// [`LearnerError::NoActiveArm`], and [`LearnerError::FloorWeight`] for a
     /// floor weight out of its range.
     pub fn weights(self, situation: &Situation) -> Result<Weights, LearnerError> {
-        let Situation { arms, active, floor, floor_weight } = situation;
+        let Situation { arms, active, floor, floor_weight, ahead } = situation;
         check_arm_count(arms.len())?;
         if arms.len() != active.len() {
             return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
@@ -153,7 +157,7 @@ impl Learner {
             Self::LdpUcb => ldp_ucb::shares(&contenders),
             // The log-odds of the lowest and the highest private mean.
             Self::TruncatedTs => ldp_ts::truncated_shares(&contenders, floor.certified_epsilon()),
-            Self::RandAdaKl => ada_kl::shares(&contenders, scale_max(*floor)),
+            Self::RandAdaKl => ada_kl::shares_ahead(contenders, scale_max(*floor), *ahead),
         };
         // Rounding can put the product just above 1.
         let free = (1.0 - count as f64 * floor_weight).max(0.0);

@@ -90,6 +90,8 @@ pub struct Situation {
     pub floor: Floor,
     /// Least share of the traffic for every arm in play.
     pub floor_weight: f64,
+    /// Selections that the policy will serve before there is another.
+    pub ahead: f64,
 }
 
 impl Situation {
@@ -100,6 +102,7 @@ impl Situation {
             active: active.to_vec(),
             floor,
             floor_weight: 0.0,
+            ahead: 0.0,
         }
     }
 
@@ -110,6 +113,13 @@ impl Situation {
         for (arm, pending) in self.arms.iter_mut().zip(pending) {
             *arm = arm.with_pending(*pending);
         }
+        self
+    }
+
+    /// The same for a policy that will serve so many selections.
+    #[must_use]
+    pub fn with_ahead(mut self, ahead: f64) -> Self {
+        self.ahead = count(ahead);
         self
     }
 

@@ -217,6 +217,7 @@ mod tests {
                 arms: arms.clone(),
                 floor: Floor::for_epsilon(Epsilon::new(1.0).unwrap()),
                 floor_weight: 0.0,
+                ahead: 0.0,
             };
             let weights = Learner::LdpTs.weights(&situation).unwrap();
             let shares: Vec<f64> = (0..arms.len()).map(|arm| weights.share(arm)).collect();

@@ -45,7 +45,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     curvature: f64,
     /// Who chooses the arms.
-    #[arg(long, value_enum, default_value_t = Learner::default())]
+    #[arg(long, value_enum, default_value_t = Learner::LdpTs)]
     learner: Learner,
     /// Rewards of the arms, as CSV with the columns arm, label, reward (0 to 1)
     /// and count. Without it: the 20 arms of the LDP bandit papers.

@@ -105,7 +105,10 @@ fn draw(
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         let whiskers = rows.iter().map(|row| {
             let (low, high) = (row.mean_regret - row.ci95, row.mean_regret + row.ci95);
-            PathElement::new([(row.horizon, low.max(FLOOR)), (row.horizon, high.max(FLOOR))], colour)
+            PathElement::new(
+                [(row.horizon, low.max(FLOOR)), (row.horizon, high.max(FLOOR))],
+                colour,
+            )
         });
         chart.draw_series(whiskers)?;
         let bound = rows.iter().filter_map(|row| Some((row.horizon, row.lower_bound?)));

@@ -92,6 +92,7 @@ impl Player {
         contestant: Contestant,
         arms: usize,
         privacy: Privacy,
+        batch: usize,
     ) -> anyhow::Result<Option<Self>> {
         let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
         let situation = Situation {
@@ -99,6 +100,7 @@ impl Player {
             active: vec![true; arms],
             floor: Contestant::floor(privacy),
             floor_weight: 0.0,
+            ahead: batch as f64,
         };
         let weights = learner.weights(&situation)?;
         Ok(Some(Self::Served(learner, Box::new(situation), weights)))
