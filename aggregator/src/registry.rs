@@ -337,7 +337,7 @@ pub(crate) fn weigh(
     tallies.resize(active.len().max(tallies.len()), Tally::EMPTY);
     let situation = Situation::new(&tallies, &active, specification.floor())
         .with_pending(pending)
-        .with_ahead(reports_until_policy(reports(tallies)) as f64)
+        .with_ahead(reports_until_policy(reports(&tallies)) as f64)
         .with_floor_weight(conduct.floor_weight);
     conduct.learner.weights(&situation)
 }
