@@ -92,10 +92,7 @@ async fn an_experiment_is_created_by_flags_and_lives_its_life() -> anyhow::Resul
 
     let created = object(url, &CHECKOUT).await?;
     assert_eq!(created["experiment_id"], "checkout");
-    assert_eq!(
-        (&created["state"], &created["learner"]),
-        (&"running".into(), &"rand-ada-kl".into())
-    );
+    assert_eq!((&created["state"], &created["learner"]), (&"running".into(), &"ldp-ts".into()));
     assert_eq!(created["rewards"]["kind"], "binary");
     assert_eq!(created["estimand"], "mean_reward");
     assert_eq!(created["arms"][1]["label"], "green");
@@ -135,7 +132,7 @@ async fn an_experiment_is_created_by_flags_and_lives_its_life() -> anyhow::Resul
     let table = printed(url, &["experiment", "list"]).await?;
     let row = table.lines().nth(1).context("a row")?;
     let cells: Vec<_> = row.split_whitespace().collect();
-    assert_eq!(cells, ["checkout", "stopped", "3", "2", "1", "linear", "rand-ada-kl", "0"]);
+    assert_eq!(cells, ["checkout", "stopped", "3", "2", "1", "linear", "ldp-ts", "0"]);
 
     let draft = [&CHECKOUT[..2], &["later"], &CHECKOUT[3..], &["--draft"]].concat();
     assert_eq!(object(url, &draft).await?["state"], "draft");

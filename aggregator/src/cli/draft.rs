@@ -61,7 +61,7 @@ pub(super) struct Draft {
     /// Curvature of the quadratic mechanism: -1 to 1, convex above 0.
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     curvature: Option<f64>,
-    /// Who chooses the arms [default: rand-ada-kl].
+    /// Who chooses the arms [default: ldp-ts].
     #[arg(long)]
     learner: Option<Learner>,
     /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn defaults_make_a_binary_linear_experiment() {
         let request = draft(COMPLETE).request(false).unwrap();
-        assert_eq!((request.learner(), request.floor_weight), (v1::Learner::RandAdaKl, 0.0));
+        assert_eq!((request.learner(), request.floor_weight), (v1::Learner::LdpTs, 0.0));
         let specification = request.specification.unwrap();
         assert_eq!(specification.reward_kind(), v1::RewardKind::Binary);
         assert_eq!(specification.out_of_range(), v1::OutOfRange::Refuse);

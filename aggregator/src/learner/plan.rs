@@ -71,7 +71,7 @@ impl Plan {
     }
 
     /// Computes the numbers, by the stopping rule of
-    /// [`best_arm`](bandana_shared::confidence::best_arm) on the tallies that are
+    /// [`best_arm`] on the tallies that are
     /// expected, and on those where the closest rival comes out too well.
     ///
     /// # Errors
