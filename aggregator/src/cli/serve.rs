@@ -34,7 +34,7 @@ pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     };
     super::descriptors::allow(configuration.limits.connections);
     let outcome = runtime.block_on(serve_until_signal(configuration.into(), clock));
-    drop(logging);
+    logging.end();
     // Connections that did not end in time are not waited for.
     runtime.shutdown_background();
     outcome

@@ -126,6 +126,13 @@ impl Logging {
     }
 }
 
+impl Logging {
+    /// Sends the traces that are still here. The runtime must not have ended.
+    pub fn end(self) {
+        let Self { .. } = self;
+    }
+}
+
 /// What `RUST_LOG` says, as far as it can be read: it may have been set for others.
 fn filter_of_environment() -> EnvFilter {
     let said = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|said| !said.is_empty());
