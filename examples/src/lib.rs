@@ -3,7 +3,9 @@
 pub mod aggregator_process;
 pub mod embedding;
 pub mod instance;
+pub mod load;
 pub mod plot;
+pub mod process_usage;
 pub mod report;
 pub mod simulation;
 pub mod study;
