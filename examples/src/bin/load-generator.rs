@@ -108,23 +108,22 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.block_on(async {
         let program = std::env::current_exe().context("can't find this program")?;
         let mut servers = Servers::open(target(arguments)?, &program).await?;
-        let outcome = measure(arguments, &mut servers).await;
-        let (figures, load) = match outcome {
-            Ok(measured) => measured,
-            Err(error) => {
-                // What is wrong with the end is not what is wrong.
-                servers.close().await.ok();
-                return Err(error);
-            }
-        };
-        let counted = servers.counted().await;
-        servers.close().await?;
-        print!("{}", figures.table());
-        if let Some(path) = &arguments.json {
-            write_json(path, &figures)?;
-        }
-        check(arguments, &figures, &load, counted?)
+        let outcome = judge(arguments, &mut servers).await;
+        let closed = servers.close().await;
+        // What is wrong with the end is not what is wrong.
+        outcome.and(closed)
     })
+}
+
+/// Measures, shows the result, and checks it.
+async fn judge(arguments: &Arguments, servers: &mut Servers) -> anyhow::Result<()> {
+    let (figures, load) = measure(arguments, servers).await?;
+    print!("{}", figures.table());
+    if let Some(path) = &arguments.json {
+        write_json(path, &figures)?;
+    }
+    let counted = servers.counted().await.context("the servers do not tell what they counted")?;
+    check(arguments, &figures, &load, counted)
 }
 
 fn target(arguments: &Arguments) -> anyhow::Result<Target> {
@@ -283,7 +282,7 @@ impl Display {
         let is_plain = !std::io::stderr().is_terminal();
         let target =
             if is_plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let template = "{bar:30} {elapsed} of {len}00 ms  {msg}";
+        let template = "{bar:30} {elapsed}, {eta} left  {msg}";
         let style =
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::with_draw_target(Some(u64::from(seconds) * 10), target);
@@ -299,7 +298,7 @@ impl Display {
         self.bar.set_position(now);
         self.bar.set_message(format!("{acknowledged} acknowledged, {rate:.0} a second"));
         if self.is_plain && before * 10 / length != now * 10 / length {
-            eprintln!("{:.0} s: {acknowledged} acknowledged, {rate:.0} a second", seconds);
+            eprintln!("{seconds:.1} s: {acknowledged} acknowledged, {rate:.0} a second");
         }
     }
 }
