@@ -106,12 +106,12 @@ impl Server {
         let ServerSettings { connections, calls, .. } = settings;
         let open = |path| Tokens::open(TokenKind::Operator, path, Arc::clone(&clock));
         let tokens = settings.operator_tokens.map(open).transpose()?.map(Arc::new);
-        let open = |path| AppKeys::open(path, calls.app_rate, Arc::clone(&clock));
+        let open = |path| AppKeys::open(path, calls.app_rates, Arc::clone(&clock));
         let keys = settings.app_keys.map(open).transpose()?.map(Arc::new);
         let files = tokens.clone().into_iter().chain(keys.as_ref().map(|keys| keys.tokens()));
         let files = files.collect();
-        let rate = calls.connection_rate;
-        let gates = Arc::new(DeviceGates::new(keys, rate, calls.calls, Arc::clone(&clock)));
+        let rates = calls.connection_rates;
+        let gates = Arc::new(DeviceGates::new(keys, rates, calls.calls, Arc::clone(&clock)));
         let device_tls = settings.device_tls.map(|files| Tls::open(files, ALPN_GRPC));
         let device_tls = device_tls.transpose()?.map(Arc::new);
         let operator_tls = settings.operator_tls.map(|files| Tls::open(files, ALPN_GRPC_AND_PAGES));

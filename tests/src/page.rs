@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// How long a page may take.
@@ -34,7 +34,7 @@ pub async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> anyhow:
 /// # Errors
 /// When the server does not answer as HTTP/1.1 says.
 pub async fn get_on(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,
     path: &str,
     headers: &[(&str, &str)],

@@ -7,6 +7,7 @@ use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus as S;
 use bandana_tests::harness::{create, submit_one, tallies, three_arms};
+use bandana_tests::page::{self, Samples};
 use bandana_tests::test_clock::TestClock;
 use bandana_tests::watched_server::WatchedServer;
 use tempfile::TempDir;
@@ -144,6 +145,9 @@ async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Res
     for day in [TODAY, TODAY.back(YEAR)] {
         assert!(is_unavailable(site.submit(&server, day, 3).await));
     }
+    let shown = Samples::parse(&page::get(&server.operator, "/metrics", &[]).await?.body)?;
+    let behind = "bandana_uploads_turned_away_total{reason=\"clock_behind\"}";
+    assert_eq!(shown.count(behind)?, 2);
     // Time synchronisation comes late: no restart is needed.
     site.clock.set(TODAY.forward(7))?;
     assert_eq!(site.submit(&server, TODAY.forward(7), 3).await?, S::Accepted);

@@ -246,8 +246,7 @@ async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Resul
 #[tokio::test]
 async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "1"];
-    let gated =
-        Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "30"]].concat()).await?;
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "30"]].concat()).await?;
     let experiment = gated.experiment().await?;
     let (mut busy, mut other) = (gated.device().await?, gated.device().await?);
     let day = day_of(&mut busy).await?;
@@ -269,7 +268,7 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
     day_of(&mut busy).await?;
     let request = upload(1 << 100, &experiment, day, &[(0, true)])?;
     assert_eq!(other.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
-    // Whoever waits that long is taken.
+    // Whoever waits that long is taken; nothing but that time makes it so.
     tokio::time::sleep(wait).await;
     let request = upload(accepted, &experiment, day, &[(0, true)])?;
     assert_eq!(busy.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
@@ -277,9 +276,40 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
 }
 
 #[tokio::test]
+async fn questions_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()> {
+    let rate = ["--limit-questions-per-second-per-connection", "1"];
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "30"]].concat()).await?;
+    let experiment = gated.experiment().await?;
+    let (mut busy, mut other) = (gated.device().await?, gated.device().await?);
+    let day = day_of(&mut other).await?;
+    let arm = || SelectArmRequest { experiment_id: "gated".to_owned() };
+    // Either kind counts.
+    let mut answered = 0;
+    let refusal = loop {
+        let outcome = match answered % 2 {
+            0 => busy.get_experiment(question()).await.map(drop),
+            _ => busy.select_arm(arm()).await.map(drop),
+        };
+        match outcome {
+            Ok(()) => answered += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(answered >= 30, "{answered}");
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    let wait = pushback(&refusal)?;
+    assert!(!wait.is_zero() && wait <= Duration::from_secs(1), "{wait:?}");
+    // Uploads have a rate of their own, and others are not concerned.
+    let request = upload(1, &experiment, day, &[(0, true)])?;
+    assert_eq!(busy.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
+    other.select_arm(arm()).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn streams_over_the_rate_are_slowed_down_and_lose_nothing() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "20"];
-    let gated = Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "1"]].concat()).await?;
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "1"]].concat()).await?;
     let experiment = gated.experiment().await?;
     let mut device = gated.device().await?;
     let day = day_of(&mut device).await?;
@@ -302,7 +332,7 @@ async fn streams_over_the_rate_are_slowed_down_and_lose_nothing() -> anyhow::Res
 #[tokio::test]
 async fn slow_streams_of_single_uploads_live_on() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "500"];
-    let gated = Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "1"]].concat()).await?;
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "1"]].concat()).await?;
     let experiment = gated.experiment().await?;
     let day = day_of(&mut gated.device().await?).await?;
     let stream = TcpStream::connect(&gated.server.device).await?;

@@ -9,9 +9,11 @@ use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
 use bandana_tests::page::{self, Samples};
 use bandana_tests::watched_server::{StartingServer, WatchedServer};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tonic::codegen::http;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -213,4 +215,36 @@ async fn a_server_that_is_starting_can_be_stopped() -> anyhow::Result<()> {
     let mut starting = StartingServer::start(PROGRAM, folder.path(), &[])?;
     starting.listening().await?;
     starting.stop().await
+}
+
+#[tokio::test]
+async fn a_server_that_goes_down_is_not_ready_while_a_call_is_under_way() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    let stream = TcpStream::connect(&server.device).await?;
+    let (send, connection) = h2::client::handshake(stream).await?;
+    tokio::spawn(connection);
+    let request = http::Request::post("http://x/bandana.v1.Device/GetExperiment")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())?;
+    let (answer, mut body) = send.ready().await?.send_request(request, false)?;
+    // The server has the call once it has answered a later one.
+    health(&server.device).await?;
+    let open = TcpStream::connect(&server.operator).await?;
+
+    server.signal(Signal::TERM)?;
+    server.log_until("draining").await?;
+    // Whoever is still answered hears no; most are not.
+    for probe in [
+        page::get_on(open, &server.operator, "/readyz", &[]).await,
+        page::get(&server.operator, "/readyz", &[]).await,
+    ] {
+        assert!(probe.as_ref().map_or(true, |page| page.status == 503), "{probe:?}");
+    }
+    body.send_data(prost::bytes::Bytes::from_static(&[0; 5]), true)?;
+    assert_eq!(answer.await?.status(), 200);
+    let (code, log) = server.ended().await?;
+    assert_eq!(code, Some(0), "{log}");
+    Ok(())
 }

@@ -22,7 +22,7 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS};
 pub use store::{Store, StorePlace};
 
-use crate::gates::{CallLimits, Rate};
+use crate::gates::{CallLimits, Rate, Rates};
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
@@ -154,12 +154,16 @@ impl Configuration {
             let what = format!("{devices} is the operators' address too; give each its own port");
             problems.push(Problem { place, what });
         }
-        if self.calls.app_rate.is_some() && self.devices.app_keys_file.is_none() {
-            let setting = &settings::UPLOADS_PER_SECOND_PER_APP_KEY;
-            let place = effective.origin(setting).to_string();
-            let what = "`uploads_per_second_per_app_key` needs `app_keys_file` in [devices]; set \
-                        both, or 0";
-            problems.push(Problem { place, what: what.to_owned() });
+        for (rate, setting) in [
+            (self.calls.app_rates.uploads, &settings::UPLOADS_PER_SECOND_PER_APP_KEY),
+            (self.calls.app_rates.questions, &settings::QUESTIONS_PER_SECOND_PER_APP_KEY),
+        ] {
+            if rate.is_some() && self.devices.app_keys_file.is_none() {
+                let place = effective.origin(setting).to_string();
+                let key = setting.key;
+                let what = format!("`{key}` needs `app_keys_file` in [devices]; set both, or 0");
+                problems.push(Problem { place, what });
+            }
         }
         if self.telemetry.otlp_endpoint.is_some() && !TelemetrySettings::CAN_TRACE {
             let place = effective.origin(&settings::OTLP_ENDPOINT).to_string();
@@ -185,14 +189,20 @@ fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError>
 
 fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
     let seconds = |setting| effective.value(setting).map(Duration::from_secs);
-    let burst = effective.value(&settings::UPLOAD_BURST_SECONDS)?;
+    let burst = effective.value(&settings::BURST_SECONDS)?;
     let rate = |setting| effective.value(setting).map(|rate| Rate::new(rate, burst));
     Ok(CallLimits {
         calls: effective.value(&settings::CALLS)?,
         request_time: seconds(&settings::REQUEST_SECONDS)?,
         stream_idle_time: seconds(&settings::STREAM_IDLE_SECONDS)?,
-        connection_rate: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
-        app_rate: rate(&settings::UPLOADS_PER_SECOND_PER_APP_KEY)?,
+        connection_rates: Rates {
+            uploads: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
+            questions: rate(&settings::QUESTIONS_PER_SECOND_PER_CONNECTION)?,
+        },
+        app_rates: Rates {
+            uploads: rate(&settings::UPLOADS_PER_SECOND_PER_APP_KEY)?,
+            questions: rate(&settings::QUESTIONS_PER_SECOND_PER_APP_KEY)?,
+        },
     })
 }
 

@@ -17,7 +17,7 @@ pub static SECTIONS: [(&str, &str); 6] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 31] = [
+pub static SETTINGS: [&Setting; 33] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -47,7 +47,9 @@ pub static SETTINGS: [&Setting; 31] = [
     &CALLS,
     &UPLOADS_PER_SECOND_PER_CONNECTION,
     &UPLOADS_PER_SECOND_PER_APP_KEY,
-    &UPLOAD_BURST_SECONDS,
+    &QUESTIONS_PER_SECOND_PER_CONNECTION,
+    &QUESTIONS_PER_SECOND_PER_APP_KEY,
+    &BURST_SECONDS,
     &DRAIN_DEADLINE_SECONDS,
 ];
 
@@ -396,15 +398,38 @@ pub(super) static UPLOADS_PER_SECOND_PER_APP_KEY: Setting = Setting {
           many an app needs depends on its users.",
 };
 
-pub(super) static UPLOAD_BURST_SECONDS: Setting = Setting {
+pub(super) static QUESTIONS_PER_SECOND_PER_CONNECTION: Setting = Setting {
     section: "limits",
-    key: "upload_burst_seconds",
-    environment: "BANDANA_LIMIT_UPLOAD_BURST_SECONDS",
-    flag: "limit-upload-burst-seconds",
+    key: "questions_per_second_per_connection",
+    environment: "BANDANA_LIMIT_QUESTIONS_PER_SECOND_PER_CONNECTION",
+    flag: "limit-questions-per-second-per-connection",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(0..=1_000_000),
+    fallback: Fallback::Default("20000"),
+    doc: "Fetches of experiments and selections of arms over one connection; 0: as many as come. \
+          Further ones are told when to come back.",
+};
+
+pub(super) static QUESTIONS_PER_SECOND_PER_APP_KEY: Setting = Setting {
+    section: "limits",
+    key: "questions_per_second_per_app_key",
+    environment: "BANDANA_LIMIT_QUESTIONS_PER_SECOND_PER_APP_KEY",
+    flag: "limit-questions-per-second-per-app-key",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(0..=1_000_000),
+    fallback: Fallback::Default("0"),
+    doc: "The same for all connections that show one app key together; 0: as many as come.",
+};
+
+pub(super) static BURST_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "burst_seconds",
+    environment: "BANDANA_LIMIT_BURST_SECONDS",
+    flag: "limit-burst-seconds",
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3_600),
     fallback: Fallback::Default("5"),
-    doc: "After a pause, the uploads of so many seconds may come at once.",
+    doc: "After a pause, the uploads and questions of so many seconds may come at once.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

@@ -81,7 +81,9 @@ stream_idle_seconds = 300 # default
 calls = 8192 # default
 uploads_per_second_per_connection = 20000 # default
 uploads_per_second_per_app_key = 0 # default
-upload_burst_seconds = 5 # default
+questions_per_second_per_connection = 20000 # default
+questions_per_second_per_app_key = 0 # default
+burst_seconds = 5 # default
 
 [shutdown]
 drain_deadline_seconds = 20 # default

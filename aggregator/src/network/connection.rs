@@ -16,7 +16,7 @@ use super::linger::Linger;
 use super::listener::ConnectionLimits;
 use super::place::Place;
 use super::protocol::{Ahead, Protocol};
-use crate::gates::Limiter;
+use crate::gates::Limiters;
 
 /// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4); no request
 /// of HTTP/1.1 is shorter.
@@ -52,8 +52,8 @@ enum Way {
 pub struct Peer {
     /// The certificate (DER) that the other end has proved to have the key of.
     pub certificate: Option<Arc<[u8]>>,
-    /// Counts its uploads, if somebody does.
-    pub uploads: Arc<OnceLock<Arc<Limiter>>>,
+    /// Counts what it sends, if somebody does.
+    pub limiters: Arc<OnceLock<Arc<Limiters>>>,
 }
 
 impl Connection {
