@@ -96,8 +96,8 @@ pub struct Ingest {
 
 impl Ingest {
     /// A queue, and its other end for [`Writer::run`].
-    fn channel(metrics: IngestMetrics) -> (Self, mpsc::Receiver<Command>) {
-        let (queue, commands) = mpsc::channel(QUEUE_MAX);
+    fn channel(max: usize, metrics: IngestMetrics) -> (Self, mpsc::Receiver<Command>) {
+        let (queue, commands) = mpsc::channel(max);
         (Self { queue, metrics }, commands)
     }
 

@@ -1,6 +1,7 @@
-//! The thread that owns the store.
+//! Who owns the store: a state machine, which a thread of its own runs.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
 use super::plan::{Arrival, Verdict};
-use super::{Command, Ingest, IngestError};
+use super::{Command, Ingest, IngestError, QUEUE_MAX};
 use crate::clock::Clock;
 use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry};
@@ -42,6 +43,21 @@ impl Writer {
     /// # Errors
     /// [`WriterError`] when the store can't be read.
     pub fn open(
+        store: Box<dyn Store>,
+        registry: Arc<Registry>,
+        clock: Arc<dyn Clock>,
+        due: std_mpsc::Sender<Arc<Experiment>>,
+        metrics: IngestMetrics,
+    ) -> Result<(Self, Ingest), WriterError> {
+        Self::open_with_queue(QUEUE_MAX, store, registry, clock, due, metrics)
+    }
+
+    /// As [`Self::open`], with a queue for this many commands.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with_queue(
+        queue_max: usize,
         mut store: Box<dyn Store>,
         registry: Arc<Registry>,
         clock: Arc<dyn Clock>,
@@ -63,7 +79,7 @@ impl Writer {
         let Window { ids, .. } = store.window(today.day);
         let (ids, ids_max) = ids.unwrap_or_default();
         metrics.opened(ids, ids_max, oldest);
-        let (ingest, commands) = Ingest::channel(metrics.clone());
+        let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
         Ok((Self { store, registry, today, commands, due, metrics }, ingest))
     }
 
@@ -75,29 +91,59 @@ impl Writer {
     /// on the disk.
     pub fn run(mut self) -> Result<(), WriterError> {
         let mut batch = Vec::with_capacity(GROUP_MAX);
-        'work: while self.commands.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
-            let mut group: (Vec<Arrival>, Vec<Waiting>) = (Vec::new(), Vec::new());
-            for command in batch.drain(..) {
-                match command {
-                    Command::Upload(arrival, waiting) => {
-                        group.0.push(arrival);
-                        group.1.push(waiting);
-                    }
-                    Command::Administer(order, answer) => {
-                        self.commit(std::mem::take(&mut group))?;
-                        let outcome = self.administer(order)?;
-                        // Whoever asked may have gone away.
-                        answer.send(outcome).ok();
-                    }
-                    Command::Stop => {
-                        self.commit(group)?;
-                        break 'work;
-                    }
+        while self.commands.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
+            if self.work(batch.drain(..))?.is_break() {
+                break;
+            }
+        }
+        self.close()
+    }
+
+    /// What [`Self::run`] does, for whoever has the time in their own hands: does `most` of
+    /// the commands that wait, and waits for none. Breaks after [`Ingest::stop`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn turn(&mut self, most: usize) -> Result<ControlFlow<()>, WriterError> {
+        let waiting = std::iter::from_fn(|| self.commands.try_recv().ok());
+        let batch: Vec<Command> = waiting.take(most).collect();
+        self.work(batch.into_iter())
+    }
+
+    /// Closes the store. Whoever waits still hears that the writer has ended.
+    ///
+    /// # Errors
+    /// [`WriterError`]; what was committed stays so.
+    pub fn close(self) -> Result<(), WriterError> {
+        Ok(self.store.close()?)
+    }
+
+    /// Uploads form one group until the next change.
+    fn work(
+        &mut self,
+        batch: impl Iterator<Item = Command>,
+    ) -> Result<ControlFlow<()>, WriterError> {
+        let mut group: (Vec<Arrival>, Vec<Waiting>) = (Vec::new(), Vec::new());
+        for command in batch {
+            match command {
+                Command::Upload(arrival, waiting) => {
+                    group.0.push(arrival);
+                    group.1.push(waiting);
+                }
+                Command::Administer(order, answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    let outcome = self.administer(order)?;
+                    // Whoever asked may have gone away.
+                    answer.send(outcome).ok();
+                }
+                Command::Stop => {
+                    self.commit(group)?;
+                    return Ok(ControlFlow::Break(()));
                 }
             }
-            self.commit(group)?;
         }
-        Ok(self.store.close()?)
+        self.commit(group)?;
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Commits, publishes and acknowledges a group, in this order.
