@@ -179,7 +179,8 @@ impl Server {
         let Self { connections, calls, store, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = Health::starting().await;
-        let authorization = Authorization::new(tokens, metrics.unauthorised.clone());
+        let authorization =
+            Authorization::new(tokens, metrics.unauthorised.clone(), Arc::clone(&clock));
         let pages = Pages {
             authorization: authorization.clone(),
             metrics: Arc::clone(&metrics),
@@ -205,7 +206,7 @@ impl Server {
         };
         let Core { registry, ingest, reader, mut ended, policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
-        metrics.opened(Arc::clone(&registry), ingest.clone());
+        metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;

@@ -36,6 +36,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// More calls than a rate of one in a second can let through.
+const MANY: u128 = 1000;
+
 /// A server and a folder for its files.
 struct Gated {
     folder: TempDir,
@@ -193,6 +196,28 @@ async fn keys_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_revoked_key_ends_a_stream_that_is_all_the_traffic() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = app_key(folder.path(), &["new", "--name", "gateway"]).await?;
+    let file = keys_file(folder.path()).display().to_string();
+    let gated = Gated::start_in(folder, &["--app-keys-file", &file]).await?;
+    let experiment = gated.experiment().await?;
+    let (uploads, outgoing) = mpsc::channel(1);
+    let stream = with_key(ReceiverStream::new(outgoing), &key)?;
+    // The server's day does not matter: a refusal is an answer too.
+    uploads.send(upload(1, &experiment, Day::new(1), &[(0, true)])?).await?;
+    let mut answers = gated.device().await?.submit_uploads(stream).await?.into_inner();
+    answers.message().await?.context("no answer")?;
+
+    // Nobody calls, and no signal is sent.
+    app_key(gated.folder.path(), &["revoke", "--name", "gateway"]).await?;
+    let end = tokio::time::timeout(PATIENCE, answers.message()).await?;
+    assert_eq!(code(end), Code::Unauthenticated);
+    drop(uploads);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -258,6 +283,7 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
             Err(refusal) => break refusal,
         }
         accepted += 1;
+        ensure!(accepted < MANY, "no rate");
     };
     // The burst, and what the rate allows for as long as it took.
     assert!(accepted >= 30, "{accepted}");
@@ -294,6 +320,7 @@ async fn questions_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<
             Ok(()) => answered += 1,
             Err(refusal) => break refusal,
         }
+        ensure!(answered < MANY, "no rate");
     };
     assert!(answered >= 30, "{answered}");
     assert_eq!(refusal.code(), Code::ResourceExhausted);
@@ -420,6 +447,7 @@ async fn apps_share_a_rate_over_all_connections_and_the_log_names_them() -> anyh
             Ok(_) => number += 1,
             Err(refusal) => break refusal,
         }
+        ensure!(number < MANY, "no rate");
     };
     assert_eq!(refusal.code(), Code::ResourceExhausted);
     assert!(pushback(&refusal)? <= Duration::from_secs(1));
@@ -435,7 +463,7 @@ async fn apps_share_a_rate_over_all_connections_and_the_log_names_them() -> anyh
 #[tokio::test]
 async fn calls_beyond_the_limit_come_back_and_a_stalled_stream_gives_up_its_place()
 -> anyhow::Result<()> {
-    let limits = ["--limit-calls", "1", "--limit-stream-idle-seconds", "2"];
+    let limits = ["--limit-calls", "1", "--limit-stream-idle-seconds", "5"];
     let gated = Gated::start(&limits).await?;
     gated.experiment().await?;
     let mut device = gated.device().await?;

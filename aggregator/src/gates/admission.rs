@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Extensions, Status};
 
 use super::exhausted;
+use super::place::Place;
 use super::rate::{Kind, Limiters};
 use crate::security::{App, unknown_app};
 
@@ -17,7 +17,7 @@ pub struct Admission {
     pub(super) app: Option<App>,
     pub(super) connection: Option<Arc<Limiters>>,
     /// None: nobody counts the calls.
-    pub(super) _place: Option<Arc<OwnedSemaphorePermit>>,
+    pub(super) _place: Option<Arc<Place>>,
 }
 
 impl Admission {
@@ -44,13 +44,25 @@ impl Admission {
 
     /// Waits until one upload may pass.
     pub async fn passed(&self) {
-        while let Err(wait) = self.check(Kind::Upload) {
+        // One after the other: waiting for the app must not use up the connection's rate.
+        while let Err(wait) = self.check_connection(Kind::Upload) {
+            tokio::time::sleep(wait).await;
+        }
+        while let Err(wait) = self.check_app(Kind::Upload) {
             tokio::time::sleep(wait).await;
         }
     }
 
     fn check(&self, kind: Kind) -> Result<(), Duration> {
-        self.connection.as_ref().map_or(Ok(()), |limiters| limiters.pass(kind))?;
+        self.check_connection(kind)?;
+        self.check_app(kind)
+    }
+
+    fn check_connection(&self, kind: Kind) -> Result<(), Duration> {
+        self.connection.as_ref().map_or(Ok(()), |limiters| limiters.pass(kind))
+    }
+
+    fn check_app(&self, kind: Kind) -> Result<(), Duration> {
         self.app.as_ref().map_or(Ok(()), |app| app.pass(kind))
     }
 

@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::Either;
-use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 
+use super::place::Places;
 use super::rate::{Limiters, Rates};
 use super::{Admission, exhausted};
 use crate::clock::Clock;
@@ -24,7 +24,7 @@ use crate::security::{AppKeys, unknown_app};
 /// own.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
-/// The calls that change nothing. They are counted here, before their request is read;
+/// The calls that upload nothing. They are counted here, before their request is read;
 /// uploads are when they have come, since a stream has many.
 const QUESTIONS: [&str; 2] = ["/bandana.v1.Device/GetExperiment", "/bandana.v1.Device/SelectArm"];
 
@@ -33,7 +33,7 @@ const QUESTIONS: [&str; 2] = ["/bandana.v1.Device/GetExperiment", "/bandana.v1.D
 pub struct DeviceGates {
     keys: Option<Arc<AppKeys>>,
     rates: Rates,
-    places: Arc<Semaphore>,
+    places: Places,
     clock: Arc<dyn Clock>,
 }
 
@@ -46,8 +46,7 @@ impl DeviceGates {
         calls: usize,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let places = Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS)));
-        Self { keys, rates, places, clock }
+        Self { keys, rates, places: Places::new(calls), clock }
     }
 
     fn admit<B>(&self, request: &http::Request<B>) -> Result<Admission, Status> {
@@ -55,10 +54,11 @@ impl DeviceGates {
             None => None,
             Some(keys) => Some(keys.app(request.headers()).ok_or_else(unknown_app)?),
         };
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+        let peer = request.extensions().get::<Peer>();
+        let calls = peer.map(|peer| Arc::clone(&peer.calls)).unwrap_or_default();
+        let place = self.places.take(calls).ok_or_else(|| {
             exhausted("the server answers as many calls as it can; call again later", NO_PLACE_WAIT)
         })?;
-        let peer = request.extensions().get::<Peer>();
         let connection = peer.map(|peer| {
             let new = || Arc::new(Limiters::new(self.rates, &self.clock));
             Arc::clone(peer.limiters.get_or_init(new))

@@ -3,6 +3,7 @@
 mod admission;
 mod device_gate;
 mod http2;
+mod place;
 mod rate;
 mod request_time;
 

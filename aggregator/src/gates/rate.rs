@@ -34,7 +34,7 @@ impl Rate {
 pub struct Rates {
     /// Uploads, each by a call of its own or in a stream.
     pub uploads: Option<Rate>,
-    /// Calls that change nothing: fetches of experiments and selections of arms.
+    /// Fetches of experiments and selections of arms.
     pub questions: Option<Rate>,
 }
 

@@ -112,11 +112,6 @@ impl Ingest {
         (capacity - self.queue.capacity(), capacity)
     }
 
-    /// Whether there is nobody who would take anything out of the queue.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.queue.is_closed()
-    }
-
     /// Hands in an upload, and waits until its group is committed. A caller that
     /// goes away in the meantime changes nothing for the others.
     ///
@@ -166,7 +161,7 @@ pub enum IngestError {
     #[error("the aggregator is going down; send the same bytes again")]
     Ended,
     /// The store does not answer.
-    #[error("the aggregator does not reach its database; send the same bytes again later")]
+    #[error("the aggregator can't store uploads now; send the same bytes again later")]
     Store,
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub struct Peer {
     pub certificate: Option<Arc<[u8]>>,
     /// Counts what it sends, if somebody does.
     pub limiters: Arc<OnceLock<Arc<Limiters>>>,
+    /// Its calls under way.
+    pub calls: Arc<AtomicUsize>,
 }
 
 impl Connection {
@@ -82,13 +85,22 @@ impl Connection {
         }
     }
 
-    /// Notes whether the other end takes what is written.
-    fn written<T>(&mut self, written: Poll<T>, context: &Context<'_>) -> Poll<T> {
+    /// Notes whether the other end takes what is written. Whoever waits for that may never
+    /// come to read, so silence ends the connection from here too.
+    fn written<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if self.is_stalled && written.is_ready() {
             // Reading was put off without anybody to wake its task.
             context.waker().wake_by_ref();
         }
         self.is_stalled = written.is_pending();
+        if self.is_stalled {
+            ready!(self.silence.poll_too_long(context));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         written
     }
 
@@ -183,14 +195,19 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().way {
+        let this = self.get_mut();
+        let flushed = match &mut this.way {
             Way::Clear(stream) => Pin::new(stream).poll_flush(context),
             Way::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        };
+        this.written(flushed, context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.linger.is_over(context) {
+            return Poll::Ready(Ok(()));
+        }
         if !this.is_over {
             ready!(match &mut this.way {
                 Way::Clear(stream) => Pin::new(stream).poll_shutdown(context),

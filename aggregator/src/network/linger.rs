@@ -25,14 +25,19 @@ pub(super) struct Linger {
 }
 
 impl Linger {
+    /// Whether the other end had its time. It begins with the first call.
+    pub(super) fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST)));
+        alarm.as_mut().poll(context).is_ready()
+    }
+
     /// Ready when the connection can be closed. What comes in is read and dropped.
     pub(super) fn poll(
         &mut self,
         stream: &mut TcpStream,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST)));
-        if alarm.as_mut().poll(context).is_ready() {
+        if self.is_over(context) {
             return Poll::Ready(Ok(()));
         }
         let mut dropped = [0; CHUNK];

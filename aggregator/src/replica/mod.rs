@@ -59,10 +59,10 @@ impl FollowerHandle {
 #[non_exhaustive]
 pub enum Unanswered {
     /// Too many questions wait.
-    #[error("too many calls wait for the database; try again later")]
+    #[error("too many calls wait; try again later")]
     Busy,
     /// The database does not answer.
-    #[error("the database can't be reached; try again later")]
+    #[error("the aggregator can't answer this now; try again later")]
     Database,
     /// The policy can't be computed.
     #[error("the policy could not be computed")]

@@ -101,11 +101,6 @@ impl App {
         })
     }
 
-    /// Whether the key still counts.
-    pub fn is_allowed(&self) -> bool {
-        self.tokens.find(&self.hash).is_some()
-    }
-
     /// Returns when the key counts no more.
     pub async fn revoked(self) {
         self.tokens.revoked(self.hash).await;
@@ -159,7 +154,6 @@ mod tests {
 
         std::fs::write(&path, line("two") + &line("four")).unwrap();
         keys.tokens().reload().unwrap();
-        assert!(!one.is_allowed() && two.is_allowed());
         assert!(keys.app(&shown(&["one"])).is_none());
         keys.app(&shown(&["four"])).unwrap();
         assert_eq!(keys.shares.lock().unwrap().len(), 2);

@@ -92,7 +92,11 @@ impl DeviceService {
             Err(error) => return Ok(Err(refuse(&error))),
         };
         let found = self.registry.find_revision(upload.digest).await;
-        let Some(revision) = found.map_err(|error| unanswered(&error))? else {
+        let found = found.map_err(|error| {
+            self.ingest.metrics().turned_away(IngestError::Store);
+            unanswered(&error)
+        })?;
+        let Some(revision) = found else {
             let message = format!("no specification has the digest {}", upload.digest);
             return Ok(Err((UploadStatus::UnknownSpecification, message)));
         };
@@ -207,7 +211,8 @@ impl Device for DeviceService {
         &self,
         request: Request<UploadRequest>,
     ) -> Result<Response<UploadResponse>, Status> {
-        Admission::of(request.extensions()).pass()?;
+        let passed = Admission::of(request.extensions()).pass();
+        passed.inspect_err(|_| self.ingest.metrics().over_rate())?;
         Ok(Response::new(self.upload(request.into_inner()).await?))
     }
 

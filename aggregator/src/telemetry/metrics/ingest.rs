@@ -61,6 +61,7 @@ struct TurnedAway {
     clock_behind: Counter,
     going_down: Counter,
     database: Counter,
+    rate: Counter,
 }
 
 /// Before the first commit.
@@ -106,6 +107,7 @@ impl IngestMetrics {
                 clock_behind: because("clock_behind"),
                 going_down: because("going_down"),
                 database: because("database"),
+                rate: because("rate"),
             },
             ..Self::new(clock)
         };
@@ -190,6 +192,11 @@ impl IngestMetrics {
             IngestError::Ended => self.turned_away.going_down.inc(),
             IngestError::Store => self.turned_away.database.inc(),
         };
+    }
+
+    /// Counts an upload that came faster than it may.
+    pub(crate) fn over_rate(&self) {
+        self.turned_away.rate.inc();
     }
 
     /// Time since the last commit of this process.
