@@ -36,12 +36,9 @@ impl StoreSource {
         let replay_window_days = store.replay_window_days;
         Ok(match store.place {
             StorePlace::Directory(directory) => Found::Directory(directory),
-            StorePlace::Database { url, ca, password_file } => Found::Database(PostgresSettings {
-                url,
-                ca,
-                password_file,
-                replay_window_days,
-            }),
+            StorePlace::Database { url, ca, password_file } => {
+                Found::Database(PostgresSettings { url, ca, password_file, replay_window_days })
+            }
         })
     }
 }

@@ -116,8 +116,11 @@ impl VerificationView {
         // Text takes whatever is written to it.
         writeln!(text, ", schema version {}, replay window from {window}", self.schema_version)
             .ok();
-        let mut table =
-            Table::new([("checked", Side::Left), ("examined", Side::Right), ("wrong", Side::Right)]);
+        let mut table = Table::new([
+            ("checked", Side::Left),
+            ("examined", Side::Right),
+            ("wrong", Side::Right),
+        ]);
         for CheckView { name, examined, findings } in &self.checks {
             table.push([(*name).to_owned(), examined.to_string(), findings.to_string()]);
         }

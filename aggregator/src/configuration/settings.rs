@@ -52,8 +52,7 @@ pub static SETTINGS: [&Setting; 31] = [
 ];
 
 /// Those that say where the store is.
-pub static STORE_SETTINGS: [&Setting; 4] =
-    [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE];
+pub static STORE_SETTINGS: [&Setting; 4] = [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE];
 
 pub(super) static DATA_DIR: Setting = Setting {
     section: "store",

@@ -124,7 +124,10 @@ impl Backup {
                     OpenOptions::new().write(true).create_new(true).open(out)?;
                     fs::rename(partial, out)?;
                 }
-                linked => linked?,
+                linked => {
+                    linked?;
+                    fs::remove_file(partial)?;
+                }
             }
             let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use crate::store::StoreError;
 
 /// Marks the file as ours: "BNDN".
-const APPLICATION_ID: i64 = 0x424e_444e;
+pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
 const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT)];

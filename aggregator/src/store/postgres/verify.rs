@@ -67,9 +67,8 @@ async fn window(
     for (name, of_day) in partitions(client).await? {
         verification.examined(1);
         match of_day {
-            Some(of_day) if of_day < number(oldest) => verification.say(format!(
-                "there is a table {name}, whose day is before the replay window"
-            )),
+            Some(of_day) if of_day < number(oldest) => verification
+                .say(format!("there is a table {name}, whose day is before the replay window")),
             Some(_) => {}
             None => verification.say(format!("there is a partition {name}, which is not ours")),
         }

@@ -203,3 +203,25 @@ fn is_damage(error: &rusqlite::Error) -> bool {
         )
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_of_earlier_versions_are_checked_as_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        for version in 1..=3 {
+            let file = folder.path().join(version.to_string());
+            let store = schema::example(version).unwrap();
+            store.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();
+            store.pragma_update(None, "user_version", version).unwrap();
+            store.execute("VACUUM INTO ?", [file.to_str().unwrap()]).unwrap();
+            let verification = verify_file(&file).unwrap();
+            assert_eq!(
+                (verification.schema_version, &verification.findings[..]),
+                (version, &[][..])
+            );
+        }
+    }
+}

@@ -103,8 +103,7 @@ impl<'e> Uploads<'e> {
             names.sort_unstable();
             let repeated = names.windows(2).filter(|pair| pair[0] == pair[1]).count();
             if repeated > 0 {
-                verification
-                    .say(format!("{repeated} ids of day {day} are there more than once"));
+                verification.say(format!("{repeated} ids of day {day} are there more than once"));
             }
         }
     }
@@ -117,7 +116,8 @@ impl<'e> Uploads<'e> {
     ) -> Result<(), StoreError> {
         verification.begin("rows of the checkpoint");
         let rows = rows(connection, "SELECT experiment, day, arm, reports, ones FROM checkpoint");
-        for (place, reports, ones) in noted(verification, "the checkpoint", rows)?.unwrap_or_default()
+        for (place, reports, ones) in
+            noted(verification, "the checkpoint", rows)?.unwrap_or_default()
         {
             verification.examined(1);
             if self.oldest.is_some_and(|oldest| place.1 >= oldest.get()) {
