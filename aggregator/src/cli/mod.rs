@@ -2,6 +2,7 @@
 
 mod app_key;
 mod audit;
+mod backup;
 mod check_config;
 mod columns;
 mod connection;
@@ -25,10 +26,13 @@ mod plan;
 mod serve;
 mod settings_arguments;
 mod sign;
+mod store_source;
 mod table;
 mod tallies_view;
 mod token;
 mod token_file;
+mod verification_view;
+mod verify;
 mod watermark;
 
 use std::ffi::OsString;
@@ -75,6 +79,8 @@ enum Command {
     /// Make and revoke the keys of apps.
     #[command(subcommand)]
     AppKey(app_key::AppKeyCommand),
+    Backup(backup::Backup),
+    Verify(verify::Verify),
     #[command(subcommand)]
     Watermark(watermark::WatermarkCommand),
     Completions(generated::Completions),
@@ -124,6 +130,8 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
         Command::AppKey(command) => app_key::run(&command),
+        Command::Backup(wanted) => backup::run(&wanted),
+        Command::Verify(wanted) => verify::run(&wanted),
         Command::Watermark(command) => watermark::run(&command, &*clock),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),

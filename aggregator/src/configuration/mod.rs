@@ -19,7 +19,7 @@ pub use document::documented_file;
 pub use effective::{Effective, Given, Origin};
 pub use problem::{ConfigurationError, Problem};
 pub use setting::{Fallback, Kind, Setting};
-pub use settings::{SECTIONS, SETTINGS};
+pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
 use crate::gates::{CallLimits, Rate, Rates};

@@ -53,6 +53,9 @@ pub static SETTINGS: [&Setting; 33] = [
     &DRAIN_DEADLINE_SECONDS,
 ];
 
+/// Those that say where the store is.
+pub static STORE_SETTINGS: [&Setting; 4] = [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE];
+
 pub(super) static DATA_DIR: Setting = Setting {
     section: "store",
     key: "data_dir",

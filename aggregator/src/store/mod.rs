@@ -5,6 +5,7 @@ mod daily_tallies;
 mod embedded;
 mod postgres;
 mod reader;
+mod verification;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -22,11 +23,15 @@ use thiserror::Error;
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub use daily_tallies::DailyTally;
 pub use embedded::{
-    EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore, Watermark, WatermarkError,
+    Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore,
+    Watermark, WatermarkError, verify_directory, verify_file,
 };
-pub use postgres::{DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore};
+pub use postgres::{
+    DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, verify_database,
+};
 pub(crate) use postgres::{Link, News, Settled, Target};
 pub use reader::StoreReader;
+pub use verification::{Check, Finding, Verification};
 
 use crate::ingest::{Arrival, Verdict};
 use crate::learner::Learner;
@@ -310,6 +315,15 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// A database can't be read at all.
+    #[error("can't read {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
     /// Another process has the directory.
     #[error(
         "the data directory {} is in use by another process; stop that one or use another directory",
@@ -431,6 +445,20 @@ pub enum StoreError {
         /// What was noticed.
         source: Box<Self>,
     },
+    /// Another program writes to the database, which only a server may.
+    #[error(
+        "another program has locked the database file {}; end it, or its transaction, and start \
+         again: what was acknowledged is there, and devices keep the rest", path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: Box<Self>,
+    },
+    /// The database has none of our tables.
+    #[error("the database has no tables of Bandana; name the database of a server")]
+    Empty,
     /// There should be a store.
     #[error("there is no store in {}; name the data directory of a server", path.display())]
     Missing {

@@ -9,6 +9,7 @@ use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, Conduct, EmbeddedSettings, EmbeddedStore,
     ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
+    Verification, verify_database, verify_directory,
 };
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -47,6 +48,13 @@ impl Place {
                 Box::new(EmbeddedStore::open(folder.path(), settings)?)
             }
             Self::Postgres(url) => Box::new(PostgresStore::open(&settings(url)?)?),
+        })
+    }
+
+    pub(crate) fn verify(&self) -> anyhow::Result<Verification> {
+        Ok(match self {
+            Self::Embedded(folder) => verify_directory(folder.path())?,
+            Self::Postgres(url) => verify_database(&settings(url)?)?,
         })
     }
 

@@ -3,12 +3,15 @@
 //! One process has it, so what that process has decided is all that there is to know.
 
 mod audit;
+mod backup;
 mod daily_tallies;
 mod schema;
 mod seen;
 mod signatures;
 mod sqlite;
 mod trouble;
+mod undisturbed;
+mod verify;
 mod watermark;
 
 use std::path::{Path, PathBuf};
@@ -18,10 +21,12 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 pub(super) use audit::entries;
+pub use backup::{Backup, BackupError, BackupProgress};
 pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
+pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{

@@ -5,13 +5,17 @@ use rusqlite::Connection;
 use crate::store::StoreError;
 
 /// Marks the file as ours: "BNDN".
-const APPLICATION_ID: i64 = 0x424e_444e;
+pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
 const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
+
+/// First version with signatures, and with the audit log.
+pub(super) const WITH_SIGNATURES: i64 = 2;
+pub(super) const WITH_AUDIT: i64 = 3;
 
 /// Version 1. `upload_group` has one row per commit and day, in the order of the
 /// commits. `tally` has the sums of all days; for days before
@@ -105,18 +109,51 @@ BEGIN SELECT raise(ABORT, 'entries of the audit log are not deleted'); END;
 /// Creates the tables in an empty file, and brings those of an earlier version up
 /// to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Database { doing: "checking its schema", source };
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let version = pragma("user_version").map_err(failed)?;
-    let application = pragma("application_id").map_err(failed)?;
-    match (application, version) {
+    match marks(connection)? {
         (APPLICATION_ID, VERSION) => Ok(()),
-        (0, 0) | (APPLICATION_ID, 1..VERSION) => upgrade(connection, version).map_err(failed),
-        (APPLICATION_ID, VERSION..) => {
-            Err(StoreError::NewerSchema { found: version, known: VERSION })
+        (0, 0) => upgrade(connection, 0).map_err(failed),
+        (application, version) => {
+            known(application, version)?;
+            upgrade(connection, version).map_err(failed)
+        }
+    }
+}
+
+/// The version of a file that is ours, and not of a newer program.
+pub(super) fn version_of(connection: &Connection) -> Result<i64, StoreError> {
+    let (application, version) = marks(connection)?;
+    known(application, version)
+}
+
+fn known(application: i64, version: i64) -> Result<i64, StoreError> {
+    match (application, version) {
+        (APPLICATION_ID, 1..=VERSION) => Ok(version),
+        (APPLICATION_ID, found) if found > VERSION => {
+            Err(StoreError::NewerSchema { found, known: VERSION })
         }
         _ => Err(StoreError::ForeignFile),
     }
+}
+
+/// An empty database of a version, in memory.
+pub(super) fn example(version: i64) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_in_memory()?;
+    connection.pragma_update(None, "foreign_keys", false)?;
+    for (_, step) in STEPS.iter().filter(|(number, _)| *number <= version) {
+        connection.execute_batch(step)?;
+    }
+    Ok(connection)
+}
+
+/// Whose file it is, and of which version.
+fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let version = pragma("user_version").map_err(failed)?;
+    Ok((pragma("application_id").map_err(failed)?, version))
+}
+
+fn failed(source: rusqlite::Error) -> StoreError {
+    StoreError::Database { doing: "checking its schema", source }
 }
 
 /// Takes all steps after version `from`, in one transaction: a crash leaves the

@@ -63,7 +63,7 @@ impl SqliteStore {
     }
 }
 
-fn read(
+pub(super) fn read(
     connection: &Connection,
     specification: &Specification,
 ) -> Result<Vec<Signature>, StoreError> {

@@ -1,6 +1,7 @@
 //! The replay window: where it begins, and a partition for each of its days.
 
 use bandana_shared::identity::Day;
+use tokio_postgres::GenericClient;
 
 use super::link::Session;
 use super::schema::CHANGING_TABLES;
@@ -59,12 +60,7 @@ pub(super) async fn expire(
     let back = i32::try_from(days.saturating_sub(1)).unwrap_or(i32::MAX);
     let row = transaction.query_one(&update, &[&number(today), &back]).await.map_err(failed)?;
     let oldest: i32 = row.get(0);
-    let partitions =
-        "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'upload'::regclass";
-    for row in transaction.query(partitions, &[]).await.map_err(failed)? {
-        let name: String = row.get(0);
-        let of_day = name.strip_prefix(PARTITION).and_then(|day| day.parse::<i32>().ok());
+    for (_, of_day) in partitions(&transaction).await? {
         if let Some(expired) = of_day.filter(|day| *day < oldest) {
             let drop = format!("DROP TABLE {PARTITION}{expired}");
             transaction.batch_execute(&drop).await.map_err(failed)?;
@@ -82,6 +78,22 @@ pub(super) async fn expire(
     transaction.execute(fold, &[&oldest]).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)?;
     day(oldest)
+}
+
+/// The tables of single days, and the day of each that has one in its name.
+pub(super) async fn partitions(
+    client: &impl GenericClient,
+) -> Result<Vec<(String, Option<i32>)>, StoreError> {
+    let query = "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'upload'::regclass ORDER BY 1";
+    let rows = client.query(query, &[]).await.map_err(postgres("reading"))?;
+    let names = rows.into_iter().map(|row| row.get(0));
+    Ok(names
+        .map(|name: String| {
+            let day = name.strip_prefix(PARTITION).and_then(|day| day.parse().ok());
+            (name, day)
+        })
+        .collect())
 }
 
 /// Makes the partitions that the days from `oldest` on need.

@@ -12,6 +12,7 @@ mod records;
 mod schema;
 mod settings;
 mod snapshot;
+mod verify;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 pub(crate) use link::{Link, Target};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{News, Settled};
+pub use verify::verify_database;
 
 use super::{
     AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, DailyTally, ExperimentKey,

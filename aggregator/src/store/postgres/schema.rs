@@ -131,6 +131,16 @@ pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
     transaction.commit().await.map_err(failed)
 }
 
+/// The version of tables that this program knows.
+pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError> {
+    let failed = postgres("checking its schema");
+    let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";
+    if !session.client.query_one(exists, &[]).await.map_err(failed)?.get::<_, bool>(0) {
+        return Err(StoreError::Empty);
+    }
+    check(session).await.map(|()| VERSION)
+}
+
 /// Refuses a database that was changed by a newer program while this one ran.
 pub(super) async fn check(session: &mut Session) -> Result<(), StoreError> {
     let failed = postgres("checking its schema");
