@@ -46,6 +46,11 @@ pub use source::{NoEntropy, secure_generator};
 /// to it, and so are releases, which is post-processing.
 pub const STEPS_MAX: i64 = 1 << 62;
 
+/// A uniformly random number below `bound`, at least 1.
+pub(crate) fn below<R: rand::Rng + ?Sized>(bound: u64, rng: &mut R) -> u64 {
+    coin::below_word(bound, rng)
+}
+
 /// A value and its noise, clamped.
 ///
 /// The noise may have been clamped to 2^63 - 1 before: from values within 2^62 it then leads
