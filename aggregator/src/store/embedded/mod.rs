@@ -3,6 +3,7 @@
 //! One process has it, so what that process has decided is all that there is to know.
 
 mod audit;
+mod curator;
 mod daily_tallies;
 mod schema;
 mod seen;
@@ -18,6 +19,7 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 pub(super) use audit::entries;
+pub(super) use curator::{data_sets, debits, session, updates};
 pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
@@ -25,8 +27,8 @@ pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
-    Store, StoreError, Window,
+    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -222,6 +224,10 @@ impl Store for EmbeddedStore {
             store.database.add_signature(specification, signature, now, entry)?;
             store.database.experiment(key)
         })
+    }
+
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.here(|store| store.database.curate(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {
