@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod clock;
 pub mod configuration;
+pub mod curator;
 pub mod ending;
 pub mod estimates;
 mod faces;
@@ -19,6 +20,7 @@ pub mod http;
 pub mod ingest;
 pub mod learner;
 pub mod network;
+pub mod noise;
 mod opening;
 pub mod operator_client;
 pub mod policy;

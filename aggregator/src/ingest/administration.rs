@@ -13,8 +13,8 @@ use crate::learner::{LearnerError, Situation};
 use crate::registry::{Experiment, Revision, Serving};
 use crate::service::explain;
 use crate::store::{
-    AuditAction, AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Outcome,
-    Standing, StoreError, Transition,
+    AuditAction, AuditEntry, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Outcome, Standing, StoreError, Transition,
 };
 
 /// States in which the arms can change.
@@ -52,6 +52,23 @@ impl Writer {
                 Ok(Err(error.into()))
             }
             other => Ok(other),
+        }
+    }
+
+    /// The outer error ends the writer, the inner one is the caller's.
+    pub(super) fn curate(
+        &mut self,
+        change: &CuratorChange,
+    ) -> Result<Result<(), AdministrationError>, WriterError> {
+        match self.store.curate(change) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+            Err(error) => {
+                if error.outcome() == Outcome::Unknown {
+                    tracing::error!(error = explain(&error), "a debit may not have been made");
+                }
+                Ok(Err(error.into()))
+            }
+            Ok(()) => Ok(Ok(())),
         }
     }
 

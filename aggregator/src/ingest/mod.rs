@@ -17,7 +17,7 @@ pub use plan::{Arrival, Plan, Situation, Verdict, plan};
 pub use writer::{Writer, WriterError};
 
 use crate::learner::LearnerError;
-use crate::store::{Conduct, ExperimentState, StoreError, Transition};
+use crate::store::{Conduct, CuratorChange, ExperimentState, StoreError, Transition};
 use std::sync::Arc;
 
 use crate::registry::{Experiment, Revision};
@@ -31,6 +31,7 @@ pub(crate) const QUEUE_MAX: usize = 8192;
 enum Command {
     Upload(Arrival, oneshot::Sender<Result<Verdict, IngestError>>),
     Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
+    Curate(CuratorChange, oneshot::Sender<Result<(), AdministrationError>>),
     Stop,
 }
 
@@ -139,6 +140,17 @@ impl Ingest {
     pub async fn administer(&self, order: Order) -> Result<Arc<Experiment>, AdministrationError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Administer(order, answer);
+        self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
+    }
+
+    /// Makes a change for the curator, and waits until it is durable.
+    ///
+    /// # Errors
+    /// [`AdministrationError`]: what was to be paid for must not be given away.
+    pub async fn curate(&self, change: CuratorChange) -> Result<(), AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Curate(change, answer);
         self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }

@@ -136,6 +136,11 @@ impl Writer {
                     // Whoever asked may have gone away.
                     answer.send(outcome).ok();
                 }
+                Command::Curate(change, answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    let outcome = self.curate(&change)?;
+                    answer.send(outcome).ok();
+                }
                 Command::Stop => {
                     self.commit(group)?;
                     return Ok(ControlFlow::Break(()));

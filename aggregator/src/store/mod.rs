@@ -1,6 +1,7 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
 mod audit;
+pub(crate) mod curator;
 mod daily_tallies;
 mod embedded;
 mod postgres;
@@ -21,6 +22,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
+pub use curator::{
+    CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord, Debit,
+    DebitRecord, SessionRecord, SessionUpdate,
+};
 pub use daily_tallies::DailyTally;
 pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore,
@@ -105,6 +110,13 @@ pub trait Store: Debug + Send {
         now: UnixSeconds,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Makes a change for the curator.
+    ///
+    /// # Errors
+    /// [`StoreError::Curator`]; what [`StoreError::outcome`] tells of others. A debit of which
+    /// it is not known whether it was made must be taken for made, and pays for nothing.
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
 
     /// Ends in order.
     ///
@@ -471,6 +483,9 @@ pub enum StoreError {
     /// The experiment does not stand as the caller thinks, but so.
     #[error("the experiment was changed by somebody else at the same time; try again")]
     Outdated(Box<ExperimentRecord>),
+    /// What the curator may not do.
+    #[error(transparent)]
+    Curator(Box<CuratorRefusal>),
     /// As many signatures as a revision can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
@@ -494,9 +509,10 @@ impl StoreError {
     /// What it says about the store.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::ExperimentExists(_) | Self::TooManySignatures | Self::Outdated(_) => {
-                Outcome::Declined
-            }
+            Self::ExperimentExists(_)
+            | Self::TooManySignatures
+            | Self::Outdated(_)
+            | Self::Curator(_) => Outcome::Declined,
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }

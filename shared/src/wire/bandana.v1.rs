@@ -2812,3 +2812,1132 @@ pub mod operator_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RegisterDataSetRequest {
+    /// 1 to 64 lower-case letters, digits and hyphens.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Name of the file in the server's directory of data sets: CSV with a line of
+    /// headings, or Parquet if it ends in .parquet.
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// The columns and the values that they can have: `age:18..99` for integers,
+    /// `city:Bonn|Ulm` for names. Choose them before looking at the data: they are
+    /// public. A file with another value is refused.
+    #[prost(string, repeated, tag = "3")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// All that may ever be spent.
+    #[prost(oneof = "register_data_set_request::Budget", tags = "4, 5, 6")]
+    pub budget: ::core::option::Option<register_data_set_request::Budget>,
+}
+/// Nested message and enum types in `RegisterDataSetRequest`.
+pub mod register_data_set_request {
+    /// All that may ever be spent.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Budget {
+        /// Pure differential privacy: losses add up as epsilon. 10^-9 to 32.
+        #[prost(double, tag = "4")]
+        Epsilon(f64),
+        /// Zero-concentrated differential privacy: they add up as rho, and epsilon
+        /// costs epsilon tanh(epsilon/2). 10^-9 to 512.
+        #[prost(double, tag = "5")]
+        Rho(f64),
+        /// The largest rho that keeps (epsilon, delta)-differential privacy.
+        #[prost(message, tag = "6")]
+        Approximate(super::ApproximateBudget),
+    }
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ApproximateBudget {
+    /// Above 0.
+    #[prost(double, tag = "1")]
+    pub epsilon: f64,
+    /// Above 0 and below 1.
+    #[prost(double, tag = "2")]
+    pub delta: f64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DataSet {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// SHA-256 of the file as it was registered.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub fingerprint: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "4")]
+    pub rows: u64,
+    /// As in RegisterDataSetRequest.
+    #[prost(string, repeated, tag = "5")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(enumeration = "Measure", tag = "6")]
+    pub measure: i32,
+    /// In billionths of epsilon or rho.
+    #[prost(uint64, tag = "7")]
+    pub budget_nanos: u64,
+    #[prost(uint64, tag = "8")]
+    pub spent_nanos: u64,
+    /// When it was registered, in seconds since 1970-01-01 (UTC).
+    #[prost(uint64, tag = "9")]
+    pub unix_seconds: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDataSetsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDataSetsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub data_sets: ::prost::alloc::vec::Vec<DataSet>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDebitsRequest {
+    #[prost(string, tag = "1")]
+    pub data_set: ::prost::alloc::string::String,
+    /// Most debits: 1 to 1000. 0: 100.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    /// Debits before this number only. 0: all.
+    #[prost(uint64, tag = "3")]
+    pub before: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDebitsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub debits: ::prost::alloc::vec::Vec<Debit>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Debit {
+    /// Greater than those of all earlier debits.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint64, tag = "2")]
+    pub unix_seconds: u64,
+    /// The name of the token, or the SHA-256 of the certificate.
+    #[prost(string, tag = "3")]
+    pub caller: ::prost::alloc::string::String,
+    /// What it was for, in words.
+    #[prost(string, tag = "4")]
+    pub purpose: ::prost::alloc::string::String,
+    /// In billionths of epsilon or rho.
+    #[prost(uint64, tag = "5")]
+    pub price_nanos: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AskRequest {
+    #[prost(string, tag = "1")]
+    pub data_set: ::prost::alloc::string::String,
+    /// The probability with which an answer may miss the accuracy that it states,
+    /// above 0 and below 1. 0: 0.05.
+    #[prost(double, tag = "4")]
+    pub beta: f64,
+    /// What the answer may cost, and so how much noise it has.
+    #[prost(oneof = "ask_request::Price", tags = "2, 3")]
+    pub price: ::core::option::Option<ask_request::Price>,
+    #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9")]
+    pub question: ::core::option::Option<ask_request::Question>,
+}
+/// Nested message and enum types in `AskRequest`.
+pub mod ask_request {
+    /// What the answer may cost, and so how much noise it has.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Price {
+        /// Laplace noise, or a choice. 10^-9 to 32.
+        #[prost(double, tag = "2")]
+        Epsilon(f64),
+        /// Gaussian noise: counts, histograms and sums only. 10^-9 to 512.
+        #[prost(double, tag = "3")]
+        Rho(f64),
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Question {
+        #[prost(message, tag = "5")]
+        Counts(super::Counts),
+        #[prost(message, tag = "6")]
+        Histogram(super::Histogram),
+        #[prost(message, tag = "7")]
+        Sums(super::Sums),
+        #[prost(message, tag = "8")]
+        Choice(super::Choice),
+        #[prost(message, tag = "9")]
+        Synthetic(super::Synthetic),
+    }
+}
+/// How many rows meet each predicate.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Counts {
+    /// Conditions on columns, all of which must hold: `age=30..39,city=Bonn|Ulm`,
+    /// or `*` for all rows. The price is shared by all: 1 to 10000.
+    #[prost(string, repeated, tag = "1")]
+    pub predicates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// How many rows each combination of values has.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Histogram {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The sum of each column; of integers only.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Sums {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// One value of a column.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Choice {
+    #[prost(string, tag = "1")]
+    pub column: ::prost::alloc::string::String,
+    #[prost(enumeration = "Chooser", tag = "4")]
+    pub chooser: i32,
+    /// For the exponential mechanism: a weight for each value that the column can
+    /// have. None: all weigh the same.
+    #[prost(uint32, repeated, tag = "5")]
+    pub weights: ::prost::alloc::vec::Vec<u32>,
+    #[prost(oneof = "choice::Aim", tags = "2, 3")]
+    pub aim: ::core::option::Option<choice::Aim>,
+}
+/// Nested message and enum types in `Choice`.
+pub mod choice {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Aim {
+        /// The value that most rows have.
+        #[prost(message, tag = "2")]
+        MostCommon(super::MostCommon),
+        /// The value that this share of the rows is at or below, 0 to 1; of integers
+        /// only.
+        #[prost(double, tag = "3")]
+        Quantile(f64),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MostCommon {}
+/// A small database that answers a class of predicates as the data do.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Synthetic {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The class. None: all halfspaces, of 1 to 4 columns with two values each.
+    #[prost(string, repeated, tag = "2")]
+    pub predicates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(oneof = "synthetic::Size", tags = "3, 4")]
+    pub size: ::core::option::Option<synthetic::Size>,
+}
+/// Nested message and enum types in `Synthetic`.
+pub mod synthetic {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Size {
+        /// Its rows.
+        #[prost(uint32, tag = "3")]
+        Rows(u32),
+        /// As many as make sure that one is off by no more than this share.
+        #[prost(double, tag = "4")]
+        Alpha(f64),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AskResponse {
+    /// What was taken from the budget, in billionths.
+    #[prost(uint64, tag = "4")]
+    pub price_nanos: u64,
+    #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3")]
+    pub answer: ::core::option::Option<ask_response::Answer>,
+}
+/// Nested message and enum types in `AskResponse`.
+pub mod ask_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Answer {
+        #[prost(message, tag = "1")]
+        Numbers(super::Numbers),
+        #[prost(message, tag = "2")]
+        Value(super::Value),
+        #[prost(message, tag = "3")]
+        Database(super::Database),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Numbers {
+    /// In the order of the question.
+    #[prost(message, repeated, tag = "1")]
+    pub numbers: ::prost::alloc::vec::Vec<Number>,
+    /// With probability 1 - beta none is off by more.
+    #[prost(double, tag = "2")]
+    pub accuracy: f64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Number {
+    /// What it is about.
+    #[prost(string, tag = "1")]
+    pub label: ::prost::alloc::string::String,
+    /// With its noise: it may be negative.
+    #[prost(int64, tag = "2")]
+    pub value: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Value {
+    #[prost(string, tag = "1")]
+    pub value: ::prost::alloc::string::String,
+    /// With probability 1 - beta at most so many rows worse than the best value.
+    #[prost(uint64, tag = "2")]
+    pub shortfall: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Database {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "2")]
+    pub rows: ::prost::alloc::vec::Vec<DatabaseRow>,
+    /// With probability 1 - beta no predicate of the class is off by more, as a
+    /// share of rows.
+    #[prost(double, tag = "3")]
+    pub accuracy: f64,
+}
+/// A synthetic row: it belongs to nobody.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DatabaseRow {
+    #[prost(string, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OpenSessionRequest {
+    /// As names of data sets.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub data_set: ::prost::alloc::string::String,
+    /// The columns that it may be asked about; at most 4194304 combinations of
+    /// their values. None: all.
+    #[prost(string, repeated, tag = "3")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The price of the whole session.
+    #[prost(double, tag = "4")]
+    pub epsilon: f64,
+    #[prost(oneof = "open_session_request::Plan", tags = "5, 6")]
+    pub plan: ::core::option::Option<open_session_request::Plan>,
+}
+/// Nested message and enum types in `OpenSessionRequest`.
+pub mod open_session_request {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Plan {
+        #[prost(message, tag = "5")]
+        Promise(super::SessionPromise),
+        #[prost(message, tag = "6")]
+        Choice(super::SessionChoice),
+    }
+}
+/// As accurate as can be promised.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SessionPromise {
+    /// Queries for which it is promised. More may be asked.
+    #[prost(uint64, tag = "1")]
+    pub queries: u64,
+    /// The probability with which it may fail. 0: 0.05.
+    #[prost(double, tag = "2")]
+    pub beta: f64,
+}
+/// Nothing is promised: the session ends when its updates are used up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionChoice {
+    /// 1 to 100000.
+    #[prost(uint32, tag = "1")]
+    pub updates: u32,
+    /// Rows by which the hypothesis must be off for an update, before noise.
+    #[prost(uint64, tag = "2")]
+    pub threshold: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Session {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub data_set: ::prost::alloc::string::String,
+    /// Combinations of values.
+    #[prost(uint64, tag = "3")]
+    pub cells: u64,
+    /// Most updates.
+    #[prost(uint32, tag = "4")]
+    pub updates_max: u32,
+    #[prost(uint64, tag = "5")]
+    pub threshold: u64,
+    /// What no answer is off by, with the probability that was asked for; 0 if
+    /// nothing was promised.
+    #[prost(double, tag = "6")]
+    pub accuracy: f64,
+    #[prost(uint64, tag = "7")]
+    pub price_nanos: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskSessionRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// As in Counts, about the columns of the session.
+    #[prost(string, tag = "2")]
+    pub predicate: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct AskSessionResponse {
+    /// Rows; not always whole.
+    #[prost(double, tag = "1")]
+    pub answer: f64,
+    /// Whether the session was updated for it.
+    #[prost(bool, tag = "2")]
+    pub updated: bool,
+    #[prost(uint32, tag = "3")]
+    pub updates_left: u32,
+}
+/// How losses add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Measure {
+    /// Never sent.
+    Unspecified = 0,
+    /// As epsilon.
+    Pure = 1,
+    /// As rho.
+    Concentrated = 2,
+}
+impl Measure {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MEASURE_UNSPECIFIED",
+            Self::Pure => "MEASURE_PURE",
+            Self::Concentrated => "MEASURE_CONCENTRATED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MEASURE_UNSPECIFIED" => Some(Self::Unspecified),
+            "MEASURE_PURE" => Some(Self::Pure),
+            "MEASURE_CONCENTRATED" => Some(Self::Concentrated),
+            _ => None,
+        }
+    }
+}
+/// How a value is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Chooser {
+    /// By the exponential mechanism.
+    Unspecified = 0,
+    /// By the exponential mechanism.
+    Exponential = 1,
+    /// By report noisy max.
+    NoisyMax = 2,
+}
+impl Chooser {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CHOOSER_UNSPECIFIED",
+            Self::Exponential => "CHOOSER_EXPONENTIAL",
+            Self::NoisyMax => "CHOOSER_NOISY_MAX",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CHOOSER_UNSPECIFIED" => Some(Self::Unspecified),
+            "CHOOSER_EXPONENTIAL" => Some(Self::Exponential),
+            "CHOOSER_NOISY_MAX" => Some(Self::NoisyMax),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+#[cfg(feature = "services")]
+pub mod curator_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Two data sets are neighbours if they differ in the values of one row. The
+    /// number of rows is public.
+    #[derive(Debug, Clone)]
+    pub struct CuratorClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl CuratorClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> CuratorClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> CuratorClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            CuratorClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Reads a file of the server's directory of data sets and gives it a budget,
+        /// for good. NOT_FOUND: there is no such file. ALREADY_EXISTS: the name is
+        /// taken. INVALID_ARGUMENT: the columns, the budget or the file can't be used,
+        /// and why; of the file, a line and a column are named, and never a value.
+        /// FAILED_PRECONDITION: the server has no such directory.
+        pub async fn register_data_set(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RegisterDataSetRequest>,
+        ) -> std::result::Result<tonic::Response<super::DataSet>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/RegisterDataSet",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "RegisterDataSet"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All data sets, by name.
+        pub async fn list_data_sets(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDataSetsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDataSetsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/ListDataSets",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "ListDataSets"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What was taken from a budget, the newest first.
+        pub async fn list_debits(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDebitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDebitsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/ListDebits",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "ListDebits"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers one question. NOT_FOUND: there is no such data set.
+        /// INVALID_ARGUMENT: what is wrong with the question. FAILED_PRECONDITION: the
+        /// budget does not suffice, or the file is not the one that was registered.
+        /// UNAVAILABLE: it may have been paid for, and is not answered.
+        pub async fn ask(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskRequest>,
+        ) -> std::result::Result<tonic::Response<super::AskResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/bandana.v1.Curator/Ask");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("bandana.v1.Curator", "Ask"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Opens a session of private multiplicative weights, paid for at once.
+        pub async fn open_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OpenSessionRequest>,
+        ) -> std::result::Result<tonic::Response<super::Session>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/OpenSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "OpenSession"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers a counting query of a session, at no further price. Sessions outlive
+        /// restarts, and replicas share them. FAILED_PRECONDITION: the session has used
+        /// all of its updates.
+        pub async fn ask_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AskSessionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/AskSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "AskSession"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "services")]
+pub mod curator_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with CuratorServer.
+    #[async_trait]
+    pub trait Curator: std::marker::Send + std::marker::Sync + 'static {
+        /// Reads a file of the server's directory of data sets and gives it a budget,
+        /// for good. NOT_FOUND: there is no such file. ALREADY_EXISTS: the name is
+        /// taken. INVALID_ARGUMENT: the columns, the budget or the file can't be used,
+        /// and why; of the file, a line and a column are named, and never a value.
+        /// FAILED_PRECONDITION: the server has no such directory.
+        async fn register_data_set(
+            &self,
+            request: tonic::Request<super::RegisterDataSetRequest>,
+        ) -> std::result::Result<tonic::Response<super::DataSet>, tonic::Status>;
+        /// All data sets, by name.
+        async fn list_data_sets(
+            &self,
+            request: tonic::Request<super::ListDataSetsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDataSetsResponse>,
+            tonic::Status,
+        >;
+        /// What was taken from a budget, the newest first.
+        async fn list_debits(
+            &self,
+            request: tonic::Request<super::ListDebitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDebitsResponse>,
+            tonic::Status,
+        >;
+        /// Answers one question. NOT_FOUND: there is no such data set.
+        /// INVALID_ARGUMENT: what is wrong with the question. FAILED_PRECONDITION: the
+        /// budget does not suffice, or the file is not the one that was registered.
+        /// UNAVAILABLE: it may have been paid for, and is not answered.
+        async fn ask(
+            &self,
+            request: tonic::Request<super::AskRequest>,
+        ) -> std::result::Result<tonic::Response<super::AskResponse>, tonic::Status>;
+        /// Opens a session of private multiplicative weights, paid for at once.
+        async fn open_session(
+            &self,
+            request: tonic::Request<super::OpenSessionRequest>,
+        ) -> std::result::Result<tonic::Response<super::Session>, tonic::Status>;
+        /// Answers a counting query of a session, at no further price. Sessions outlive
+        /// restarts, and replicas share them. FAILED_PRECONDITION: the session has used
+        /// all of its updates.
+        async fn ask_session(
+            &self,
+            request: tonic::Request<super::AskSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AskSessionResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Two data sets are neighbours if they differ in the values of one row. The
+    /// number of rows is public.
+    #[derive(Debug)]
+    pub struct CuratorServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> CuratorServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for CuratorServer<T>
+    where
+        T: Curator,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/bandana.v1.Curator/RegisterDataSet" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterDataSetSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::RegisterDataSetRequest>
+                    for RegisterDataSetSvc<T> {
+                        type Response = super::DataSet;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RegisterDataSetRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::register_data_set(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterDataSetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/ListDataSets" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDataSetsSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::ListDataSetsRequest>
+                    for ListDataSetsSvc<T> {
+                        type Response = super::ListDataSetsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDataSetsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::list_data_sets(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDataSetsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/ListDebits" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDebitsSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::ListDebitsRequest>
+                    for ListDebitsSvc<T> {
+                        type Response = super::ListDebitsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDebitsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::list_debits(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDebitsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/Ask" => {
+                    #[allow(non_camel_case_types)]
+                    struct AskSvc<T: Curator>(pub Arc<T>);
+                    impl<T: Curator> tonic::server::UnaryService<super::AskRequest>
+                    for AskSvc<T> {
+                        type Response = super::AskResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AskRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::ask(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AskSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/OpenSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct OpenSessionSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::OpenSessionRequest>
+                    for OpenSessionSvc<T> {
+                        type Response = super::Session;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::OpenSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::open_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OpenSessionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/AskSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct AskSessionSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::AskSessionRequest>
+                    for AskSessionSvc<T> {
+                        type Response = super::AskSessionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AskSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::ask_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AskSessionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for CuratorServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "bandana.v1.Curator";
+    impl<T> tonic::server::NamedService for CuratorServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -4,6 +4,7 @@
 
 mod audit;
 mod backup;
+mod curator;
 mod daily_tallies;
 mod schema;
 mod seen;
@@ -22,6 +23,7 @@ use bandana_shared::specification::Specification;
 
 pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
+pub(super) use curator::{data_sets, debits, session, updates};
 pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
@@ -30,8 +32,8 @@ pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
-    Store, StoreError, Window,
+    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -227,6 +229,10 @@ impl Store for EmbeddedStore {
             store.database.add_signature(specification, signature, now, entry)?;
             store.database.experiment(key)
         })
+    }
+
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.here(|store| store.database.curate(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@
 mod administration;
 mod audit;
 mod commit;
+mod curator;
 mod days;
 mod link;
 mod records;
@@ -29,8 +30,9 @@ pub(crate) use snapshot::{News, Settled};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, DailyTally, ExperimentKey,
-    ExperimentRecord, ExperimentState, Standing, Store, StoreError, Window, postgres,
+    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, CuratorChange, CuratorName,
+    DailyTally, DataSetRecord, DebitRecord, ExperimentKey, ExperimentRecord, ExperimentState,
+    SessionRecord, SessionUpdate, Standing, Store, StoreError, Window, postgres,
 };
 use crate::ingest::Arrival;
 use crate::service::explain;
@@ -274,6 +276,11 @@ impl Store for PostgresStore {
         self.change(Change::Signature(key, specification, signature, now), entry)
     }
 
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.wake()?;
+        self.link.run("committing", async |session| curator::curate(session, change).await)
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         // What was committed is the database's; the connection ends by itself.
         Ok(())
@@ -292,4 +299,39 @@ pub(super) fn daily_tallies(
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
     link.run("reading", async |session| records::daily(&session.client, experiment, days).await)
+}
+
+/// The data set of this name, or all of them by name.
+pub(super) fn data_sets(
+    link: &mut Link,
+    name: Option<&CuratorName>,
+) -> Result<Vec<DataSetRecord>, StoreError> {
+    link.run("reading", async |session| curator::data_sets(&session.client, name).await)
+}
+
+/// The debits of a data set before a number, the newest first.
+pub(super) fn debits(
+    link: &mut Link,
+    name: &CuratorName,
+    before: Option<u64>,
+    limit: u32,
+) -> Result<Vec<DebitRecord>, StoreError> {
+    link.run("reading", async |session| curator::debits(&session.client, name, before, limit).await)
+}
+
+/// A session of the curator.
+pub(super) fn session(
+    link: &mut Link,
+    name: &CuratorName,
+) -> Result<Option<SessionRecord>, StoreError> {
+    link.run("reading", async |session| curator::session(&session.client, name).await)
+}
+
+/// The updates of a session from a number on, in order.
+pub(super) fn updates(
+    link: &mut Link,
+    name: &CuratorName,
+    from: u32,
+) -> Result<Vec<SessionUpdate>, StoreError> {
+    link.run("reading", async |session| curator::updates(&session.client, name, from).await)
 }
