@@ -1,0 +1,1 @@
+//! What is proved about regret in trusted mode, as functions.
