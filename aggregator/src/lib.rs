@@ -20,6 +20,7 @@ pub mod http;
 pub mod ingest;
 pub mod learner;
 pub mod network;
+pub mod noise;
 mod opening;
 pub mod operator_client;
 pub mod policy;
