@@ -7,8 +7,7 @@ use super::adac_ucb::count_more;
 use super::design::inverse;
 use super::error::TrustedError;
 use super::lattice::{
-    Action, LatticeReward, NoiseScale, Protection, REWARD_UNITS, RewardRange, VECTOR_UNITS,
-    check_dimension,
+    Action, LatticeReward, NoiseScale, Protection, RewardRange, UNITS, check_dimension,
 };
 use super::tail::square_norm;
 
@@ -110,10 +109,11 @@ struct Outlook {
 ///
 /// # Privacy
 /// ρ-zCDP for each reward, by the claim in the [module](super): an episode is one buffer, and its
-/// end follows from the actions played alone. Sensitivity: coordinates of actions and rewards
-/// are whole numbers of steps of their lattices, so `Σ a r` is an exact sum of
-/// integers, and another reward moves it by at most the range's length times |a|, which an
-/// [`Action`] holds at no more than [`VECTOR_UNITS`].
+/// end follows from the actions played alone. Sensitivity: a reward r adds to each coordinate
+/// the integer next to `a_i r`, in steps, which rises or falls with r and is `a_i` times r
+/// exactly at the ends of the range, since `a_i` is on the lattice. So another reward moves a
+/// coordinate by at most the range's length times `|a_i|`, and the vector by at most the
+/// length times |a| <= 1, rounding included: Δ is the length of the range.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "OfulState", into = "OfulState")]
 pub struct AdacOful {
@@ -182,7 +182,7 @@ impl AdacOful {
     /// The noise of a release; none without protection.
     pub fn noise(&self) -> Option<NoiseScale> {
         let OfulSettings { protection, range, dimension, .. } = self.state.settings;
-        protection.scale_of_vectors(range, dimension)
+        protection.noise(range, dimension)
     }
 
     /// Whether a statistic waits for its noise.
@@ -203,7 +203,7 @@ impl AdacOful {
         state.rewards = count_more(state.rewards, 1)?;
         let d = action.dimension();
         for (row, x) in action.units().iter().enumerate() {
-            state.open[row] += i128::from(*x) * reward.units();
+            state.open[row] += product(*x, reward);
             for (column, y) in action.units().iter().enumerate() {
                 state.gram[row * d + column] += i128::from(*x) * i128::from(*y);
             }
@@ -219,7 +219,7 @@ impl AdacOful {
     ///
     /// # Errors
     /// When nothing is due, or there is not as much noise as coordinates.
-    pub fn release(&mut self, noise: &[i128]) -> Result<(), TrustedError> {
+    pub fn release(&mut self, noise: &[i64]) -> Result<(), TrustedError> {
         if !self.state.is_due {
             return Err(TrustedError::NothingDue);
         }
@@ -228,7 +228,7 @@ impl AdacOful {
             return Err(TrustedError::NoiseLength { found: noise.len(), expected });
         }
         let mut state = self.state.clone();
-        let noise = noise.iter().copied().chain(std::iter::repeat(0));
+        let noise = noise.iter().map(|noise| i128::from(*noise)).chain(std::iter::repeat(0));
         for ((sum, open), noise) in state.released.iter_mut().zip(&mut state.open).zip(noise) {
             *sum += std::mem::take(open) + noise;
         }
@@ -256,7 +256,13 @@ impl AdacOful {
 }
 
 /// The step of `Σ a aᵀ`.
-const GRAM_UNIT: f64 = (VECTOR_UNITS * VECTOR_UNITS) as f64;
+const GRAM_UNIT: f64 = (UNITS * UNITS) as f64;
+
+/// The integer nearest to a coordinate times a reward, in steps; halves away from 0.
+fn product(coordinate: i64, reward: LatticeReward) -> i128 {
+    let exact = i128::from(coordinate) * reward.units();
+    (exact + exact.signum() * UNITS / 2) / UNITS
+}
 
 fn moments(gram: &[i128], settings: OfulSettings) -> DMatrix<f64> {
     let d = settings.dimension;
@@ -305,8 +311,7 @@ impl TryFrom<OfulState> for AdacOful {
         }
         let moments = moments(&state.gram_then, settings);
         let inverse = inverse(&moments)?;
-        let step = (REWARD_UNITS * VECTOR_UNITS) as f64;
-        let released = state.released.iter().map(|x| *x as f64 / step);
+        let released = state.released.iter().map(|x| *x as f64 / UNITS as f64);
         let estimate = &inverse * DVector::from_iterator(d, released);
         let log_determinant = log_determinant(&state.gram_then, settings)?;
         let least = moments.symmetric_eigenvalues().min();
@@ -360,9 +365,9 @@ mod tests {
         assert_eq!(oful.observe(&action(1.0, 0.0), reward), Err(TrustedError::NoiseDue));
         // σ² = Δ²/(2ρ) = 4.
         let scale = oful.noise().unwrap();
-        assert!((scale.deviation() - 2.0 * 2.0_f64.powi(36)).abs() < 1.0);
+        assert_eq!(scale.variance.to_f64(), 4.0 * 65_536.0 * 65_536.0);
         assert!(oful.release(&[1]).is_err());
-        oful.release(&[1 << 34, -(1 << 36)]).unwrap();
+        oful.release(&[1 << 14, -(1 << 16)]).unwrap();
         // V = diag(1.1, .1); Σ a r + Y = (.5 + .25, -1).
         let estimate = oful.estimate();
         assert!((estimate[0] - 0.75 / 1.1).abs() < 1e-12, "{estimate:?}");

@@ -92,7 +92,7 @@ pub struct ReleasedMean {
 /// ucb.observe(0, RewardRange::Unit.reward(1.0)?)?;
 /// // The episode of one play is over. Nothing goes on before its noise is there.
 /// assert!(ucb.is_due());
-/// ucb.release(&[-300_000])?;
+/// ucb.release(&[-20_000])?;
 /// assert_eq!(ucb.recommended(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -142,7 +142,7 @@ impl AdacUcb {
 
     /// The noise of a release; none without protection.
     pub fn noise(&self) -> Option<NoiseScale> {
-        self.settings.protection.scale_of_sums(RewardRange::Unit, 1)
+        self.settings.protection.noise(RewardRange::Unit, 1)
     }
 
     /// Whether a statistic waits for its noise.
@@ -180,7 +180,7 @@ impl AdacUcb {
     ///
     /// # Errors
     /// When nothing is due or there is not one number of noise.
-    pub fn release(&mut self, noise: &[i128]) -> Result<(), TrustedError> {
+    pub fn release(&mut self, noise: &[i64]) -> Result<(), TrustedError> {
         if !self.is_due() {
             return Err(TrustedError::NothingDue);
         }
@@ -267,9 +267,9 @@ pub(super) fn count_more(rewards: u64, more: u64) -> Result<u64, TrustedError> {
 }
 
 /// The one number of noise that a scalar statistic takes.
-pub(super) fn one_number(noise: &[i128], scale: Option<NoiseScale>) -> Result<i128, TrustedError> {
+pub(super) fn one_number(noise: &[i64], scale: Option<NoiseScale>) -> Result<i128, TrustedError> {
     match (noise, scale) {
-        ([noise], Some(_)) => Ok(*noise),
+        ([noise], Some(_)) => Ok(i128::from(*noise)),
         ([], None) => Ok(0),
         _ => {
             let expected = usize::from(scale.is_some());
@@ -322,13 +322,13 @@ mod tests {
             let mut ucb = ucb(2, protection, memory);
             ucb.observe(0, reward(1.0)).unwrap();
             assert_eq!(ucb.release(&[]).unwrap_err().to_string(), "0 numbers of noise; expected 1");
-            ucb.release(&[1 << 18]).unwrap();
+            ucb.release(&[1 << 14]).unwrap();
             assert_eq!(ucb.release(&[0]), Err(TrustedError::NothingDue));
             ucb.observe(1, reward(0.0)).unwrap();
             ucb.release(&[0]).unwrap();
             assert_eq!(ucb.recommended(), 0);
             ucb.observe(0, reward(0.0)).unwrap();
-            ucb.release(&[-(1 << 17)]).unwrap();
+            ucb.release(&[-(1 << 13)]).unwrap();
             let statistic = ucb.released()[0].unwrap();
             assert!((statistic.mean - mean).abs() < 1e-12, "{statistic:?}");
             assert!((statistic.noise_deviation - deviation).abs() < 1e-12, "{statistic:?}");

@@ -8,7 +8,7 @@ use thiserror::Error;
 pub enum TrustedError {
     /// A ρ that no noise can be made for.
     #[error(
-        "rho is {rho}; it must be a finite number above 0, from 1e-9 to 1e6: choose a larger \
+        "rho is {rho}; it must be a finite number above 0, from 1e-7 to 1e6: choose a larger \
          one for less noise, or a smaller one for more privacy"
     )]
     Rho {

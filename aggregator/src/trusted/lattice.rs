@@ -1,15 +1,15 @@
 //! The lattice on which rewards are added and noise is drawn.
 
 use bandana_shared::accounting::concentrated::Rho;
+use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::error::TrustedError;
+use crate::noise::{DiscreteGaussian, Ratio};
 
-/// Steps of the reward lattice in half a range: a reward is rounded by at most `2^-21` of it.
-pub const REWARD_UNITS: i128 = 1 << 20;
-
-/// Steps of the lattice of vectors in a unit of length.
-pub const VECTOR_UNITS: i128 = 1 << 16;
+/// Steps of the lattice in 1, for rewards and for the coordinates of vectors: a reward is
+/// rounded by at most `2^-17`.
+pub const UNITS: i128 = 1 << 16;
 
 /// Most rewards of one experiment; sums are then far from the ends of their integers.
 pub const REWARDS_MAX: u64 = 1 << 40;
@@ -51,11 +51,11 @@ impl RewardRange {
         0.5 * self.length()
     }
 
-    /// Length of the range in units of the lattice.
-    fn length_units(self) -> u64 {
+    /// Length of the range in steps of the lattice.
+    pub(super) fn length_units(self) -> u64 {
         match self {
-            Self::Unit => REWARD_UNITS.unsigned_abs() as u64,
-            Self::Symmetric => 2 * REWARD_UNITS.unsigned_abs() as u64,
+            Self::Unit => 1 << 16,
+            Self::Symmetric => 2 << 16,
         }
     }
 
@@ -67,7 +67,7 @@ impl RewardRange {
     pub fn reward(self, reward: f64) -> Result<LatticeReward, TrustedError> {
         let (low, high) = self.ends();
         if (low..=high).contains(&reward) {
-            Ok(LatticeReward((reward * REWARD_UNITS as f64).round() as i64))
+            Ok(LatticeReward((reward * UNITS as f64).round() as i64))
         } else {
             Err(TrustedError::Reward { low, high })
         }
@@ -91,22 +91,21 @@ impl std::fmt::Debug for LatticeReward {
     }
 }
 
-/// The variance parameter σ² of discrete Gaussian noise, a fraction in lowest terms or not, and
-/// how many independent draws a release takes.
+/// The noise of a release: independent draws of
+/// [`DiscreteGaussian`](crate::noise::DiscreteGaussian), in steps of the lattice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoiseScale {
-    /// Numerator of σ².
-    pub numerator: u128,
-    /// Denominator of σ², at least 1.
-    pub denominator: u128,
-    /// Draws for one release.
+    /// σ² of each draw.
+    pub variance: Ratio,
+    /// Draws.
     pub draws: usize,
 }
 
 impl NoiseScale {
-    /// σ, rounded.
-    pub fn deviation(self) -> f64 {
-        (self.numerator as f64 / self.denominator as f64).sqrt()
+    /// Draws it.
+    pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Vec<i64> {
+        let gaussian = DiscreteGaussian::new(self.variance);
+        (0..self.draws).map(|_| gaussian.sample(rng)).collect()
     }
 }
 
@@ -119,7 +118,7 @@ pub enum Protection {
     Concentrated(Price),
 }
 
-/// A ρ that noise can be made for, as an exact fraction.
+/// A ρ that noise can be made for: 1e-7 to 1e6.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Price(f64);
@@ -129,8 +128,7 @@ impl TryFrom<f64> for Price {
 
     fn try_from(rho: f64) -> Result<Self, TrustedError> {
         if (RHO_MIN..=RHO_MAX).contains(&rho) {
-            // Bits beyond the 24th are dropped: a smaller ρ, and fractions that fit.
-            Ok(Self(f64::from_bits(rho.to_bits() & !((1 << 29) - 1))))
+            Ok(Self(rho))
         } else {
             Err(TrustedError::Rho { rho })
         }
@@ -143,17 +141,17 @@ impl From<Price> for f64 {
     }
 }
 
-/// Least ρ, a bit below 1e-9.
-const RHO_MIN: f64 = 1.0 / (1_u64 << 30) as f64;
+/// Least ρ: σ² is then below the `2^61` that noise has room for.
+const RHO_MIN: f64 = 1e-7;
 
-/// Largest ρ, a bit above 1e6.
-const RHO_MAX: f64 = (1_u64 << 20) as f64;
+/// Largest ρ.
+const RHO_MAX: f64 = 1e6;
 
 impl Protection {
     /// ρ-zCDP for each reward.
     ///
     /// # Errors
-    /// [`TrustedError::Rho`] when it is not finite, or not in `2^-30..=2^20`.
+    /// [`TrustedError::Rho`] when it is not finite, or not in 1e-7..=1e6.
     pub fn concentrated(rho: f64) -> Result<Self, TrustedError> {
         rho.try_into().map(Self::Concentrated)
     }
@@ -174,32 +172,14 @@ impl Protection {
         }
     }
 
-    /// The noise for sums of rewards: one reward changes one of the `draws` sums of a release,
-    /// by at most the length of the range.
-    pub fn scale_of_sums(self, range: RewardRange, draws: usize) -> Option<NoiseScale> {
-        self.scale(range.length_units().into(), draws)
-    }
-
-    /// The noise for a sum of vectors with at most [`VECTOR_UNITS`] of Euclidean norm, each
-    /// multiplied by a reward: another reward moves it by the length of the range times that
-    /// norm.
-    pub fn scale_of_vectors(self, range: RewardRange, draws: usize) -> Option<NoiseScale> {
-        let length = u128::from(range.length_units()) * VECTOR_UNITS.unsigned_abs();
-        self.scale(length, draws)
-    }
-
-    /// `σ² = Δ²/(2ρ)`, exactly: ρ is a whole number of at most 24 bits times a power of 2.
-    fn scale(self, sensitivity: u128, draws: usize) -> Option<NoiseScale> {
+    /// The noise of a release of so many numbers that another reward moves, in Euclidean
+    /// distance, by at most Δ, the length of the range in steps: `σ² = Δ²/(2ρ)`, rounded up.
+    /// None without protection.
+    pub fn noise(self, range: RewardRange, draws: usize) -> Option<NoiseScale> {
         let Self::Concentrated(Price(rho)) = self else { return None };
-        let bits = rho.to_bits();
-        let mantissa = u128::from((bits >> 29 & 0x7f_ffff) | 1 << 23);
-        let exponent = i32::try_from(bits >> 52).unwrap_or_default() - 1023 - 23;
-        let square = sensitivity * sensitivity;
-        let (numerator, denominator) = match u32::try_from(exponent + 1) {
-            Ok(up) => (square, mantissa << up),
-            Err(_) => (square << (exponent + 1).unsigned_abs(), mantissa),
-        };
-        Some(NoiseScale { numerator, denominator, draws })
+        let square = Ratio::whole(range.length_units().pow(2)).ok()?;
+        let variance = square.over(Ratio::at_most(2.0 * rho).ok()?).ok()?;
+        Some(NoiseScale { variance, draws })
     }
 }
 
@@ -227,14 +207,12 @@ impl Action {
         if norm > 1.0 + 1e-9 {
             return Err(TrustedError::Norm { action: number, norm });
         }
-        let shrink = VECTOR_UNITS as f64 / norm.max(1.0);
+        let shrink = UNITS as f64 / norm.max(1.0);
         let units: Vec<i64> = vector.iter().map(|x| (x * shrink) as i64).collect();
         let square: i128 = units.iter().map(|x| i128::from(*x).pow(2)).sum();
         match square {
             0 => Err(TrustedError::Zero { action: number }),
-            square if square > VECTOR_UNITS * VECTOR_UNITS => {
-                Err(TrustedError::Norm { action: number, norm })
-            }
+            square if square > UNITS * UNITS => Err(TrustedError::Norm { action: number, norm }),
             _ => Ok(Self(units)),
         }
     }
@@ -257,7 +235,7 @@ impl Action {
 
     /// Its coordinates, which are exact.
     pub fn coordinates(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
-        self.0.iter().map(|x| *x as f64 / VECTOR_UNITS as f64)
+        self.0.iter().map(|x| *x as f64 / UNITS as f64)
     }
 
     /// Number of coordinates.
@@ -280,7 +258,7 @@ pub(super) fn check_dimension(dimension: usize) -> Result<(), TrustedError> {
 
 /// The sum of a lattice in its own unit.
 pub(super) fn reward_of(units: i128) -> f64 {
-    units as f64 / REWARD_UNITS as f64
+    units as f64 / UNITS as f64
 }
 
 #[cfg(test)]
@@ -288,26 +266,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_noise_is_exactly_that_of_rho() {
-        for rho in [1e-9, 1e-3, 0.1, 0.5, 1.0, 3.0, 1e6] {
+    fn the_noise_is_that_of_rho() {
+        for rho in [1e-7, 1e-3, 0.1, 0.5, 1.0, 3.0, 1e6] {
             let protection = Protection::concentrated(rho).unwrap();
-            let used = protection.rho().get();
-            assert!(used <= rho && used > rho * (1.0 - 1e-6), "{rho} {used}");
             for range in [RewardRange::Unit, RewardRange::Symmetric] {
-                let one = protection.scale_of_sums(range, 1).unwrap();
-                let vectors = protection.scale_of_vectors(range, 3).unwrap();
+                let scale = protection.noise(range, 3).unwrap();
                 let length = range.length_units() as f64;
-                // All factors are powers of two but one mantissa of 24 bits.
-                let spent = length * length / 2.0 * one.denominator as f64 / one.numerator as f64;
-                assert!((spent - used).abs() < 1e-15 * used, "{rho} {spent}");
-                let ratio = vectors.deviation() / one.deviation() / VECTOR_UNITS as f64;
-                assert!((ratio - 1.0).abs() < 1e-12);
+                let spent = length * length / 2.0 / scale.variance.to_f64();
+                // A variance is rounded up to a ratio of 62 bits.
+                assert!(spent <= rho * (1.0 + 1e-12) && spent > 0.98 * rho, "{rho} {spent}");
             }
         }
-        for rho in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-12, 1e7] {
+        for rho in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-8, 1e7] {
             assert!(Protection::concentrated(rho).is_err(), "{rho}");
         }
-        assert_eq!(Protection::None.scale_of_sums(RewardRange::Unit, 1), None);
+        assert_eq!(Protection::None.noise(RewardRange::Unit, 1), None);
     }
 
     #[test]
@@ -315,7 +288,7 @@ mod tests {
         assert!(RewardRange::Unit.reward(-0.01).is_err());
         assert!(RewardRange::Symmetric.reward(1.01).is_err());
         assert!(RewardRange::Symmetric.reward(f64::NAN).is_err());
-        assert_eq!(RewardRange::Symmetric.reward(-0.5).unwrap().units(), -REWARD_UNITS / 2);
+        assert_eq!(RewardRange::Symmetric.reward(-0.5).unwrap().units(), -UNITS / 2);
         let refused = |vector: &[f64]| Action::new(vector, 2, 7).unwrap_err().to_string();
         assert_eq!(
             refused(&[0.0, 0.0]),

@@ -81,7 +81,7 @@ impl LazyRelease {
 
     /// The noise of a release; none without protection.
     pub fn noise(&self) -> Option<NoiseScale> {
-        self.state.protection.scale_of_sums(RewardRange::Unit, 1)
+        self.state.protection.noise(RewardRange::Unit, 1)
     }
 
     /// Whether a statistic waits for its noise.
@@ -114,7 +114,7 @@ impl LazyRelease {
     ///
     /// # Errors
     /// When nothing is due or there is not one number of noise.
-    pub fn release(&mut self, noise: &[i128]) -> Result<(), TrustedError> {
+    pub fn release(&mut self, noise: &[i64]) -> Result<(), TrustedError> {
         let arm = self.state.due.ok_or(TrustedError::NothingDue)?;
         let noise = one_number(noise, self.noise())?;
         let released = &mut self.state.arms[arm];
@@ -223,7 +223,7 @@ mod tests {
         }
         assert_eq!((lazy.is_due(), counts), (true, [4, 3]));
         for release in [4, 8, 16, 32] {
-            lazy.release(&[1 << 20]).unwrap();
+            lazy.release(&[1 << 16]).unwrap();
             assert_eq!(lazy.released()[0].unwrap().rewards, release);
             for _ in 0..release {
                 assert!(!lazy.is_due());
@@ -241,7 +241,7 @@ mod tests {
             let reward = RewardRange::Unit.reward(f64::from(step % 10) / 10.0).unwrap();
             lazy.observe(arm, reward).unwrap();
             if lazy.is_due() {
-                lazy.release(&[i128::from(step) << 10]).unwrap();
+                lazy.release(&[i64::from(step) << 6]).unwrap();
             }
         }
         let json = serde_json::to_string(&lazy).unwrap();
