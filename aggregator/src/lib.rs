@@ -5,7 +5,8 @@
 //! it to the [`store`] and acknowledges, [`registry`] publishes the tallies,
 //! [`policy`] asks a [`learner`] for weights, and devices fetch them.
 //!
-//! Nothing in this crate ever holds a reward.
+//! Nothing in this crate ever holds a reward, except what [`trusted`] is told of experiments
+//! whose users disclose theirs.
 
 pub mod cli;
 pub mod clock;
@@ -31,3 +32,4 @@ pub mod server;
 pub mod service;
 pub mod store;
 pub mod telemetry;
+pub mod trusted;

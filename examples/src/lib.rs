@@ -1,6 +1,7 @@
 //! What the example programs are made of.
 
 pub mod aggregator_process;
+pub mod curator;
 pub mod embedding;
 pub mod instance;
 pub mod plot;

@@ -215,6 +215,15 @@ impl AdaKlSampler {
         }
     }
 
+    /// A sampler for arms of which so much is known.
+    pub fn of(arms: Vec<Evidence>, scale_max: f64) -> Self {
+        let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
+        let least = |root: &f64| roots.iter().map(|other| root.min(*other)).sum();
+        let sums = roots.iter().map(least).collect();
+        let time = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
+        Self { arms, roots, sums, time, scale_max }
+    }
+
     /// Counts a selection, whose report is still to come.
     ///
     /// # Panics

@@ -1,0 +1,5 @@
+//! What trusted mode promises, checked from outside.
+
+mod audit;
+mod checker;
+mod protocol;
