@@ -106,20 +106,24 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     shares
 }
 
-/// Arms that nobody was sent to come first, in equal shares; while no report has
-/// come at all, those that fewest were sent to.
-fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
-    let unheard = arms.iter().all(|arm| arm.reports() == 0.0);
-    let fewest = arms.iter().map(|arm| arm.selections()).fold(f64::INFINITY, f64::min);
-    if !unheard && fewest >= 1.0 {
-        return None;
+/// How many selections an arm has at most that comes before all others, whatever their
+/// indices. Arms that nobody was sent to come first; while no report has come at all,
+/// those that fewest were sent to.
+fn beginner_limit(arms: &[Evidence]) -> f64 {
+    if arms.iter().any(|arm| arm.reports() > 0.0) {
+        // Less than one is an estimate of nobody.
+        return 1.0_f64.next_down();
     }
-    // Less than one is an estimate of nobody.
-    let limit = if unheard { fewest } else { 1.0_f64.next_down() };
-    let first = |arm: &&Evidence| arm.selections() <= limit && arm.reports() < 1.0;
-    let count = arms.iter().filter(first).count();
+    arms.iter().map(|arm| arm.selections()).fold(f64::INFINITY, f64::min)
+}
+
+/// Equal shares for the arms that come before all others, if there are any.
+fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
+    let limit = beginner_limit(arms);
+    let first = |arm: &Evidence| arm.selections() <= limit;
+    let count = arms.iter().filter(|arm| first(arm)).count();
     let share = 1.0 / count as f64;
-    (count > 0).then(|| arms.iter().map(|arm| if first(&arm) { share } else { 0.0 }).collect())
+    (count > 0).then(|| arms.iter().map(|arm| if first(arm) { share } else { 0.0 }).collect())
 }
 
 /// For each line, how much of the range of scales it leads on, as a fraction. The
@@ -276,9 +280,10 @@ impl AdaKlSampler {
             .chain(0..start)
             .fold(start, |best, arm| if self.roots[arm] > self.roots[best] { arm } else { best });
         let mut best = (favourite, f64::NEG_INFINITY);
+        let limit = beginner_limit(&self.arms);
         let places = (start..self.arms.len()).chain(0..start);
         for place in std::iter::once(favourite).chain(places) {
-            if self.roots[place] == 0.0 {
+            if self.arms[place].selections() <= limit {
                 return place;
             }
             let Some(mean) = self.arms[place].mean() else { continue };
@@ -380,6 +385,25 @@ mod tests {
         assert_eq!(shares(&known, SCALE_MAX), [1.0, 0.0, 0.0]);
         let silent = [2.0, 1.0, 1.0].map(|n| Evidence::default().with_pending(n));
         assert_eq!(shares(&silent, SCALE_MAX), [0.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn a_first_batch_is_spread_evenly() {
+        use rand::SeedableRng;
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(6);
+        let mut sampler = AdaKlSampler::new(20, SCALE_MAX);
+        let mut drawn = [0; 20];
+        for _ in 0..1000 {
+            let arm = sampler.draw(&mut rng);
+            sampler.select(arm);
+            drawn[arm] += 1;
+        }
+        assert_eq!(drawn, [50; 20]);
+        let shares = shares_ahead(vec![Evidence::default(); 20], SCALE_MAX, 1000.0);
+        assert!(shares.iter().all(|share| (share - 0.05).abs() < 1e-12), "{shares:?}");
+        // The first report ends it: what is known is weighed.
+        sampler.report(7, true);
+        assert_eq!(sampler.draw(&mut rng), 7);
     }
 
     #[test]

@@ -96,7 +96,8 @@ pub enum Learner {
     /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
     /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
     /// the probability that its index is the largest, exactly. Arms that nobody was
-    /// sent to come first. Where a policy is for many selections, the weights are the
+    /// sent to come first and, before the first report, those that fewest were sent to.
+    /// Where a policy is for many selections, the weights are the
     /// mean of those that the rule would have gone through while they were made.
     ///
     /// It puts together the confidence level of Lattimore, "Refining the Confidence
