@@ -201,7 +201,11 @@ pub async fn submit_one(
     Ok(device.submit_upload(request).await?.into_inner().status())
 }
 
-/// Sends uploads of one report, a one for the first arm, from 16 workers at once
+/// Workers of [`keep_uploading`]. The numbers of each begin with its own, from 0 on, in the
+/// upper half, and go up by one.
+pub const UPLOADERS: u128 = 16;
+
+/// Sends uploads of one report, a one for the first arm, from [`UPLOADERS`] at once
 /// until the server is gone, and tells the number of each with its answer.
 pub fn keep_uploading(
     device: &DeviceClient<Channel>,
@@ -209,7 +213,7 @@ pub fn keep_uploading(
     day: Day,
 ) -> UnboundedReceiver<(u128, UploadStatus)> {
     let (acknowledged, acknowledgements) = unbounded_channel();
-    for worker in 0..16_u128 {
+    for worker in 0..UPLOADERS {
         let (mut device, acknowledged) = (device.clone(), acknowledged.clone());
         let specification = specification.clone();
         tokio::spawn(async move {

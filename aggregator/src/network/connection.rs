@@ -205,14 +205,16 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.linger.is_over(context) {
-            return Poll::Ready(Ok(()));
-        }
         if !this.is_over {
-            ready!(match &mut this.way {
+            let said = match &mut this.way {
                 Way::Clear(stream) => Pin::new(stream).poll_shutdown(context),
                 Way::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-            })?;
+            };
+            // Who reads nothing is not waited for either.
+            if said.is_pending() && this.linger.is_over(context) {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(said)?;
             this.is_over = true;
         }
         let stream = match &mut this.way {
