@@ -77,8 +77,20 @@ impl AggregatorProcess {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_replica(program: &Path, url: &str) -> anyhow::Result<Self> {
+        Self::start_replica_with(&[], program, url).await
+    }
+
+    /// As [`Self::start_replica`], with more flags for `serve`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_replica_with(
+        flags: &[&str],
+        program: &Path,
+        url: &str,
+    ) -> anyhow::Result<Self> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(anywhere, &[], program, &["--store".as_ref(), url.as_ref()]).await
+        Self::launch(anywhere, flags, program, &["--store".as_ref(), url.as_ref()]).await
     }
 
     async fn launch(
@@ -100,6 +112,8 @@ impl AggregatorProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
+            // Ctrl-C is for whoever started it, and what that does about it is its own.
+            .process_group(0)
             .spawn()
             .with_context(|| format!("can't start {} as the aggregator", program.display()))?;
         let stdout = child.stdout.take().context("the aggregator has no standard output")?;

@@ -5,15 +5,13 @@
 
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use bandana_aggregator::store::{Delta, GroupRow, SeenIds, SqliteStore};
+use bandana_examples::load::syncs_per_second;
+use bandana_examples::process_usage::processor_time;
 use bandana_shared::identity::{ArmIndex, UploadId};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -53,7 +51,7 @@ async fn serving() -> anyhow::Result<()> {
     let day = aggregator.day(&experiment).await?;
     let process = aggregator.process.id()?;
     let devices = connect(&aggregator).await?;
-    let syncs = fsyncs_per_second(aggregator.data_dir())?;
+    let syncs = syncs_per_second(aggregator.data_dir())?;
     println!("reference: {syncs:.0} appends of 4 KiB with fdatasync per second on this disk");
 
     let unary: Vec<UploadRequest> = (0..UNARY_UPLOADS)
@@ -161,30 +159,6 @@ where
     latencies.sort_unstable();
     let percentile_99 = latencies[latencies.len() * 99 / 100];
     Ok(Used { wall, processor: processor_time(process)?.saturating_sub(before), percentile_99 })
-}
-
-/// User and system time of a process so far, from /proc.
-fn processor_time(process: u32) -> anyhow::Result<Duration> {
-    /// The unit of /proc/PID/stat on every Linux of today.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The program's name, in brackets, may hold anything.
-    let (_, fields) = stat.rsplit_once(')').context("unexpected /proc/PID/stat")?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-    let ticks: f64 = ticks.sum::<Result<f64, _>>()?;
-    Ok(Duration::from_secs_f64(ticks / TICKS_PER_SECOND))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
-fn fsyncs_per_second(directory: &Path) -> anyhow::Result<f64> {
-    const COUNT: u32 = 200;
-    let mut file = File::create(directory.join("reference"))?;
-    let start = Instant::now();
-    for _ in 0..COUNT {
-        file.write_all(&[7; 4096])?;
-        file.sync_data()?;
-    }
-    Ok(f64::from(COUNT) / start.elapsed().as_secs_f64())
 }
 
 /// Fills a store with ids as a server would have, and reads it as a server does

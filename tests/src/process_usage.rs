@@ -1,9 +1,9 @@
 //! What a process has used, as Linux tells it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
+pub use bandana_examples::process_usage::processor_time;
 
 /// The most memory that a process ever had, in bytes.
 ///
@@ -14,21 +14,4 @@ pub fn memory_high_water(process: u32) -> anyhow::Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
     Ok(kilobytes.trim().parse::<u64>()? * 1024)
-}
-
-/// The processor time that a process has used.
-///
-/// # Errors
-/// When the process is gone.
-pub fn processor_time(process: u32) -> anyhow::Result<Duration> {
-    let stat = std::fs::read_to_string(PathBuf::from(format!("/proc/{process}/stat")))?;
-    // The name, in parentheses, may hold anything.
-    let (_, fields) = stat.rsplit_once(") ").context("no name")?;
-    let fields: Vec<&str> = fields.split(' ').collect();
-    let ticks = |place: usize| -> anyhow::Result<u64> {
-        Ok(fields.get(place).context("too few fields")?.parse()?)
-    };
-    // User and system time are the fields 14 and 15 of proc(5), and the third is the
-    // first after the name. A tick is a hundredth of a second for all programs.
-    Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
 }

@@ -6,13 +6,12 @@
 
 #![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::load::{Load, Manners};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -27,7 +26,6 @@ use libtest_mimic::{Arguments, Trial};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -36,6 +34,10 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 const REPLICAS: usize = 3;
 const SEED: u64 = 3;
 const WORKERS: usize = 24;
+
+/// Answers are lost, uploads repeated although they were acknowledged, and any replica may
+/// get any of them.
+const MANNERS: Manners = Manners { lose: 0.125, repeat: 0.1, wander: true, seed: SEED };
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -195,74 +197,6 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
     })
 }
 
-/// The uploads that are still to be acknowledged, and what was seen on the way.
-struct Load {
-    devices: Mutex<Vec<DeviceClient<Channel>>>,
-    waiting: Mutex<Vec<u128>>,
-    acknowledged: Mutex<HashSet<u128>>,
-    sent: AtomicUsize,
-    duplicates: AtomicUsize,
-}
-
-impl Load {
-    fn devices(&self) -> Vec<DeviceClient<Channel>> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn done(&self) -> usize {
-        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Sends uploads to whichever replica until all are acknowledged. Answers are lost,
-    /// uploads repeated although they were acknowledged, and none comes in order.
-    async fn work(
-        &self,
-        seed: u64,
-        experiment: &Specification,
-        day: Day,
-        total: usize,
-    ) -> anyhow::Result<()> {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        while self.done() < total {
-            let next = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(number) = next else {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                continue;
-            };
-            let devices = self.devices();
-            let mut device = devices[random.random_range(0..devices.len())].clone();
-            self.sent.fetch_add(1, Ordering::Relaxed);
-            let calling = device.submit_upload(upload(number, experiment, day, &reports(number))?);
-            let patience = match random.random_range(0..8_u32) {
-                0 => Duration::from_millis(random.random_range(0..5)),
-                _ => PATIENCE,
-            };
-            let told = tokio::time::timeout(patience, calling).await;
-            let mut again = true;
-            match told {
-                Ok(Ok(answer)) => {
-                    let status = answer.into_inner().status();
-                    let is_duplicate = status == UploadStatus::Duplicate;
-                    ensure!(is_duplicate || status == UploadStatus::Accepted, "{status:?}");
-                    self.duplicates.fetch_add(usize::from(is_duplicate), Ordering::Relaxed);
-                    let mut done = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.insert(number);
-                    again = random.random_range(0..10_u32) == 0;
-                }
-                // The server or the database is gone for now.
-                Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
-                Err(_) => {}
-            }
-            if again {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                let place = random.random_range(0..=waiting.len());
-                waiting.insert(place, number);
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The reports of an upload: one of the first arm for each, and for each its own pattern of
 /// others, so that one for another would show.
 fn reports(number: u128) -> Vec<(usize, bool)> {
@@ -270,6 +204,10 @@ fn reports(number: u128) -> Vec<(usize, bool)> {
     reports.extend((0..number % 7).map(|_| (1, number.is_multiple_of(3))));
     reports.extend((0..number % 5).map(|_| (2, number.is_multiple_of(11))));
     reports
+}
+
+fn devices(replicas: &[Replica]) -> Vec<DeviceClient<Channel>> {
+    replicas.iter().map(|replica| replica.device.clone()).collect()
 }
 
 /// Checks that all replicas know every report, exactly once.
@@ -304,23 +242,17 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
         let mut numbers: Vec<u128> = (0..total as u128).collect();
         numbers.shuffle(&mut random);
-        let load = Arc::new(Load {
-            devices: Mutex::new(replicas.iter().map(|replica| replica.device.clone()).collect()),
-            waiting: Mutex::new(numbers),
-            acknowledged: Mutex::default(),
-            sent: AtomicUsize::new(0),
-            duplicates: AtomicUsize::new(0),
-        });
-        let mut workers = JoinSet::new();
-        for worker in 0..WORKERS as u64 {
-            let (load, experiment) = (Arc::clone(&load), experiment.clone());
-            workers.spawn(async move { load.work(worker, &experiment, day, total).await });
-        }
+        let make = move |number| {
+            let number = numbers[usize::try_from(number)?];
+            upload(number, &experiment, day, &reports(number))
+        };
+        let load = Load::new(devices(&replicas), total as u64, MANNERS, Box::new(make));
+        let mut workers = load.start(WORKERS);
         // Deaths come with progress, not with time.
         let mut newest = 0;
         for death in 1..=8 {
             let reached = async {
-                while load.done() < total * death / 10 {
+                while load.acknowledged() < (total * death / 10) as u64 {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             };
@@ -334,8 +266,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
             let place = random.random_range(0..REPLICAS);
             replicas.remove(place).process.kill().await?;
             replicas.insert(place, Replica::start(&url).await?);
-            let devices = replicas.iter().map(|replica| replica.device.clone()).collect();
-            *load.devices.lock().unwrap_or_else(PoisonError::into_inner) = devices;
+            load.replace(devices(&replicas));
             if let Ok((version, _)) = replicas[(place + 1) % REPLICAS].refresh("deaths").await {
                 ensure!(version >= newest, "{version} came after {newest}");
                 newest = version;
@@ -345,9 +276,17 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
             worker??;
         }
         check(&mut replicas, total, newest).await?;
-        let (sent, told) = (&load.sent, &load.duplicates);
-        let (sent, told) = (sent.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
-        ensure!(sent > total && told > 0, "{sent} calls, {told} duplicates: nothing was repeated");
+        let (acknowledged, refused) = (load.acknowledged(), load.refused());
+        let complaints = load.complaints();
+        ensure!(
+            acknowledged == total as u64 && refused == 0,
+            "{acknowledged} acknowledged, {refused} refused: {complaints:?}"
+        );
+        let (sent, told) = (load.calls(), load.duplicates());
+        ensure!(
+            sent > total as u64 && told > 0,
+            "{sent} calls, {told} duplicates: nothing was repeated"
+        );
         let names = ask(&url, "SELECT count(*) FROM upload").await?;
         ensure!(names == [[total.to_string()]], "{names:?}");
         for replica in replicas {

@@ -1,0 +1,304 @@
+//! As many uploads as servers take, and how long each takes to be acknowledged.
+//!
+//! Without `--server` it starts a server of its own: `load-generator serve ...` is the
+//! aggregator itself.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_examples::load::{
+    Figures, Latencies, Load, Manners, Servers, Target, syncs_per_second,
+};
+use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// How long uploads that are under way at the end may take to be answered.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// As many uploads as servers take, and how long each takes to be acknowledged.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Device services of running servers that share their store. Without them: a server of
+    /// our own.
+    #[arg(long, num_args = 1.., value_name = "URL", requires = "operator_url",
+          conflicts_with_all = ["store", "data_dir"])]
+    server: Vec<String>,
+    /// Operator service of one of them, where the experiment is created.
+    #[arg(long, value_name = "URL", requires = "server")]
+    operator_url: Option<String>,
+    /// Database for servers of our own.
+    #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
+    store: Option<String>,
+    /// How many of them.
+    #[arg(long, default_value_t = 1, requires = "store", value_parser = clap::value_parser!(u16).range(1..=64))]
+    replicas: u16,
+    /// Directory for a server of our own, which stays; without it: one that does not.
+    #[arg(long, value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
+    /// Connections, shared out among the servers.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: u16,
+    /// Calls that are under way at the same time, on all connections together.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    in_flight: u16,
+    /// Reports in each upload.
+    #[arg(long, default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=REPORTS_PER_UPLOAD_MAX as i64))]
+    reports_per_upload: u32,
+    /// How long uploads are made. Ctrl-C ends it earlier, with the result until then.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Share of the calls whose answer is lost, 0 to 1.
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    lose: f64,
+    /// Share of the acknowledged uploads that are sent again, 0 to 1.
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    repeat: f64,
+    /// Draws the connection of every call by lot.
+    #[arg(long)]
+    wander: bool,
+    /// Seed of what is drawn by lot.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory on the disk of the store, for the reference. Without it: that of a server
+    /// of our own, or where temporary files are.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
+    /// Where the result goes as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    token: TokenSource,
+    /// What both services of running servers are trusted by, where they are https.
+    #[command(flatten)]
+    tls: TlsSource,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
+}
+
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+        return bandana_aggregator::cli::main(std::env::args_os());
+    }
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("load-generator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let program = std::env::current_exe().context("can't find this program")?;
+        let mut servers = Servers::open(target(arguments)?, &program).await?;
+        let outcome = judge(arguments, &mut servers).await;
+        let closed = servers.close().await;
+        // What is wrong with the end is not what is wrong.
+        outcome.and(closed)
+    })
+}
+
+/// Measures, shows the result, and checks it.
+async fn judge(arguments: &Arguments, servers: &mut Servers) -> anyhow::Result<()> {
+    let (figures, load) = measure(arguments, servers).await?;
+    print!("{}", figures.table());
+    if let Some(path) = &arguments.json {
+        write_json(path, &figures)?;
+    }
+    let counted = servers.counted().await.context("the servers do not tell what they counted")?;
+    check(arguments, &figures, &load, counted)
+}
+
+fn target(arguments: &Arguments) -> anyhow::Result<Target> {
+    if let Some(url) = &arguments.store {
+        return Ok(Target::Replicas(url.clone(), usize::from(arguments.replicas)));
+    }
+    let Some(operator_url) = &arguments.operator_url else {
+        return Ok(Target::Embedded(arguments.data_dir.clone()));
+    };
+    let is_secure = |url: &String| url.starts_with("https://");
+    let tls = if arguments.server.iter().any(is_secure) {
+        arguments.tls.without_identity()
+    } else {
+        TlsSource::default()
+    };
+    let operator_tls =
+        if is_secure(operator_url) { arguments.tls.clone() } else { TlsSource::default() };
+    let operator = Connection::new(operator_url, arguments.token.clone(), operator_tls)?;
+    Ok(Target::Running {
+        devices: arguments.server.clone(),
+        operator_url: operator_url.clone(),
+        operator: Box::new(operator),
+        tls,
+    })
+}
+
+async fn measure(
+    arguments: &Arguments,
+    servers: &mut Servers,
+) -> anyhow::Result<(Figures, Arc<Load>)> {
+    let disk = arguments.disk.as_deref().or_else(|| servers.directory());
+    let disk = disk.map_or_else(std::env::temp_dir, Path::to_owned);
+    let syncs = tokio::task::spawn_blocking(move || syncs_per_second(&disk)).await??;
+    let devices = servers.connect(usize::from(arguments.connections)).await?;
+    let first = devices.first().context("at least one connection is needed")?;
+    let make = servers.uploads(first, arguments.reports_per_upload as usize).await?;
+    let manners = Manners {
+        lose: arguments.lose,
+        repeat: arguments.repeat,
+        wander: arguments.wander,
+        seed: arguments.seed,
+    };
+    let load = Load::new(devices, u64::MAX, manners, make);
+    let before = servers.processor_time().await;
+    let start = Instant::now();
+    let latencies = work(arguments, &load, start).await?;
+    let took = start.elapsed();
+    let after = servers.processor_time().await;
+    let used = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+    let reports = u64::from(arguments.reports_per_upload);
+    Ok((Figures::new(&load, reports, took, &latencies, used, syncs), load))
+}
+
+/// Has the load sent until its time is over or somebody ends it.
+async fn work(
+    arguments: &Arguments,
+    load: &Arc<Load>,
+    start: Instant,
+) -> anyhow::Result<Latencies> {
+    let mut workers = load.start(usize::from(arguments.in_flight));
+    let display = Display::new(arguments.seconds);
+    let end = start + Duration::from_secs(arguments.seconds.into());
+    let mut stop = Stop::new()?;
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => display.show(start.elapsed(), load),
+            () = tokio::time::sleep_until(end) => break,
+            () = stop.wanted() => {
+                eprintln!("ended early");
+                break;
+            }
+        }
+    }
+    load.stop();
+    let mut latencies = Latencies::new(3)?;
+    let give_up = tokio::time::sleep(GRACE);
+    tokio::pin!(give_up);
+    loop {
+        tokio::select! {
+            ended = workers.join_next() => match ended {
+                Some(worker) => latencies.add(worker??)?,
+                None => break,
+            },
+            () = &mut give_up, if !give_up.is_elapsed() => load.give_up(),
+            () = stop.wanted() => load.give_up(),
+        }
+    }
+    display.bar.finish_and_clear();
+    Ok(latencies)
+}
+
+fn write_json(path: &Path, figures: &Figures) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(figures)? + "\n";
+    std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+    println!("json: {}", path.display());
+    Ok(())
+}
+
+/// What was acknowledged is counted, and nothing twice.
+fn check(
+    arguments: &Arguments,
+    figures: &Figures,
+    load: &Load,
+    counted: u64,
+) -> anyhow::Result<()> {
+    for (complaint, times) in load.complaints().into_iter().take(3) {
+        eprintln!("{times} times: {complaint}");
+    }
+    let unanswered = figures.uploads - figures.acknowledged - figures.refused;
+    if unanswered > 0 {
+        eprintln!("{unanswered} uploads were not answered; they may be counted or not");
+    }
+    let acknowledged = figures.reports;
+    let sent = figures.uploads * u64::from(arguments.reports_per_upload);
+    ensure!(
+        counted >= acknowledged,
+        "{acknowledged} reports were acknowledged and {counted} are counted"
+    );
+    ensure!(counted <= sent, "{sent} reports were sent and {counted} are counted");
+    if figures.acknowledged == 0 {
+        bail!("no upload was acknowledged");
+    }
+    println!("counted: {counted} reports, {acknowledged} of them acknowledged");
+    Ok(())
+}
+
+/// Signals to end.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn wanted(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// A progress bar on a terminal, a line for every tenth elsewhere.
+struct Display {
+    bar: ProgressBar,
+    is_plain: bool,
+}
+
+impl Display {
+    fn new(seconds: u32) -> Self {
+        let is_plain = !std::io::stderr().is_terminal();
+        let target =
+            if is_plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let template = "{bar:30} {elapsed}, {eta} left  {msg}";
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(Some(u64::from(seconds) * 10), target);
+        Self { bar: bar.with_style(style), is_plain }
+    }
+
+    fn show(&self, passed: Duration, load: &Load) {
+        let seconds = passed.as_secs_f64().max(0.1);
+        let acknowledged = load.acknowledged();
+        let rate = acknowledged as f64 / seconds;
+        let (before, length) = (self.bar.position(), self.bar.length().unwrap_or(1).max(1));
+        let now = u64::try_from(passed.as_millis() / 100).unwrap_or(length).min(length);
+        self.bar.set_position(now);
+        self.bar.set_message(format!("{acknowledged} acknowledged, {rate:.0} a second"));
+        if self.is_plain && before * 10 / length != now * 10 / length {
+            eprintln!("{seconds:.1} s: {acknowledged} acknowledged, {rate:.0} a second");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What came out of a load.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Latencies, Load};
+
+/// The result for programs: these fields, and no others.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Figures {
+    /// Uploads that were sent.
+    pub uploads: u64,
+    /// Reports of the acknowledged uploads.
+    pub reports: u64,
+    /// Uploads whose sender knows that they count.
+    pub acknowledged: u64,
+    /// Uploads that were refused for good.
+    pub refused: u64,
+    /// From the first call to the last answer.
+    pub seconds: f64,
+    /// Acknowledged uploads.
+    pub uploads_per_second: f64,
+    /// Their reports.
+    pub reports_per_second: f64,
+    /// Median of the time until an acknowledgement.
+    pub p50_ms: f64,
+    /// 99% have waited for no longer.
+    pub p99_ms: f64,
+    /// 99.9% have waited for no longer.
+    pub p999_ms: f64,
+    /// Processor time of the servers; None where it is not known.
+    pub server_cpu_seconds: Option<f64>,
+    /// Acknowledged uploads for a second of that.
+    pub uploads_per_cpu_second: Option<f64>,
+    /// What the disk does without a server.
+    pub fsync_per_second: f64,
+}
+
+impl Figures {
+    /// The figures of a load whose uploads have `reports` reports each.
+    pub fn new(
+        load: &Load,
+        reports: u64,
+        took: Duration,
+        latencies: &Latencies,
+        server_cpu: Option<Duration>,
+        fsync_per_second: f64,
+    ) -> Self {
+        let acknowledged = load.acknowledged();
+        let seconds = took.as_secs_f64();
+        let per = |seconds: f64| {
+            if seconds > 0.0 { acknowledged as f64 / seconds } else { 0.0 }
+        };
+        let quantile = |share: f64| latencies.value_at_quantile(share) as f64 / 1e3;
+        let server_cpu_seconds = server_cpu.map(|cpu| cpu.as_secs_f64());
+        Self {
+            uploads: load.made(),
+            reports: acknowledged * reports,
+            acknowledged,
+            refused: load.refused(),
+            seconds,
+            uploads_per_second: per(seconds),
+            reports_per_second: per(seconds) * reports as f64,
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            server_cpu_seconds,
+            uploads_per_cpu_second: server_cpu_seconds.map(per),
+            fsync_per_second,
+        }
+    }
+
+    /// The figures for people.
+    pub fn table(&self) -> String {
+        let unknown = || "unknown".to_owned();
+        let cpu = self.server_cpu_seconds.map_or_else(unknown, |seconds| format!("{seconds:.2} s"));
+        let per_cpu = self.uploads_per_cpu_second.map_or_else(unknown, |rate| {
+            let reports = self.reports_per_second / self.uploads_per_second.max(1e-9) * rate;
+            format!("{rate:.0} uploads, {reports:.0} reports")
+        });
+        format!(
+            "{} uploads sent in {:.2} s: {} acknowledged, {} refused\n\
+             a second              {:.0} uploads, {:.0} reports\n\
+             until acknowledged    {:.2} ms median, {:.2} ms p99, {:.2} ms p99.9\n\
+             server's processor    {cpu}\n\
+             a second of that      {per_cpu}\n\
+             the disk alone        {:.0} appends with fdatasync a second\n",
+            self.uploads,
+            self.seconds,
+            self.acknowledged,
+            self.refused,
+            self.uploads_per_second,
+            self.reports_per_second,
+            self.p50_ms,
+            self.p99_ms,
+            self.p999_ms,
+            self.fsync_per_second
+        )
+    }
+}

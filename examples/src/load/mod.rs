@@ -1,0 +1,309 @@
+//! Uploads for one or several servers, as many in flight as is asked for.
+//!
+//! Each is sent until it is acknowledged or refused for good, by the same bytes. Whoever
+//! wants to can have answers lost, uploads repeated that were acknowledged, and servers
+//! changed with every call.
+
+mod disk;
+mod figures;
+mod servers;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
+use hdrhistogram::Histogram;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::Code;
+use tonic::transport::Channel;
+
+pub use disk::syncs_per_second;
+pub use figures::Figures;
+pub use servers::{Servers, Target};
+
+/// How long a call may take.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Pause after a call that a server could not answer.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Latencies of acknowledged calls, in microseconds.
+pub type Latencies = Histogram<u64>;
+
+/// What the uploads are, by their numbers.
+pub type Make = dyn Fn(u64) -> anyhow::Result<UploadRequest> + Send + Sync;
+
+/// How badly everybody behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Manners {
+    /// Share of the calls whose caller goes away within milliseconds.
+    pub lose: f64,
+    /// Share of the acknowledged uploads that are sent again.
+    pub repeat: f64,
+    /// Whether every call goes to a connection drawn by lot. Otherwise workers keep theirs
+    /// until a call fails.
+    pub wander: bool,
+    /// Everything random follows from it.
+    pub seed: u64,
+}
+
+/// An upload that is to be sent once more.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    number: u64,
+    is_acknowledged: bool,
+}
+
+/// Uploads with the numbers from 0 on, and what became of them.
+pub struct Load {
+    devices: Mutex<Arc<[DeviceClient<Channel>]>>,
+    make: Box<Make>,
+    manners: Manners,
+    again: Mutex<Vec<Again>>,
+    made: AtomicU64,
+    /// How many uploads there are to be.
+    limit: AtomicU64,
+    is_over: AtomicBool,
+    calls: AtomicU64,
+    acknowledged: AtomicU64,
+    duplicates: AtomicU64,
+    refused: AtomicU64,
+    /// What servers said, and how often.
+    complaints: Mutex<BTreeMap<String, u64>>,
+}
+
+impl std::fmt::Debug for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Load").field("manners", &self.manners).finish_non_exhaustive()
+    }
+}
+
+impl Load {
+    /// So many uploads over these connections.
+    pub fn new(
+        devices: Vec<DeviceClient<Channel>>,
+        limit: u64,
+        manners: Manners,
+        make: Box<Make>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            devices: Mutex::new(devices.into()),
+            make,
+            manners,
+            again: Mutex::default(),
+            made: AtomicU64::new(0),
+            limit: AtomicU64::new(limit),
+            is_over: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            duplicates: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            complaints: Mutex::default(),
+        })
+    }
+
+    /// Starts as many workers as calls are to be in flight. Each ends when nothing is left
+    /// to be sent.
+    pub fn start(self: &Arc<Self>, in_flight: usize) -> JoinSet<anyhow::Result<Latencies>> {
+        let mut workers = JoinSet::new();
+        for worker in 0..in_flight {
+            let load = Arc::clone(self);
+            workers.spawn(async move { load.work(worker).await });
+        }
+        workers
+    }
+
+    /// Has all further calls made over these connections.
+    pub fn replace(&self, devices: Vec<DeviceClient<Channel>>) {
+        *lock(&self.devices) = devices.into();
+    }
+
+    /// Makes no more uploads; those that are made are still sent.
+    pub fn stop(&self) {
+        self.limit.store(0, Ordering::SeqCst);
+    }
+
+    /// Sends nothing any more.
+    pub fn give_up(&self) {
+        self.stop();
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Uploads that were sent at least once.
+    pub fn made(&self) -> u64 {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// Uploads whose sender knows that they count.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// Uploads that were refused for good.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    /// Calls, with those that failed or were repeated.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Answers that an upload had been counted before.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates.load(Ordering::SeqCst)
+    }
+
+    /// What servers said of uploads that they did not count, the most frequent first.
+    pub fn complaints(&self) -> Vec<(String, u64)> {
+        let complaints = lock(&self.complaints).clone();
+        let mut complaints: Vec<_> = complaints.into_iter().collect();
+        complaints.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        complaints
+    }
+
+    async fn work(&self, worker: usize) -> anyhow::Result<Latencies> {
+        let seed = self.manners.seed ^ (worker as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        // Three digits are kept; the histogram grows with the longest call.
+        let mut latencies = Latencies::new(3)?;
+        let mut place = worker;
+        while !self.is_done() {
+            let Some(upload) = self.next(&mut random) else {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                continue;
+            };
+            let request = (self.make)(upload.number)?;
+            let mut device = self.device(place, &mut random);
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            let loses = random.random_bool(self.manners.lose);
+            let patience =
+                if loses { Duration::from_millis(random.random_range(0..5)) } else { PATIENCE };
+            let begin = Instant::now();
+            let told = tokio::time::timeout(patience, device.submit_upload(request)).await;
+            match told {
+                Ok(Ok(answer)) => {
+                    let answer = answer.into_inner();
+                    let status = answer.status();
+                    if matches!(status, UploadStatus::Accepted | UploadStatus::Duplicate) {
+                        let took = u64::try_from(begin.elapsed().as_micros())?;
+                        latencies.record(took)?;
+                    }
+                    self.hear(upload, status, &answer.message, &mut random).await;
+                }
+                Ok(Err(status)) => {
+                    place += 1;
+                    self.fail(upload, &status).await;
+                }
+                Err(_) => {
+                    place += usize::from(!loses);
+                    self.send_again(upload);
+                }
+            }
+        }
+        Ok(latencies)
+    }
+
+    fn is_done(&self) -> bool {
+        let settled = self.acknowledged() + self.refused();
+        let made = self.made();
+        let all_made = made >= self.limit.load(Ordering::SeqCst);
+        self.is_over.load(Ordering::SeqCst) || (all_made && settled >= made)
+    }
+
+    /// A new upload, or now and then one of those that are to be sent again.
+    fn next(&self, random: &mut ChaCha8Rng) -> Option<Again> {
+        let limit = self.limit.load(Ordering::SeqCst);
+        let mut again = lock(&self.again);
+        let is_fresh = self.made() < limit && (again.is_empty() || random.random_bool(0.75));
+        if !is_fresh && !again.is_empty() {
+            let place = random.random_range(0..again.len());
+            return Some(again.swap_remove(place));
+        }
+        drop(again);
+        let next = |made: u64| (made < limit).then_some(made + 1);
+        let number = self.made.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
+        Some(Again { number, is_acknowledged: false })
+    }
+
+    fn device(&self, place: usize, random: &mut ChaCha8Rng) -> DeviceClient<Channel> {
+        let devices = Arc::clone(&lock(&self.devices));
+        let drawn = if self.manners.wander { devices.choose(random) } else { None };
+        drawn.unwrap_or_else(|| &devices[place % devices.len()]).clone()
+    }
+
+    async fn hear(
+        &self,
+        upload: Again,
+        status: UploadStatus,
+        message: &str,
+        random: &mut ChaCha8Rng,
+    ) {
+        match status {
+            UploadStatus::Accepted | UploadStatus::Duplicate => {
+                let is_duplicate = status == UploadStatus::Duplicate;
+                self.duplicates.fetch_add(u64::from(is_duplicate), Ordering::Relaxed);
+                let is_news = u64::from(!upload.is_acknowledged);
+                self.acknowledged.fetch_add(is_news, Ordering::SeqCst);
+                if random.random_bool(self.manners.repeat) {
+                    self.send_again(Again { is_acknowledged: true, ..upload });
+                }
+            }
+            // It may run again.
+            UploadStatus::Paused => {
+                self.complain(message);
+                self.send_again(upload);
+                tokio::time::sleep(PAUSE).await;
+            }
+            // One that was acknowledged may have expired since.
+            _ if upload.is_acknowledged => {}
+            _ => self.refuse(&format!("{status:?}: {message}")).await,
+        }
+    }
+
+    /// The call has failed, which says nothing about the upload, unless it says that there
+    /// is no sense in another.
+    async fn fail(&self, upload: Again, status: &tonic::Status) {
+        let is_final = matches!(
+            status.code(),
+            Code::InvalidArgument
+                | Code::Unauthenticated
+                | Code::PermissionDenied
+                | Code::Unimplemented
+        );
+        let complaint = format!("{:?}: {}", status.code(), status.message());
+        if is_final && !upload.is_acknowledged {
+            self.refuse(&complaint).await;
+            return;
+        }
+        self.complain(&complaint);
+        self.send_again(upload);
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn refuse(&self, complaint: &str) {
+        self.complain(complaint);
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        // Whatever is wrong is wrong with the next one too.
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    fn complain(&self, complaint: &str) {
+        *lock(&self.complaints).entry(complaint.to_owned()).or_default() += 1;
+    }
+
+    fn send_again(&self, upload: Again) {
+        lock(&self.again).push(upload);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

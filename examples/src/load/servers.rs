@@ -1,0 +1,269 @@
+//! The servers that a load is for, and what they say about it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UploadId};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::upload::{PackedReports, Upload};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{
+    self, CreateExperimentRequest, EstimatesRequest, ExperimentName, GetExperimentRequest,
+    UploadRequest,
+};
+use prost::Message as _;
+use rand::TryRng as _;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{Make, PATIENCE};
+use crate::aggregator_process::AggregatorProcess;
+use crate::process_usage::processor_time;
+
+/// Arms of the experiment.
+const ARMS: usize = 20;
+
+/// Uploads with different reports; the others have the reports of one of these.
+const PATTERNS: usize = 60;
+
+/// The metric that a server tells its processor time by.
+const CPU_METRIC: &str = "process_cpu_seconds_total";
+
+/// What a load is for.
+#[derive(Debug)]
+pub enum Target {
+    /// Servers that run.
+    Running {
+        /// URLs of their services for devices.
+        devices: Vec<String>,
+        /// URL of the operators' service of one of them.
+        operator_url: String,
+        /// The way to it.
+        operator: Box<Connection>,
+        /// Whom to trust at the devices' services.
+        tls: TlsSource,
+    },
+    /// One with a store of its own: in this directory, or in one that is removed again.
+    Embedded(Option<PathBuf>),
+    /// So many, on a database.
+    Replicas(String, usize),
+}
+
+/// Servers with an experiment for the load.
+#[derive(Debug)]
+pub struct Servers {
+    own: Vec<AggregatorProcess>,
+    devices: Vec<Endpoint>,
+    operator: Client,
+    /// Where metrics can be read without further ado.
+    metrics: Option<String>,
+    experiment: Specification,
+    directory: Option<PathBuf>,
+    _scratch: Option<TempDir>,
+}
+
+impl Servers {
+    /// Reaches or starts the servers, and creates the experiment. `program` is one that
+    /// calls [`bandana_aggregator::cli::main`].
+    ///
+    /// # Errors
+    /// When a server can't be reached or started, or refuses the experiment.
+    pub async fn open(target: Target, program: &Path) -> anyhow::Result<Self> {
+        let (mut own, mut scratch, mut directory) = (Vec::new(), None, None);
+        let mut metrics = None;
+        // Each connection carries as much as it can.
+        let no_limit = ["--limit-uploads-per-second-per-connection", "0"];
+        let (devices, operator, tls) = match target {
+            Target::Running { devices, operator_url, operator, tls } => {
+                // Of several, only one could be asked.
+                metrics = operator_url.strip_prefix("http://").map(str::to_owned);
+                metrics = metrics.filter(|_| devices.len() == 1);
+                (devices, *operator, tls)
+            }
+            Target::Embedded(wanted) => {
+                let path = if let Some(path) = wanted {
+                    path
+                } else {
+                    let folder = tempfile::tempdir().context("can't create a directory")?;
+                    scratch.insert(folder).path().to_owned()
+                };
+                own.push(AggregatorProcess::start_with(&no_limit, program, &path).await?);
+                directory = Some(path);
+                described(&own)?
+            }
+            Target::Replicas(url, count) => {
+                for _ in 0..count {
+                    let replica = AggregatorProcess::start_replica_with(&no_limit, program, &url);
+                    own.push(replica.await?);
+                }
+                described(&own)?
+            }
+        };
+        let endpoint = |url: String| -> anyhow::Result<Endpoint> {
+            let endpoint = Endpoint::from_shared(url)?.tcp_nodelay(true).timeout(PATIENCE);
+            Ok(tls.apply(endpoint)?)
+        };
+        let devices = devices.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
+        let mut operator = operator.connect().await?;
+        let experiment = create(&mut operator).await?;
+        let _scratch = scratch;
+        Ok(Self { own, devices, operator, metrics, experiment, directory, _scratch })
+    }
+
+    /// The directory that a server of our own keeps everything in.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// So many connections, shared out among the servers.
+    ///
+    /// # Errors
+    /// When a server can't be reached.
+    pub async fn connect(&self, count: usize) -> anyhow::Result<Vec<DeviceClient<Channel>>> {
+        let mut devices = Vec::new();
+        for endpoint in self.devices.iter().cycle().take(count) {
+            let unreachable = || format!("can't reach the device service at {}", endpoint.uri());
+            let channel = endpoint.connect().await.with_context(unreachable)?;
+            devices.push(DeviceClient::new(channel));
+        }
+        Ok(devices)
+    }
+
+    /// Uploads of so many reports, for the server's day.
+    ///
+    /// # Errors
+    /// When the server does not tell its day, or there are too many reports.
+    pub async fn uploads(
+        &self,
+        device: &DeviceClient<Channel>,
+        reports: usize,
+    ) -> anyhow::Result<Box<Make>> {
+        let name = self.experiment.experiment_id().to_string();
+        let request = GetExperimentRequest { experiment_id: name, ..Default::default() };
+        let day = device.clone().get_experiment(request).await?.into_inner().server_day;
+        let mut patterns = Vec::with_capacity(PATTERNS);
+        for pattern in 0..PATTERNS {
+            let report = |report: usize| {
+                let number = pattern + report;
+                anyhow::Ok((ArmIndex::new(number % ARMS)?, number.is_multiple_of(3)))
+            };
+            let reports = (0..reports).map(report).collect::<anyhow::Result<_>>()?;
+            let upload = Upload {
+                id: UploadId::new([0; 16]),
+                digest: self.experiment.digest(),
+                day: Day::new(day),
+                reports: PackedReports::pack(reports)?,
+            };
+            patterns.push(UploadRequest::decode(&upload.to_bytes()[..])?);
+        }
+        // No two loads have names in common.
+        let load = random()?;
+        Ok(Box::new(move |number| {
+            let pattern = patterns[usize::try_from(number % PATTERNS as u64)?].clone();
+            let name = u128::from(load) << 64 | u128::from(number);
+            let upload_id = name.to_be_bytes().to_vec().into();
+            Ok(UploadRequest { upload_id, ..pattern })
+        }))
+    }
+
+    /// The processor time that all servers have used so far. None: it is not known.
+    pub async fn processor_time(&self) -> Option<Duration> {
+        if let Some(address) = &self.metrics {
+            return processor_time_of(address).await.ok();
+        }
+        if self.own.is_empty() {
+            return None;
+        }
+        let times = self.own.iter().map(|process| processor_time(process.id()?));
+        times.sum::<anyhow::Result<Duration>>().ok()
+    }
+
+    /// The reports that are counted.
+    ///
+    /// # Errors
+    /// When the operators' service does not answer.
+    pub async fn counted(&mut self) -> anyhow::Result<u64> {
+        let experiment_id = self.experiment.experiment_id().to_string();
+        let name = ExperimentName { experiment_id: experiment_id.clone() };
+        // What a replica shows is a little behind, unless it is asked for a policy.
+        self.operator.refresh_policy(name).await?;
+        let request = EstimatesRequest { experiment_id, ..Default::default() };
+        let estimates = self.operator.get_estimates(request).await?.into_inner();
+        Ok(estimates.arms.iter().map(|arm| arm.reports).sum())
+    }
+
+    /// Ends the experiment, and the servers that were started for it.
+    ///
+    /// # Errors
+    /// When one of them ends with an error.
+    pub async fn close(mut self) -> anyhow::Result<()> {
+        let experiment_id = self.experiment.experiment_id().to_string();
+        self.operator.stop_experiment(ExperimentName { experiment_id }).await?;
+        for process in self.own {
+            process.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// The way to servers of our own.
+fn described(own: &[AggregatorProcess]) -> anyhow::Result<(Vec<String>, Connection, TlsSource)> {
+    let first = own.first().context("at least one server is needed")?.server()?;
+    let devices = own.iter().map(|process| process.device_url.clone()).collect();
+    Ok((devices, first.operator, first.device_tls))
+}
+
+/// Creates an experiment that no device takes part in, under a name that nobody else uses.
+async fn create(operator: &mut Client) -> anyhow::Result<Specification> {
+    let epsilon = Epsilon::new(1.0)?;
+    let arms = (0..ARMS).map(|arm| Arm::new(format!("arm {arm}")));
+    let wanted = Specification::new(SpecificationParts {
+        experiment_id: ExperimentId::new(format!("load-{:016x}", random()?))?,
+        revision: Revision::FIRST,
+        simulation: true,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get(),
+        rewards: Rewards::binary(),
+        mechanism: Mechanism::Linear,
+        arms: arms.collect::<Result<_, _>>()?,
+        timing: ReleaseTiming::IMMEDIATE,
+    })?;
+    let request = CreateExperimentRequest {
+        specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
+        learner: v1::Learner::LdpTs.into(),
+        ..Default::default()
+    };
+    let created = operator.create_experiment(request).await.context("creating the experiment")?;
+    let created = created.into_inner().specification.context("an answer without experiment")?;
+    Ok(Specification::try_from(&created)?)
+}
+
+fn random() -> anyhow::Result<u64> {
+    rand::rngs::SysRng.try_next_u64().context("no randomness for a name")
+}
+
+/// What a server tells of its processor time, where its metrics can be read without a token.
+async fn processor_time_of(address: &str) -> anyhow::Result<Duration> {
+    let address = address.trim_end_matches('/');
+    let read = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await?;
+        anyhow::Ok(page)
+    };
+    let page = tokio::time::timeout(PATIENCE, read).await??;
+    ensure!(page.starts_with("HTTP/1.1 200"), "no metrics");
+    let seconds = page.lines().find_map(|line| line.strip_prefix(CPU_METRIC));
+    Ok(Duration::try_from_secs_f64(seconds.context("no such metric")?.trim().parse()?)?)
+}

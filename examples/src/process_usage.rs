@@ -1,0 +1,23 @@
+//! What a process has used, as Linux tells it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// The processor time that a process has used.
+///
+/// # Errors
+/// When the process is gone, or this is not Linux.
+pub fn processor_time(process: u32) -> anyhow::Result<Duration> {
+    let stat = std::fs::read_to_string(PathBuf::from(format!("/proc/{process}/stat")))?;
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ").context("no name")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let ticks = |place: usize| -> anyhow::Result<u64> {
+        Ok(fields.get(place).context("too few fields")?.parse()?)
+    };
+    // User and system time are the fields 14 and 15 of proc(5), and the third is the
+    // first after the name. A tick is a hundredth of a second for all programs.
+    Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
+}

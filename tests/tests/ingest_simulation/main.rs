@@ -1,0 +1,201 @@
+//! Ingest in a world that follows from a seed: simulated time, devices and gateways, faults
+//! and interleavings, around the server's own queue, writer, planner, registry and store.
+//!
+//! What counts as a failure:
+//! - an upload that was acknowledged and is not counted, also after a crash;
+//! - an upload that is counted twice, whatever was repeated;
+//! - an upload that is counted although it was refused, or refused without a reason;
+//! - an answer, or a tally that is shown, before its commit, or another than the store gave;
+//! - a caller who is never answered, or who is answered for somebody else;
+//! - tallies, shown or stored, that are not the sums of what was counted;
+//! - a change of an experiment that was acknowledged and is not there, or was refused and is;
+//! - a day by which uploads are judged that goes back, or follows a clock that jumps ahead.
+//!
+//! The world is one thread. Callers are futures that it polls, and a writer works when it is
+//! given a turn. While a store commits, it checks that nobody has heard anything yet, and has
+//! others call, go away, or a day begin. Crashes of the embedded store open a copy of its
+//! files as they are at that moment, or with the log cut anywhere within the last commit.
+//! With PostgreSQL, up to three replicas take turns on one database.
+//!
+//! `BANDANA_SIMULATION_SEEDS` is the number of seeds, `BANDANA_SIMULATION_SEED` replays one
+//! and shows all that happens.
+
+#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
+
+mod callers;
+mod life;
+mod model;
+mod place;
+mod simulation;
+mod time;
+mod watched_store;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context as _, ensure};
+use bandana_tests::postgres::Postgres;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use place::Place;
+use simulation::Simulation;
+
+/// Seeds of an ordinary run.
+const SEEDS: u64 = 300;
+
+/// Seeds with a database are slower, so there is one for so many others.
+const SEEDS_PER_DATABASE: u64 = 15;
+
+/// Lines of a failed world that are shown.
+const LINES: usize = 60;
+
+/// What has to happen in some world, or the simulator has lost its bite.
+const EMBEDDED: &[&str] = &[
+    "accepted",
+    "answer lost",
+    "cancelled",
+    "change",
+    "clock jump",
+    "closed",
+    "clock behind",
+    "crash",
+    "duplicate",
+    "expired",
+    "full",
+    "future day",
+    "gateway",
+    "lost with the crash",
+    "midnight",
+    "paused",
+    "policy",
+    "queue full",
+    "revised",
+    "slow commit",
+    "stopped",
+    "survived the crash",
+    "unknown outcome",
+    "watermark back",
+];
+const REPLICAS: &[&str] = &[
+    "accepted",
+    "cancelled",
+    "change",
+    "crash",
+    "duplicate",
+    "expired",
+    "future day",
+    "paused",
+    "queue full",
+    "revised",
+    "slow commit",
+    "stopped",
+    "unknown outcome",
+];
+
+/// How often something happened.
+type Counts = BTreeMap<&'static str, u64>;
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::from_args();
+    let number = |name: &str| -> anyhow::Result<Option<u64>> {
+        let text = std::env::var(name).ok();
+        text.map(|text| text.parse().with_context(|| format!("{name}={text}"))).transpose()
+    };
+    let only = number("BANDANA_SIMULATION_SEED")?;
+    let seeds = number("BANDANA_SIMULATION_SEEDS")?.unwrap_or(SEEDS);
+    let postgres = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
+    let is_missing = postgres.is_none() && !arguments.list;
+    if is_missing {
+        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
+    }
+    let server = postgres.clone();
+    let trials = vec![
+        Trial::test("embedded", move || {
+            told(worlds("embedded", only, seeds, EMBEDDED, &|_| Place::embedded()))
+        }),
+        Trial::test("replicas", move || {
+            let server = server.as_deref().ok_or("no server")?;
+            let seeds = seeds / SEEDS_PER_DATABASE;
+            told(worlds("replicas", only, seeds, REPLICAS, &|seed| Place::postgres(server, seed)))
+        })
+        .with_ignored_flag(is_missing),
+        Trial::test("a_seed_replays_to_the_same_history", || told(same_history())),
+    ];
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // The server ends before the process does.
+    drop(postgres);
+    conclusion.exit()
+}
+
+fn told(outcome: anyhow::Result<()>) -> Result<(), Failed> {
+    outcome.map_err(|error| format!("{error:?}").into())
+}
+
+/// Runs the world of every seed, on all processors.
+fn worlds(
+    kind: &str,
+    only: Option<u64>,
+    seeds: u64,
+    expected: &[&str],
+    place: &(impl Fn(u64) -> anyhow::Result<Place> + Sync),
+) -> anyhow::Result<()> {
+    if let Some(seed) = only {
+        let world = Simulation::run(seed, place(seed)?);
+        world.log.iter().for_each(|line| eprintln!("{line}"));
+        return world.outcome;
+    }
+    let counts = Mutex::new(Counts::new());
+    let next = AtomicU64::new(0);
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return Ok(());
+            }
+            let world = Simulation::run(seed, place(seed)?);
+            if let Err(error) = world.outcome {
+                next.store(seeds, Ordering::Relaxed);
+                let last = &world.log[world.log.len().saturating_sub(LINES)..];
+                return Err(error.context(format!(
+                    "seed {seed} fails. To replay it:\n\n    BANDANA_SIMULATION_SEED={seed} cargo \
+                     test -p bandana-tests --test ingest_simulation -- --exact {kind}\n\nThe last \
+                     of what happened:\n{}\n",
+                    last.join("\n")
+                )));
+            }
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            world.counts.iter().for_each(|(what, n)| *counts.entry(what).or_default() += n);
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        working.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("a world panicked"))?
+        })
+    })?;
+    let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    eprintln!("{kind}, {seeds} worlds: {counts:?}");
+    for what in expected {
+        // Few seeds may be without the rarer ones.
+        let is_there = seeds < SEEDS / SEEDS_PER_DATABASE || counts.contains_key(what);
+        ensure!(is_there, "in none of {seeds} worlds: {what}");
+    }
+    Ok(())
+}
+
+fn same_history() -> anyhow::Result<()> {
+    for seed in [1, 2, 3] {
+        let run = || -> anyhow::Result<Vec<String>> {
+            let world = Simulation::run(seed, Place::embedded()?);
+            world.outcome?;
+            Ok(world.log)
+        };
+        let (once, again) = (run()?, run()?);
+        ensure!(once == again && once.len() > 100, "seed {seed} has two histories");
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! A store that fails when it is told to, and that looks around before and after each write.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bandana_aggregator::ingest::Arrival;
+use bandana_aggregator::store::{
+    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
+    Store, StoreError, Window,
+};
+use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+
+use super::life::{Fault, Point};
+use super::place::Place;
+use super::world::World;
+
+/// The real store of a simulated server.
+pub(crate) struct WatchedStore {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) place: Arc<Place>,
+    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) server: usize,
+}
+
+impl fmt::Debug for WatchedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+/// How a write of a simulated server ends other than by an answer of the store.
+enum Failure {
+    /// The server dies.
+    Crash,
+    /// Nobody knows what became of it.
+    Unknown,
+    /// The store says no.
+    Declined(StoreError),
+    /// Something is not as it must be.
+    Wrong(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+impl WatchedStore {
+    fn world(&self) -> std::sync::MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the writer is told.
+    fn tell<T>(&self, outcome: Result<T, Failure>) -> Result<T, StoreError> {
+        outcome.map_err(|failure| match failure {
+            // An error that the writer can't go on after.
+            Failure::Crash => StoreError::ForeignFile,
+            Failure::Unknown => StoreError::Slow { doing: "failing on purpose" },
+            Failure::Declined(error) => error,
+            Failure::Wrong(error) => {
+                self.world().wrong.get_or_insert(error);
+                StoreError::ForeignFile
+            }
+        })
+    }
+
+    /// Fails with that much of the log.
+    fn fail(&self, fault: Fault, log_length: u64) -> Result<Failure, anyhow::Error> {
+        if fault.is_crash {
+            self.place.crash(log_length)?;
+            return Ok(Failure::Crash);
+        }
+        Ok(Failure::Unknown)
+    }
+
+    fn try_commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, Failure> {
+        let before = self.place.log_length()?;
+        let mut world = self.world();
+        world.begin_commit(self.server, uploads, today)?;
+        let fault = world.next_fault(self.server);
+        drop(world);
+        if let Some(fault) = fault.filter(|fault| fault.point == Point::Before) {
+            let failure = self.fail(fault, before)?;
+            if !fault.is_crash {
+                self.world().expect_failure(self.server, uploads)?;
+            }
+            return Err(failure);
+        }
+        let committed = self.store.commit(uploads, today).map_err(anyhow::Error::from)?;
+        let records = self.store.load().map_err(anyhow::Error::from)?;
+        let after = self.place.log_length()?;
+        let mut world = self.world();
+        world.judge(uploads, today, &committed.verdicts)?;
+        world.model.check_stored(&records)?;
+        world.meanwhile(self.server)?;
+        let Some(fault) = fault else {
+            world.model.settle();
+            world.expect(self.server, uploads, &committed)?;
+            return Ok(committed);
+        };
+        let cut = world.cut(fault, before, after);
+        if fault.is_crash {
+            drop(world);
+        } else {
+            world.model.settle();
+            world.expect_failure(self.server, uploads)?;
+            drop(world);
+        }
+        Err(self.fail(fault, cut)?)
+    }
+
+    /// A change of an experiment.
+    fn change(
+        &mut self,
+        change: impl FnOnce(&mut dyn Store) -> Result<ExperimentRecord, StoreError>,
+    ) -> Result<ExperimentRecord, Failure> {
+        let before = self.place.log_length()?;
+        let mut world = self.world();
+        world.check_nobody_knows(self.server)?;
+        // The embedded store always knows what has become of a change, or nobody goes on.
+        let is_crash = self.place.is_embedded();
+        let fault = world.next_fault(self.server);
+        let fault = fault.map(|fault| Fault { is_crash: is_crash || fault.is_crash, ..fault });
+        drop(world);
+        if let Some(fault) = fault.filter(|fault| fault.point == Point::Before) {
+            return Err(self.fail(fault, before)?);
+        }
+        let changed = change(&mut *self.store);
+        let records = self.store.load().map_err(anyhow::Error::from)?;
+        let after = self.place.log_length()?;
+        let mut world = self.world();
+        let record = match changed {
+            Ok(record) => record,
+            Err(error) => {
+                world.model.check_stored(&records)?;
+                return Err(Failure::Declined(error));
+            }
+        };
+        if !world.model.restate(&records) {
+            return Err(anyhow::anyhow!("a change that changes nothing").into());
+        }
+        world.model.check_stored(&records)?;
+        let Some(fault) = fault else {
+            world.count_change(self.server)?;
+            return Ok(record);
+        };
+        drop(world);
+        Err(self.fail(fault, after)?)
+    }
+
+    fn changed(
+        &mut self,
+        change: impl FnOnce(&mut dyn Store) -> Result<ExperimentRecord, StoreError>,
+    ) -> Result<ExperimentRecord, StoreError> {
+        let outcome = self.change(change);
+        self.tell(outcome)
+    }
+}
+
+impl Store for WatchedStore {
+    fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError> {
+        let records = self.store.load()?;
+        let checked = self.world().recover(&records);
+        self.tell(checked.map(|()| records).map_err(Failure::Wrong))
+    }
+
+    fn window(&self, today: Day) -> Window {
+        self.store.window(today)
+    }
+
+    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+        let outcome = self.try_commit(uploads, today);
+        self.tell(outcome)
+    }
+
+    fn create_experiment(
+        &mut self,
+        specification: &Specification,
+        conduct: Conduct,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.changed(|store| store.create_experiment(specification, conduct, state, entry))
+    }
+
+    fn add_revision(
+        &mut self,
+        standing: Standing,
+        specification: &Specification,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.changed(|store| store.add_revision(standing, specification, entry))
+    }
+
+    fn set_state(
+        &mut self,
+        standing: Standing,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.changed(|store| store.set_state(standing, state, entry))
+    }
+
+    fn add_signature(
+        &mut self,
+        key: ExperimentKey,
+        specification: &Specification,
+        signature: &Signature,
+        now: UnixSeconds,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.store.add_signature(key, specification, signature, now, entry)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
