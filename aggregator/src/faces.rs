@@ -1,9 +1,11 @@
 //! What both ports answer.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::curator_server::CuratorServer;
 use bandana_shared::wire::v1::device_server::DeviceServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use tonic::service::Routes;
@@ -20,7 +22,9 @@ use crate::network::{ConnectionLimits, Incoming, Listener};
 use crate::registry::Registry;
 use crate::security::Authorization;
 use crate::server::ServerError;
-use crate::service::{DeviceService, Door, Exports, OperatorService, with_reflection};
+use crate::service::{
+    CuratorService, DeviceService, Door, Exports, OperatorService, with_reflection,
+};
 use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
@@ -44,6 +48,8 @@ pub(crate) struct Parts {
     pub(crate) reader: StoreReader,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ending: Ending,
+    /// Where data sets are.
+    pub(crate) data_sets: Option<PathBuf>,
 }
 
 /// What is answered once there is a store.
@@ -106,7 +112,7 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { registry, ingest, reader, clock, ending } = parts;
+        let Parts { registry, ingest, reader, clock, ending, data_sets } = parts;
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -115,6 +121,11 @@ impl<H: Health> Doors<H> {
             self.calls.stream_idle_time,
         );
         let device = DeviceServer::new(device).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let curator =
+            CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
+        let curator =
+            CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let curator = InterceptedService::new(curator, authorization.clone());
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
         let operator =
@@ -124,6 +135,7 @@ impl<H: Health> Doors<H> {
         let device = DeviceGate::new(gates, device);
         self.device.open(Routes::new(self.health.clone()).add_service(device));
         let routes = Routes::from(self.pages).add_service(self.health).add_service(operator);
+        let routes = routes.add_service(curator);
         self.operator.open(with_reflection(routes, authorization)?);
         Ok(())
     }

@@ -48,6 +48,8 @@ pub struct ServerSettings {
     pub app_keys: Option<PathBuf>,
     /// File of the tokens of operators. None: nobody is asked for one.
     pub operator_tokens: Option<PathBuf>,
+    /// Directory of the curator's data sets. None: there are none.
+    pub data_sets: Option<PathBuf>,
     /// Longest time from the signal to the end.
     pub drain_deadline: Duration,
 }
@@ -87,6 +89,7 @@ pub struct Server {
     store: StoreSettings,
     connections: ConnectionLimits,
     calls: CallLimits,
+    data_sets: Option<PathBuf>,
     drain_deadline: Duration,
 }
 
@@ -136,6 +139,7 @@ impl Server {
             store: settings.store,
             connections,
             calls,
+            data_sets: settings.data_sets,
             drain_deadline: settings.drain_deadline,
         })
     }
@@ -176,7 +180,7 @@ impl Server {
         let (device, operator) = (self.device_address()?, self.operator_address()?);
         tracing::info!(%device, %operator, "listening; opening the store");
         let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
-        let Self { connections, calls, store, drain_deadline, .. } = self;
+        let Self { connections, calls, store, data_sets, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = Health::starting().await;
         let authorization =
@@ -207,7 +211,7 @@ impl Server {
         let Core { registry, ingest, reader, mut ended, policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
-        let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending };
+        let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending, data_sets };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));

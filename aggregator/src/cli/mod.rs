@@ -23,6 +23,8 @@ mod keys;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod plan;
+mod query;
+mod query_view;
 mod serve;
 mod settings_arguments;
 mod sign;
@@ -69,6 +71,9 @@ enum Command {
     Watch(estimate::Watch),
     Plan(plan::Plan),
     Audit(audit::Audit),
+    /// Ask private questions about data sets that the server holds.
+    #[command(subcommand)]
+    Query(Box<query::Query>),
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -126,6 +131,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Plan(plan) => plan::run(&plan),
         Command::Audit(audit) => audit::run(&audit),
+        Command::Query(query) => query::run(*query),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),

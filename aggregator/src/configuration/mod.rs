@@ -37,6 +37,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
+    /// Directory of the curator's data sets.
+    pub data_sets: Option<PathBuf>,
     /// What the server tells those who run it.
     pub telemetry: TelemetrySettings,
     /// What connections may cost.
@@ -120,6 +122,7 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
+            data_sets: effective.optional(&settings::DATA_SETS_DIRECTORY)?,
             telemetry: TelemetrySettings {
                 format: effective.value(&settings::LOG_FORMAT)?,
                 filter: effective.optional(&settings::LOG_FILTER)?,
@@ -216,7 +219,7 @@ impl Operators {
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, limits, calls, shutdown, .. } =
+        let Configuration { store, devices, operators, data_sets, limits, calls, shutdown, .. } =
             configuration;
         Self {
             store: store.into(),
@@ -228,6 +231,7 @@ impl From<Configuration> for ServerSettings {
             calls,
             app_keys: devices.app_keys_file,
             operator_tokens: operators.tokens_file,
+            data_sets,
             drain_deadline: shutdown.drain_deadline,
         }
     }

@@ -7,17 +7,18 @@ use super::setting::{Fallback, Kind, Setting};
 use crate::telemetry::LogFormat;
 
 /// The tables of the file, in their order, and what each is about.
-pub static SECTIONS: [(&str, &str); 6] = [
+pub static SECTIONS: [(&str, &str); 7] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
+    ("curator", "Data sets that analysts ask questions about."),
     ("telemetry", "What the server tells those who run it."),
     ("limits", "What callers may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 33] = [
+pub static SETTINGS: [&Setting; 34] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -33,6 +34,7 @@ pub static SETTINGS: [&Setting; 33] = [
     &OPERATORS_TLS_CERTIFICATE,
     &OPERATORS_TLS_KEY,
     &OPERATORS_CLIENT_CA,
+    &DATA_SETS_DIRECTORY,
     &LOG_FORMAT,
     &LOG_FILTER,
     &OTLP_ENDPOINT,
@@ -227,6 +229,18 @@ pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
     fallback: Fallback::Unset("operators-ca.pem"),
     doc: "Certificates in PEM, read again on SIGHUP. Operators need a certificate that one of these has \
           signed, besides a token if there are tokens.",
+};
+
+pub(super) static DATA_SETS_DIRECTORY: Setting = Setting {
+    section: "curator",
+    key: "directory",
+    environment: "BANDANA_DATA_SETS",
+    flag: "data-sets",
+    placeholder: "DIRECTORY",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("data-sets"),
+    doc: "Directory with the files of data sets, CSV or Parquet, which only the server reads. \
+          Every replica needs the same files.",
 };
 
 pub(super) static LOG_FORMAT: Setting = Setting {

@@ -184,6 +184,10 @@ fn histogram<R: Rng + ?Sized>(
         return Err(CuratorError::NoQueries);
     }
     let universe = rows.schema().universe(columns)?;
+    if universe.cells() > PARTS_MAX {
+        let cells = universe.cells() as u128;
+        return Err(CuratorError::TooManyCells { cells, most: PARTS_MAX });
+    }
     let cells = universe.cells() as u64;
     let (released, accuracy) = {
         let exact = || -> Vec<i64> { rows.histogram(&universe).into_iter().map(signed).collect() };

@@ -1,6 +1,7 @@
-//! The two gRPC services: wire types outside, validated types inside.
+//! The gRPC services: wire types outside, validated types inside.
 
 mod act;
+mod curator;
 mod device;
 mod door;
 mod exports;
@@ -8,6 +9,7 @@ mod operator;
 mod reflection;
 mod upload_stream;
 
+pub use curator::CuratorService;
 pub use device::DeviceService;
 pub use door::Door;
 pub use exports::Exports;
