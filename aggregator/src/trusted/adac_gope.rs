@@ -117,6 +117,11 @@ impl AdacGope {
         Ok(Self { settings, active, phase, statistic: Vec::new(), means, rewards: 0 })
     }
 
+    /// Where rewards lie.
+    pub fn range(&self) -> RewardRange {
+        self.settings.range
+    }
+
     /// The action to play.
     pub fn recommended(&self) -> usize {
         self.wanting().unwrap_or(0)

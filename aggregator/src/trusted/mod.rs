@@ -54,6 +54,7 @@ pub mod bounds;
 pub mod design;
 mod error;
 pub mod estimator;
+pub mod keeper;
 pub mod lattice;
 pub mod lazy_release;
 mod tail;
