@@ -1,4 +1,4 @@
-//! The two gRPC services: wire types outside, validated types inside.
+//! The gRPC services: wire types outside, validated types inside.
 
 mod act;
 mod device;
@@ -6,6 +6,7 @@ mod door;
 mod exports;
 mod operator;
 mod reflection;
+mod trusted;
 mod upload_stream;
 
 pub use device::DeviceService;
@@ -13,6 +14,7 @@ pub use door::Door;
 pub use exports::Exports;
 pub use operator::OperatorService;
 pub use reflection::with_reflection;
+pub use trusted::TrustedService;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -117,9 +117,9 @@ impl AdacGope {
         Ok(Self { settings, active, phase, statistic: Vec::new(), means, rewards: 0 })
     }
 
-    /// Where rewards lie.
-    pub fn range(&self) -> RewardRange {
-        self.settings.range
+    /// What it was made of.
+    pub fn settings(&self) -> &GopeSettings {
+        &self.settings
     }
 
     /// The action to play.

@@ -146,7 +146,7 @@ impl Algorithm {
     fn range(&self) -> RewardRange {
         match self {
             Self::Ucb(_) => RewardRange::Unit,
-            Self::Gope(gope) => gope.range(),
+            Self::Gope(gope) => gope.settings().range,
             Self::Oful(oful) => oful.settings().range,
         }
     }
@@ -178,6 +178,11 @@ impl Kept {
         self.algorithm.release(&self.noise)?;
         Ok(self.reserve()?)
     }
+}
+
+/// Whether a directory has trusted experiments.
+pub(super) fn is_kept_in(directory: &Path) -> bool {
+    directory.join(DATABASE_FILE).exists()
 }
 
 /// The experiments of one directory.
@@ -254,6 +259,18 @@ impl Keeper {
         self.is_unsure = false;
         self.experiments.insert(id.clone(), (0, kept));
         Ok(())
+    }
+
+    /// What an experiment is run by.
+    ///
+    /// # Errors
+    /// When there is no such experiment.
+    pub fn plan(&self, id: &ExperimentId) -> Result<Plan, KeeperError> {
+        Ok(match &self.kept(id)?.algorithm {
+            Algorithm::Ucb(ucb) => Plan::Ucb(ucb.settings()),
+            Algorithm::Gope(gope) => Plan::Gope(gope.settings().clone()),
+            Algorithm::Oful(oful) => Plan::Oful(oful.settings()),
+        })
     }
 
     /// The arm or action to play; for AdaC-OFUL the place of the best of these vectors.

@@ -57,6 +57,7 @@ pub mod estimator;
 pub mod keeper;
 pub mod lattice;
 pub mod lazy_release;
+pub mod shelf;
 mod tail;
 
 pub use error::TrustedError;
