@@ -25,6 +25,7 @@ use crate::security::{
 };
 use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
 use crate::telemetry::Metrics;
+use crate::trusted::keeper::KeeperError;
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -208,10 +209,12 @@ impl Server {
             outcome = &mut serving => return outcome,
             opening = opening => opening?,
         };
-        let Core { registry, ingest, reader, mut ended, policies_ended, reachable } =
+        let Core { registry, ingest, reader, trusted, mut ended, policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
-        let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending, data_sets };
+        let ingesting = ingest.clone();
+        let parts =
+            Parts { registry, ingest: ingesting, reader, trusted, clock, ending, data_sets };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
@@ -291,6 +294,9 @@ pub enum ServerError {
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The trusted experiments can't be opened.
+    #[error(transparent)]
+    Trusted(#[from] KeeperError),
     /// The services can't be described.
     #[error("this program is damaged; install it anew")]
     Reflection(#[from] tonic_reflection::server::Error),

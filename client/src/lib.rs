@@ -163,6 +163,8 @@ mod signers;
 #[cfg(feature = "storage")]
 mod storage;
 mod time;
+#[cfg(feature = "trusted")]
+pub mod trusted;
 
 pub use acceptance::{Acceptance, Refusal};
 pub use assignment::{AssignmentId, Chosen, Unreported};

@@ -7,6 +7,7 @@ mod door;
 mod exports;
 mod operator;
 mod reflection;
+mod trusted;
 mod upload_stream;
 
 pub use curator::CuratorService;
@@ -15,6 +16,7 @@ pub use door::Door;
 pub use exports::Exports;
 pub use operator::OperatorService;
 pub use reflection::with_reflection;
+pub use trusted::TrustedService;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -117,6 +117,11 @@ impl AdacGope {
         Ok(Self { settings, active, phase, statistic: Vec::new(), means, rewards: 0 })
     }
 
+    /// What it was made of.
+    pub fn settings(&self) -> &GopeSettings {
+        &self.settings
+    }
+
     /// The action to play.
     pub fn recommended(&self) -> usize {
         self.wanting().unwrap_or(0)

@@ -143,6 +143,11 @@ impl AdacOful {
         .try_into()
     }
 
+    /// What it was made of.
+    pub fn settings(&self) -> OfulSettings {
+        self.state.settings
+    }
+
     /// The place of the best of these actions, the first one of equals.
     ///
     /// # Errors

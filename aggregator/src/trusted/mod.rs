@@ -54,8 +54,10 @@ pub mod bounds;
 pub mod design;
 mod error;
 pub mod estimator;
+pub mod keeper;
 pub mod lattice;
 pub mod lazy_release;
+pub mod shelf;
 mod tail;
 
 pub use error::TrustedError;

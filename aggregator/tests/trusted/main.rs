@@ -2,4 +2,5 @@
 
 mod audit;
 mod checker;
+mod keeper;
 mod protocol;

@@ -25,7 +25,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Algorithms with commas; ratios are to the first.
+    /// Algorithms with commas; ratios are to the first one of the same setting.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "adac-ucb")]
     algorithm: Vec<Algorithm>,
     /// What a reward may cost, with commas; by default those of the published experiments: .1, .5

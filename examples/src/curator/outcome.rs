@@ -38,7 +38,8 @@ pub struct Row {
     pub price_of_privacy: f64,
     /// Half the width of its 95% interval, over pairs of trials.
     pub price_ci95: f64,
-    /// Mean regret over that of the study's first algorithm at this ρ and horizon.
+    /// Mean regret over that of the study's first algorithm of the same setting (arms, fixed
+    /// actions or contexts), at this ρ and horizon.
     pub ratio: Option<f64>,
     /// Half the width of its 95% interval, over pairs of trials.
     pub ratio_ci95: Option<f64>,

@@ -21,7 +21,7 @@ const COLOURS: [RGBColor; 7] = [
 
 const PANEL: (u32, u32) = (520, 320);
 
-/// Regrets below it are drawn there.
+/// The regret axis does not go below it.
 const FLOOR: f64 = 1.0;
 
 type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
@@ -71,12 +71,14 @@ fn ends(curves: &[(f64, Vec<&Row>)]) -> std::ops::Range<u64> {
 fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyhow::Result<()> {
     let all = || curves.iter().flat_map(|(_, rows)| rows);
     let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0 * FLOOR, f64::max) * 1.2;
+    let least = |row: &&Row| row.nonprivate_regret.min(row.mean_regret - row.ci95);
+    let bottom = (0.8 * all().map(least).fold(f64::INFINITY, f64::min)).clamp(FLOOR, top / 10.0);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{name}: regret"), ("sans-serif", 15))
         .margin(8)
         .x_label_area_size(34)
         .y_label_area_size(64)
-        .build_cartesian_2d(ends(curves).log_scale(), (FLOOR..top).log_scale())?;
+        .build_cartesian_2d(ends(curves).log_scale(), (bottom..top).log_scale())?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -86,20 +88,20 @@ fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyh
         .draw()?;
     for (place, (rho, rows)) in curves.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
-        let points = rows.iter().map(|row| (row.horizon, row.mean_regret.max(FLOOR)));
+        let points = rows.iter().map(|row| (row.horizon, row.mean_regret.max(bottom)));
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
             .label(format!("rho {rho}"))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         let whisker = |row: &&Row| {
             let (low, high) = (row.mean_regret - row.ci95, row.mean_regret + row.ci95);
-            let ends = [(row.horizon, low.max(FLOOR)), (row.horizon, high.max(FLOOR))];
+            let ends = [(row.horizon, low.max(bottom)), (row.horizon, high.max(bottom))];
             PathElement::new(ends, colour)
         };
         chart.draw_series(rows.iter().map(whisker))?;
     }
     if let Some((_, rows)) = curves.first() {
-        let points = rows.iter().map(|row| (row.horizon, row.nonprivate_regret.max(FLOOR)));
+        let points = rows.iter().map(|row| (row.horizon, row.nonprivate_regret.max(bottom)));
         chart
             .draw_series(LineSeries::new(points, BLACK.stroke_width(1)))?
             .label("no privacy")

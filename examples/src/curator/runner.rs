@@ -13,7 +13,7 @@ use crate::study::outcome::{Summary, paired_ratio};
 /// What to study.
 #[derive(Clone, Debug)]
 pub struct CuratorStudy {
-    /// The algorithms with their ρ; ratios are to the first algorithm at the same ρ.
+    /// The algorithms with their ρ; ratios are to the first one of the same setting at the same ρ.
     pub algorithms: Vec<(Algorithm, Vec<f64>)>,
     /// How trials go.
     pub course: Course,
@@ -110,7 +110,8 @@ impl CuratorStudy {
                 open = place;
                 continue;
             };
-            let same = |other: &Entry| other.rho == Some(rho);
+            let family = |entry: &Entry| std::mem::discriminant(&entry.algorithm.setting());
+            let same = |other: &Entry| other.rho == Some(rho) && family(other) == family(entry);
             let first = entries.iter().position(same).unwrap_or(place);
             for (at, horizon) in self.course.checkpoints.iter().enumerate() {
                 let pairs = pairs(&finished[place], &finished[open], at);

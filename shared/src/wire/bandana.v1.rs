@@ -3941,3 +3941,1000 @@ pub mod curator_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrustedExperimentName {
+    /// 1 to 64 of a-z, 0-9 and "-".
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TrustedSpecification {
+    /// 1 to 64 of a-z, 0-9 and "-".
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// Must be true. Whoever creates such an experiment says that rewards reach the server.
+    #[prost(bool, tag = "2")]
+    pub rewards_are_disclosed: bool,
+    /// What one reward costs at most in zero-concentrated differential privacy: 1e-7 to 1e6. k
+    /// rewards of one person cost up to k^2 times as much.
+    #[prost(double, tag = "3")]
+    pub rho: f64,
+    #[prost(oneof = "trusted_specification::Algorithm", tags = "4, 5, 6")]
+    pub algorithm: ::core::option::Option<trusted_specification::Algorithm>,
+}
+/// Nested message and enum types in `TrustedSpecification`.
+pub mod trusted_specification {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Algorithm {
+        /// Arms, rewards in 0 to 1.
+        #[prost(message, tag = "4")]
+        AdacUcb(super::AdacUcb),
+        /// Fixed actions, rewards in -1 to 1.
+        #[prost(message, tag = "5")]
+        AdacGope(super::AdacGope),
+        /// Actions with each recommendation, rewards in -1 to 1.
+        #[prost(message, tag = "6")]
+        AdacOful(super::AdacOful),
+    }
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct AdacUcb {
+    /// 2 to 1024.
+    #[prost(uint32, tag = "1")]
+    pub arms: u32,
+    /// Above 0; 1 in the published experiments, more than 3 for the proof.
+    #[prost(double, tag = "2")]
+    pub beta: f64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AdacGope {
+    /// 2 to 1024, of norm at most 1, which span their space.
+    #[prost(message, repeated, tag = "1")]
+    pub actions: ::prost::alloc::vec::Vec<Vector>,
+    /// The probability that the best action is eliminated, between 0 and 1.
+    #[prost(double, tag = "2")]
+    pub delta: f64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdacOful {
+    /// Coordinates of an action, 1 to 64.
+    #[prost(uint32, tag = "1")]
+    pub dimension: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Vector {
+    /// Finite numbers. They are public.
+    #[prost(double, repeated, tag = "1")]
+    pub coordinates: ::prost::alloc::vec::Vec<f64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RecommendRequest {
+    /// Name of the experiment.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// For AdaC-OFUL: what can be played now, up to 1024. Else empty.
+    #[prost(message, repeated, tag = "2")]
+    pub actions: ::prost::alloc::vec::Vec<Vector>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecommendResponse {
+    /// Number of the arm or action, from 0.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DiscloseRequest {
+    /// Name of the experiment.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// 16 random bytes, the same whenever this reward is sent again.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub disclosure_id: ::prost::bytes::Bytes,
+    /// The reward.
+    #[prost(double, tag = "5")]
+    pub reward: f64,
+    /// What was played, recommended or not.
+    #[prost(oneof = "disclose_request::Played", tags = "3, 4")]
+    pub played: ::core::option::Option<disclose_request::Played>,
+}
+/// Nested message and enum types in `DiscloseRequest`.
+pub mod disclose_request {
+    /// What was played, recommended or not.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Played {
+        /// Number of the arm or action.
+        #[prost(uint32, tag = "3")]
+        Arm(u32),
+        /// For AdaC-OFUL, the action.
+        #[prost(message, tag = "4")]
+        Action(super::Vector),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiscloseResponse {
+    /// It counted before; nothing changed.
+    #[prost(bool, tag = "1")]
+    pub duplicate: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReleasedStatistics {
+    /// Rewards that count, released or not.
+    #[prost(uint64, tag = "1")]
+    pub rewards: u64,
+    /// For AdaC-UCB and AdaC-GOPE, one for each arm or action.
+    #[prost(message, repeated, tag = "2")]
+    pub means: ::prost::alloc::vec::Vec<ReleasedMean>,
+    /// For AdaC-OFUL, the estimated parameter.
+    #[prost(message, optional, tag = "3")]
+    pub parameter: ::core::option::Option<Vector>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ReleasedMean {
+    /// Left out: nothing was released of it, or it was eliminated before.
+    #[prost(double, optional, tag = "1")]
+    pub mean: ::core::option::Option<f64>,
+    /// Rewards behind it; 0 for AdaC-GOPE.
+    #[prost(uint64, tag = "2")]
+    pub rewards: u64,
+    /// Standard deviation of the noise in it; 0 for AdaC-GOPE.
+    #[prost(double, tag = "3")]
+    pub noise_deviation: f64,
+}
+/// Generated client implementations.
+#[cfg(feature = "services")]
+pub mod trusted_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What devices call, on the device port.
+    #[derive(Debug, Clone)]
+    pub struct TrustedClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl TrustedClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> TrustedClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> TrustedClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            TrustedClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// What an experiment is, for a device to judge. NOT_FOUND: no such trusted experiment (so
+        /// for all calls below).
+        pub async fn get_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Trusted/GetTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Trusted", "GetTrustedExperiment"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What to play. A user may play something else.
+        pub async fn recommend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecommendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecommendResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Trusted/Recommend",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Trusted", "Recommend"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Discloses one reward. The answer comes after the commit. INVALID_ARGUMENT: nothing
+        /// changed. UNAVAILABLE: the outcome is unknown; send the same bytes again.
+        pub async fn disclose(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DiscloseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DiscloseResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Trusted/Disclose",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Trusted", "Disclose"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "services")]
+pub mod trusted_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with TrustedServer.
+    #[async_trait]
+    pub trait Trusted: std::marker::Send + std::marker::Sync + 'static {
+        /// What an experiment is, for a device to judge. NOT_FOUND: no such trusted experiment (so
+        /// for all calls below).
+        async fn get_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        >;
+        /// What to play. A user may play something else.
+        async fn recommend(
+            &self,
+            request: tonic::Request<super::RecommendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecommendResponse>,
+            tonic::Status,
+        >;
+        /// Discloses one reward. The answer comes after the commit. INVALID_ARGUMENT: nothing
+        /// changed. UNAVAILABLE: the outcome is unknown; send the same bytes again.
+        async fn disclose(
+            &self,
+            request: tonic::Request<super::DiscloseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DiscloseResponse>,
+            tonic::Status,
+        >;
+    }
+    /// What devices call, on the device port.
+    #[derive(Debug)]
+    pub struct TrustedServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> TrustedServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for TrustedServer<T>
+    where
+        T: Trusted,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/bandana.v1.Trusted/GetTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTrustedExperimentSvc<T: Trusted>(pub Arc<T>);
+                    impl<
+                        T: Trusted,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for GetTrustedExperimentSvc<T> {
+                        type Response = super::TrustedSpecification;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Trusted>::get_trusted_experiment(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Trusted/Recommend" => {
+                    #[allow(non_camel_case_types)]
+                    struct RecommendSvc<T: Trusted>(pub Arc<T>);
+                    impl<T: Trusted> tonic::server::UnaryService<super::RecommendRequest>
+                    for RecommendSvc<T> {
+                        type Response = super::RecommendResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RecommendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Trusted>::recommend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RecommendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Trusted/Disclose" => {
+                    #[allow(non_camel_case_types)]
+                    struct DiscloseSvc<T: Trusted>(pub Arc<T>);
+                    impl<T: Trusted> tonic::server::UnaryService<super::DiscloseRequest>
+                    for DiscloseSvc<T> {
+                        type Response = super::DiscloseResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DiscloseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Trusted>::disclose(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DiscloseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for TrustedServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "bandana.v1.Trusted";
+    impl<T> tonic::server::NamedService for TrustedServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+#[cfg(feature = "services")]
+pub mod trusted_operator_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What operators call, on the operator port.
+    #[derive(Debug, Clone)]
+    pub struct TrustedOperatorClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl TrustedOperatorClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> TrustedOperatorClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> TrustedOperatorClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            TrustedOperatorClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Creates a trusted experiment. ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says why.
+        /// FAILED_PRECONDITION: the server keeps its store in a database that replicas share,
+        /// and trusted experiments need a data directory.
+        pub async fn create_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedSpecification>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/CreateTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "CreateTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Released statistics, with noise, and counts: all that can be had.
+        pub async fn get_released(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleasedStatistics>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/GetReleased",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.TrustedOperator", "GetReleased"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "services")]
+pub mod trusted_operator_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with TrustedOperatorServer.
+    #[async_trait]
+    pub trait TrustedOperator: std::marker::Send + std::marker::Sync + 'static {
+        /// Creates a trusted experiment. ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says why.
+        /// FAILED_PRECONDITION: the server keeps its store in a database that replicas share,
+        /// and trusted experiments need a data directory.
+        async fn create_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedSpecification>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        >;
+        /// Released statistics, with noise, and counts: all that can be had.
+        async fn get_released(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleasedStatistics>,
+            tonic::Status,
+        >;
+    }
+    /// What operators call, on the operator port.
+    #[derive(Debug)]
+    pub struct TrustedOperatorServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> TrustedOperatorServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for TrustedOperatorServer<T>
+    where
+        T: TrustedOperator,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/bandana.v1.TrustedOperator/CreateTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedSpecification>
+                    for CreateTrustedExperimentSvc<T> {
+                        type Response = super::TrustedSpecification;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedSpecification>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::create_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/GetReleased" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetReleasedSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for GetReleasedSvc<T> {
+                        type Response = super::ReleasedStatistics;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::get_released(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetReleasedSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for TrustedOperatorServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "bandana.v1.TrustedOperator";
+    impl<T> tonic::server::NamedService for TrustedOperatorServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
