@@ -12,6 +12,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Layer as _;
 
 use crate::clock::Clock;
+use crate::dashboard::Desk;
 use crate::ending::Ending;
 use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
 use crate::http;
@@ -44,6 +45,7 @@ pub(crate) struct Parts {
     pub(crate) reader: StoreReader,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ending: Ending,
+    pub(crate) desk: Desk,
 }
 
 /// What is answered once there is a store.
@@ -106,7 +108,7 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { registry, ingest, reader, clock, ending } = parts;
+        let Parts { registry, ingest, reader, clock, ending, desk } = parts;
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -117,6 +119,7 @@ impl<H: Health> Doors<H> {
         let device = DeviceServer::new(device).max_decoding_message_size(UPLOAD_BYTES_MAX);
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
+        desk.open(operator.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let operator = InterceptedService::new(operator, authorization.clone());

@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod clock;
 pub mod configuration;
+pub mod dashboard;
 pub mod ending;
 pub mod estimates;
 mod faces;

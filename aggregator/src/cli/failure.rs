@@ -14,7 +14,7 @@ refused by the server's rules, 5 the server can't be reached.";
 
 /// A failure with an exit code of its own.
 #[derive(Debug, Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// What the command line and the files that it names lack.
     #[error("{0}")]
     Incomplete(String),
