@@ -16,6 +16,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Layer as _;
 
 use crate::clock::Clock;
+use crate::dashboard::Desk;
 use crate::ending::Ending;
 use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
 use crate::http;
@@ -54,6 +55,7 @@ pub(crate) struct Parts {
     pub(crate) ending: Ending,
     /// Where data sets are.
     pub(crate) data_sets: Option<PathBuf>,
+    pub(crate) desk: Desk,
 }
 
 /// What is answered once there is a store.
@@ -116,7 +118,7 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { registry, ingest, reader, trusted, clock, ending, data_sets } = parts;
+        let Parts { registry, ingest, reader, trusted, clock, ending, data_sets, desk } = parts;
         let trusted = TrustedService::new(trusted);
         let device = DeviceService::new(
             Arc::clone(&registry),
@@ -133,6 +135,7 @@ impl<H: Health> Doors<H> {
         let curator = InterceptedService::new(curator, authorization.clone());
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
+        desk.open(operator.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let operator = InterceptedService::new(operator, authorization.clone());

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod clock;
 pub mod configuration;
 pub mod curator;
+pub mod dashboard;
 pub mod ending;
 pub mod estimates;
 mod faces;

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::dashboard::Desk;
 use crate::ending::ending;
 use crate::faces::{Faces, Parts};
 use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX};
@@ -186,10 +187,12 @@ impl Server {
         let (mut health, health_service) = Health::starting().await;
         let authorization =
             Authorization::new(tokens, metrics.unauthorised.clone(), Arc::clone(&clock));
+        let desk = Desk::new(&connections, &calls);
         let pages = Pages {
             authorization: authorization.clone(),
             metrics: Arc::clone(&metrics),
             readiness: health.readiness(),
+            desk: desk.clone(),
         };
         let faces = Faces {
             health: health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
@@ -212,9 +215,16 @@ impl Server {
         let Core { registry, ingest, reader, trusted, mut ended, policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
-        let ingesting = ingest.clone();
-        let parts =
-            Parts { registry, ingest: ingesting, reader, trusted, clock, ending, data_sets };
+        let parts = Parts {
+            registry,
+            ingest: ingest.clone(),
+            reader,
+            trusted,
+            clock,
+            ending,
+            data_sets,
+            desk,
+        };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));

@@ -20,7 +20,7 @@ g(reward), and may prefer an arm whose mean reward is lower";
 /// underscores.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     /// Id: 1 to 64 of a-z, 0-9, ".", "_", "-"; `experiment_id` in a file.
     #[arg(value_name = "ID")]
     experiment_id: Option<String>,
@@ -142,7 +142,7 @@ impl Draft {
     }
 
     /// What to ask of the server, which checks the values.
-    pub(super) fn request(
+    pub(crate) fn request(
         self,
         accept_nonlinear_estimand: bool,
     ) -> Result<CreateExperimentRequest, Failure> {

@@ -18,7 +18,7 @@ added; none changes its meaning.";
 
 /// The stable form of estimates.
 #[derive(Debug, Serialize)]
-pub(super) struct EstimatesView {
+pub(crate) struct EstimatesView {
     experiment_id: String,
     estimand: &'static str,
     reports: u64,

@@ -26,7 +26,7 @@ expires_at_unix_seconds). Fields may be added; none changes its meaning.";
 
 /// The stable form of an experiment.
 #[derive(Debug, Serialize)]
-pub(super) struct ExperimentView {
+pub(crate) struct ExperimentView {
     experiment_id: String,
     revision: u32,
     digest: String,
@@ -74,7 +74,7 @@ struct SignatureView {
 
 impl ExperimentView {
     /// Reads what a server sent.
-    pub(super) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
+    pub(crate) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
         let specification = current_revision(status)
             .context("what the server sent is not an experiment that this program understands")?;
         let signature = |message| {

@@ -16,7 +16,7 @@ damaged.";
 
 /// A failure with an exit code of its own.
 #[derive(Debug, Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// What the command line and the files that it names lack.
     #[error("{0}")]
     Incomplete(String),

@@ -1,7 +1,7 @@
 //! The command line: `bandana`.
 
 mod app_key;
-mod audit;
+pub(crate) mod audit;
 mod backup;
 mod check_config;
 mod columns;
@@ -10,11 +10,11 @@ mod consent;
 mod date;
 mod descriptors;
 mod disclosure;
-mod draft;
+pub(crate) mod draft;
 mod estimate;
-mod estimates_view;
+pub(crate) mod estimates_view;
 mod experiment;
-mod experiment_view;
+pub(crate) mod experiment_view;
 mod export;
 mod failure;
 mod generated;

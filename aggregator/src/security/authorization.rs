@@ -41,6 +41,13 @@ impl Authorization {
         Self { tokens, refused, lines }
     }
 
+    /// Whether callers on a connection with these extensions are known by something that
+    /// no page of another host has.
+    pub fn knows_callers(&self, extensions: &Extensions) -> bool {
+        let peer: Option<&Peer> = extensions.get();
+        self.tokens.is_some() || peer.is_some_and(|peer| peer.certificate.is_some())
+    }
+
     /// Who calls with these headers, on a connection with these extensions. None: somebody
     /// who may not. The span that the call happens in learns who it is.
     pub fn check(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
