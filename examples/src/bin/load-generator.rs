@@ -5,13 +5,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
+use std::cell::Cell;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
 use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
 use bandana_examples::load::{
     Figures, Latencies, Load, Manners, Servers, Target, syncs_per_second,
@@ -237,17 +238,8 @@ fn check(
     if unanswered > 0 {
         eprintln!("{unanswered} uploads were not answered; they may be counted or not");
     }
-    let acknowledged = figures.reports;
-    let sent = figures.uploads * u64::from(arguments.reports_per_upload);
-    ensure!(
-        counted >= acknowledged,
-        "{acknowledged} reports were acknowledged and {counted} are counted"
-    );
-    ensure!(counted <= sent, "{sent} reports were sent and {counted} are counted");
-    if figures.acknowledged == 0 {
-        bail!("no upload was acknowledged");
-    }
-    println!("counted: {counted} reports, {acknowledged} of them acknowledged");
+    figures.check(counted, arguments.reports_per_upload.into())?;
+    println!("counted: {counted} reports, {} of them acknowledged", figures.reports);
     Ok(())
 }
 
@@ -271,10 +263,11 @@ impl Stop {
     }
 }
 
-/// A progress bar on a terminal, a line for every tenth elsewhere.
+/// A progress bar on a terminal; elsewhere a line at the beginning and for every tenth.
 struct Display {
     bar: ProgressBar,
     is_plain: bool,
+    has_begun: Cell<bool>,
 }
 
 impl Display {
@@ -286,7 +279,7 @@ impl Display {
         let style =
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::with_draw_target(Some(u64::from(seconds) * 10), target);
-        Self { bar: bar.with_style(style), is_plain }
+        Self { bar: bar.with_style(style), is_plain, has_begun: Cell::new(false) }
     }
 
     fn show(&self, passed: Duration, load: &Load) {
@@ -297,7 +290,8 @@ impl Display {
         let now = u64::try_from(passed.as_millis() / 100).unwrap_or(length).min(length);
         self.bar.set_position(now);
         self.bar.set_message(format!("{acknowledged} acknowledged, {rate:.0} a second"));
-        if self.is_plain && before * 10 / length != now * 10 / length {
+        let is_first = acknowledged > 0 && !self.has_begun.replace(true);
+        if self.is_plain && (is_first || before * 10 / length != now * 10 / length) {
             eprintln!("{seconds:.1} s: {acknowledged} acknowledged, {rate:.0} a second");
         }
     }

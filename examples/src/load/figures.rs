@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use serde::Serialize;
 
 use super::{Latencies, Load};
@@ -71,6 +72,22 @@ impl Figures {
         }
     }
 
+    /// Checks what the servers say that they have counted: what was acknowledged, and no
+    /// more than was sent.
+    ///
+    /// # Errors
+    /// When it is less or more, or nothing was acknowledged.
+    pub fn check(&self, counted: u64, reports_per_upload: u64) -> anyhow::Result<()> {
+        let (acknowledged, sent) = (self.reports, self.uploads * reports_per_upload);
+        ensure!(
+            counted >= acknowledged,
+            "{acknowledged} reports were acknowledged and only {counted} are counted"
+        );
+        ensure!(counted <= sent, "{sent} reports were sent and {counted} are counted");
+        ensure!(acknowledged > 0, "no upload was acknowledged");
+        Ok(())
+    }
+
     /// The figures for people.
     pub fn table(&self) -> String {
         let unknown = || "unknown".to_owned();
@@ -97,5 +114,38 @@ impl Figures {
             self.p999_ms,
             self.fsync_per_second
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_acknowledged_must_be_counted_and_no_more_than_was_sent() {
+        let figures = Figures {
+            uploads: 12,
+            reports: 100,
+            acknowledged: 10,
+            refused: 0,
+            seconds: 1.0,
+            uploads_per_second: 10.0,
+            reports_per_second: 100.0,
+            p50_ms: 1.0,
+            p99_ms: 1.0,
+            p999_ms: 1.0,
+            server_cpu_seconds: None,
+            uploads_per_cpu_second: None,
+            fsync_per_second: 1.0,
+        };
+        for (counted, complaint) in
+            [(99, "only 99 are counted"), (100, ""), (120, ""), (121, "121 are counted")]
+        {
+            let told = figures.check(counted, 10).err().map(|error| error.to_string());
+            let told = told.unwrap_or_default();
+            assert!(told.contains(complaint) && told.is_empty() == complaint.is_empty(), "{told}");
+        }
+        let nothing = Figures { reports: 0, acknowledged: 0, ..figures };
+        assert!(nothing.check(0, 10).is_err());
     }
 }
