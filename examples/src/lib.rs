@@ -4,6 +4,7 @@ pub mod aggregator_process;
 pub mod embedding;
 pub mod instance;
 pub mod plot;
+pub mod queries;
 pub mod report;
 pub mod simulation;
 pub mod study;
