@@ -7,6 +7,7 @@ pub mod instance;
 pub mod load;
 pub mod plot;
 pub mod process_usage;
+pub mod queries;
 pub mod report;
 pub mod simulation;
 pub mod study;

@@ -8,8 +8,8 @@ use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::ingest::{Arrival, IngestError, Writer};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord, ExperimentState,
-    Standing, Store, StoreError, Window,
+    AuditAction, AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{Day, UnixSeconds};

@@ -5,6 +5,7 @@
 
 mod cases;
 mod crashes;
+mod curator;
 mod cut_connection;
 mod model;
 mod places;
@@ -30,7 +31,9 @@ fn main() -> anyhow::Result<()> {
     if is_missing {
         eprintln!("no PostgreSQL is installed: what concerns it is skipped");
     }
-    let cases = [cases::ALL, crashes::ALL, model::ALL, streams::ALL, verification::ALL].concat();
+    let cases =
+        [cases::ALL, crashes::ALL, curator::ALL, model::ALL, streams::ALL, verification::ALL];
+    let cases = cases.concat();
     let mut trials = Vec::new();
     for (name, case) in cases {
         trials.push(Trial::test(format!("embedded::{name}"), move || run(Place::embedded(), case)));
@@ -39,7 +42,9 @@ fn main() -> anyhow::Result<()> {
         let trial = Trial::test(format!("postgres::{name}"), move || run(place(), case));
         trials.push(trial.with_ignored_flag(is_missing));
     }
-    for (name, case) in [replicas::ALL, cut_connection::ALL, verification::OF_DATABASES].concat() {
+    let of_replicas =
+        [replicas::ALL, cut_connection::ALL, curator::OF_REPLICAS, verification::OF_DATABASES];
+    for (name, case) in of_replicas.concat() {
         let server = postgres.clone();
         let trial = Trial::test(format!("replicas::{name}"), move || {
             Ok(case(server.as_deref().ok_or("no server")?).map_err(|error| format!("{error:?}"))?)

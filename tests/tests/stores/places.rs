@@ -58,11 +58,16 @@ impl Place {
         })
     }
 
-    pub(crate) fn audit(&self) -> anyhow::Result<Vec<AuditRecord>> {
-        let reader = match self {
+    /// A reader of the store, which must be open.
+    pub(crate) fn reader(&self) -> anyhow::Result<StoreReader> {
+        Ok(match self {
             Self::Embedded(folder) => StoreReader::new(folder.path()),
             Self::Postgres(url) => StoreReader::of_postgres(&settings(url)?)?,
-        };
+        })
+    }
+
+    pub(crate) fn audit(&self) -> anyhow::Result<Vec<AuditRecord>> {
+        let reader = self.reader()?;
         Ok(reader.audit(&AuditQuery { experiment: None, limit: 1000, before: None })?)
     }
 }

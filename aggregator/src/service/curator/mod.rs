@@ -302,6 +302,8 @@ impl Curator for CuratorService {
             .work(move |inner| {
                 let of = inner.record(&data_set)?;
                 let plan = wire::plan(&request, &of).map_err(refuse)?;
+                // A session whose rows can't be had must cost nothing.
+                inner.shelf.rows(&of).map_err(unshelved)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
                 check_budget(&of, price)?;
                 let noise =
