@@ -42,6 +42,15 @@ use tonic::Status;
 use crate::grpc::Transport;
 
 /// What an app agrees to: that its users' rewards reach the server, and at what price each.
+///
+/// ```
+/// use bandana_client::trusted::Agreement;
+/// use bandana_shared::accounting::concentrated::Rho;
+/// // The largest price of one reward, whatever a server asks for.
+/// let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
+/// # assert_ne!(agreement, Agreement::users_disclose_rewards(Rho::ZERO));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreement {
     rho_max: Rho,
@@ -49,6 +58,15 @@ pub struct Agreement {
 
 impl Agreement {
     /// Users disclose rewards, and each costs at most this, whatever a server asks for.
+    ///
+    /// ```
+    /// use bandana_client::trusted::Agreement;
+    /// use bandana_shared::accounting::concentrated::Rho;
+    /// // The largest price of one reward, whatever a server asks for.
+    /// let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
+    /// # assert_ne!(agreement, Agreement::users_disclose_rewards(Rho::ZERO));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn users_disclose_rewards(rho_max: Rho) -> Self {
         Self { rho_max }
     }
@@ -68,6 +86,12 @@ impl Agreement {
 
 /// A reward that its user discloses. It can't be printed, copied or serialised by accident.
 ///
+/// ```
+/// use bandana_client::trusted::DisclosedReward;
+/// let reward = DisclosedReward::new(0.25)?;
+/// assert_eq!(format!("{reward:?}"), "DisclosedReward(<private>)");
+/// # Ok::<(), bandana_client::trusted::TrustedError>(())
+/// ```
 /// ```compile_fail,E0382
 /// let reward = bandana_client::trusted::DisclosedReward::new(0.25).unwrap();
 /// let (first, second) = (reward, reward);
@@ -76,6 +100,11 @@ pub struct DisclosedReward(f64);
 
 impl DisclosedReward {
     /// Wraps a finite number. Whether the experiment's range has it is seen when it is sent.
+    ///
+    /// ```
+    /// use bandana_client::trusted::DisclosedReward;
+    /// assert!(DisclosedReward::new(f64::NAN).is_err());
+    /// ```
     ///
     /// # Errors
     /// [`TrustedError::Reward`] for what is not finite.
@@ -91,6 +120,16 @@ impl fmt::Debug for DisclosedReward {
 }
 
 /// A reward on its way. It has a name, under which it counts once.
+///
+/// ```no_run
+/// # use bandana_client::trusted::{TrustedError, TrustedExperiment};
+/// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+/// use bandana_client::trusted::DisclosedReward;
+/// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
+/// experiment.disclose(&disclosure).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Disclosure(DiscloseRequest);
 
 impl fmt::Debug for Disclosure {
@@ -100,6 +139,20 @@ impl fmt::Debug for Disclosure {
 }
 
 /// An experiment that was judged. Needs a tokio runtime.
+///
+/// ```no_run
+/// use bandana_client::grpc::Transport;
+/// use bandana_client::trusted::{Agreement, TrustedExperiment};
+/// use bandana_shared::{accounting::concentrated::Rho, identity::ExperimentId};
+///
+/// # async fn app(transport: Transport) -> Result<(), Box<dyn std::error::Error>> {
+/// let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
+/// let id = ExperimentId::new("headlines")?;
+/// let experiment = TrustedExperiment::open(transport, id, agreement).await?;
+/// assert!(experiment.rho() <= Rho::new(0.1)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TrustedExperiment {
     transport: Transport,
@@ -109,6 +162,20 @@ pub struct TrustedExperiment {
 
 impl TrustedExperiment {
     /// Fetches an experiment and judges it.
+    ///
+    /// ```no_run
+    /// use bandana_client::grpc::Transport;
+    /// use bandana_client::trusted::{Agreement, TrustedExperiment};
+    /// use bandana_shared::{accounting::concentrated::Rho, identity::ExperimentId};
+    ///
+    /// # async fn app(transport: Transport) -> Result<(), Box<dyn std::error::Error>> {
+    /// let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
+    /// let id = ExperimentId::new("headlines")?;
+    /// let experiment = TrustedExperiment::open(transport, id, agreement).await?;
+    /// assert!(experiment.rho() <= Rho::new(0.1)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`TrustedError::Beyond`] when a reward would cost more than the app agreed to,
@@ -138,6 +205,14 @@ impl TrustedExperiment {
 
     /// The number of the arm or action to play.
     ///
+    /// ```no_run
+    /// # use bandana_client::trusted::{TrustedError, TrustedExperiment};
+    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// let arm = experiment.recommend().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`TrustedError::Call`].
     pub async fn recommend(&self) -> Result<u32, TrustedError> {
@@ -146,6 +221,16 @@ impl TrustedExperiment {
 
     /// The place of the best of these actions, where the experiment has contexts. They are
     /// public, and at most 1 long.
+    ///
+    /// ```no_run
+    /// # use bandana_client::trusted::{TrustedError, TrustedExperiment};
+    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// // Two articles of today, by what they are about.
+    /// let articles = [vec![1.0, 0.0], vec![0.6, 0.8]];
+    /// let place = experiment.recommend_among(&articles).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`TrustedError::Call`].
@@ -159,6 +244,15 @@ impl TrustedExperiment {
 
     /// Names the reward of an arm that was played.
     ///
+    /// ```no_run
+    /// # use bandana_client::trusted::{DisclosedReward, TrustedError, TrustedExperiment};
+    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// // Whatever was recommended, arm 2 was played.
+    /// let disclosure = experiment.disclosure(2, DisclosedReward::new(1.0)?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`TrustedError::Entropy`].
     pub fn disclosure(
@@ -166,10 +260,19 @@ impl TrustedExperiment {
         arm: u32,
         reward: DisclosedReward,
     ) -> Result<Disclosure, TrustedError> {
-        self.named(disclose_request::Played::Arm(arm), &reward)
+        self.named(disclose_request::Played::Arm(arm), reward)
     }
 
     /// Names the reward of an action that was played, where the experiment has contexts.
+    ///
+    /// ```no_run
+    /// # use bandana_client::trusted::{DisclosedReward, TrustedError, TrustedExperiment};
+    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// let reward = DisclosedReward::new(-1.0)?;
+    /// let disclosure = experiment.disclosure_of(vec![0.6, 0.8], reward)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`TrustedError::Entropy`].
@@ -178,13 +281,13 @@ impl TrustedExperiment {
         action: Vec<f64>,
         reward: DisclosedReward,
     ) -> Result<Disclosure, TrustedError> {
-        self.named(disclose_request::Played::Action(Vector { coordinates: action }), &reward)
+        self.named(disclose_request::Played::Action(Vector { coordinates: action }), reward)
     }
 
     fn named(
         &self,
         played: disclose_request::Played,
-        reward: &DisclosedReward,
+        DisclosedReward(reward): DisclosedReward,
     ) -> Result<Disclosure, TrustedError> {
         let mut name = [0; 16];
         getrandom::fill(&mut name).map_err(TrustedError::Entropy)?;
@@ -192,11 +295,23 @@ impl TrustedExperiment {
             experiment_id: self.id.to_string(),
             disclosure_id: name.to_vec().into(),
             played: Some(played),
-            reward: reward.0,
+            reward,
         }))
     }
 
     /// Sends a reward, and returns when it is durable. Sent again, it still counts once.
+    ///
+    /// ```no_run
+    /// # use bandana_client::trusted::{DisclosedReward, TrustedError, TrustedExperiment};
+    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
+    /// if experiment.disclose(&disclosure).await.is_err() {
+    ///     // Later, when the server can be reached again.
+    ///     experiment.disclose(&disclosure).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`TrustedError::Call`]: it may count or not; send it again, unless the status is
@@ -209,6 +324,12 @@ impl TrustedExperiment {
 }
 
 /// Why something did not happen.
+///
+/// ```
+/// use bandana_client::trusted::{DisclosedReward, TrustedError};
+/// let refused = DisclosedReward::new(f64::INFINITY).unwrap_err();
+/// assert!(matches!(refused, TrustedError::Reward));
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TrustedError {

@@ -284,7 +284,7 @@ fn log_determinant(gram: &[i128], settings: OfulSettings) -> Result<f64, Trusted
     let mut log = 0.0;
     for pivot in 0..d {
         let head = v[pivot * d + pivot];
-        if !(head > 0.0) {
+        if head.is_nan() || head <= 0.0 {
             return Err(TrustedError::Singular);
         }
         determinant *= head;
