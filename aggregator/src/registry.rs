@@ -84,12 +84,13 @@ impl Experiment {
             signatures: record.signatures.clone().into(),
             policy_since: clock.monotonic(),
         };
-        let timing = serving.specification.timing();
+        let mut flow = Flow::new(serving.specification.timing().mean_lag());
+        flow.serve(serving.policy_since, shares(&serving.policy.weights));
         Ok(Self {
             key: *key,
             conduct: *conduct,
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
-            flow: Mutex::new(Flow::new(timing.mean_lag())),
+            flow: Mutex::new(flow),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             tallies: Mutex::new(tallies.clone()),
@@ -131,10 +132,8 @@ impl Experiment {
 
     /// What is on its way for each arm, as far as that can be known.
     fn pending(&self) -> Vec<f64> {
-        let serving = self.serving();
-        let weights = &serving.policy.weights;
-        let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
-        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(&shares)
+        let arms = self.serving.load().policy.weights.len();
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(arms)
     }
 
     /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
@@ -288,6 +287,9 @@ impl Experiment {
     /// Must be called with `computing` held.
     fn show(&self, serving: Serving) -> Arc<Serving> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
+        let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
+        flow.serve(serving.policy_since, shares(&serving.policy.weights));
+        drop(flow);
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
         serving
@@ -297,6 +299,10 @@ impl Experiment {
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.policy_version.subscribe()
     }
+}
+
+fn shares(weights: &Weights) -> Vec<f64> {
+    (0..weights.len()).map(|arm| weights.share(arm)).collect()
 }
 
 fn reports(tallies: &[Tally]) -> u64 {
