@@ -32,6 +32,8 @@ pub struct Experiment {
     key: ExperimentKey,
     id: ExperimentId,
     conduct: Conduct,
+    /// Arms of the first revision.
+    initial_arms: usize,
     serving: ArcSwap<Serving>,
     tallies: Mutex<Vec<Tally>>,
     /// How often each arm was drawn here, since the start of the process.
@@ -89,6 +91,7 @@ impl Experiment {
         Ok(Self {
             key: *key,
             conduct: *conduct,
+            initial_arms: record.revisions.first().map_or(0, |first| first.arms().len()),
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
             flow: Mutex::new(flow),
             id: serving.specification.experiment_id().clone(),
@@ -113,6 +116,11 @@ impl Experiment {
     /// How it is run.
     pub fn conduct(&self) -> Conduct {
         self.conduct
+    }
+
+    /// How many arms there were from the start; those after them have been added.
+    pub fn initial_arms(&self) -> usize {
+        self.initial_arms
     }
 
     /// What devices get now.
