@@ -29,6 +29,8 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     let sequence = NormalMixture::new(settings.alpha);
     let range = estimand.range();
 
+    let (active, initial) = (specification.active_arms(), experiment.initial_arms());
+    let best_arm = best_active_arm(&tallies, &active, initial, settings.alpha);
     let shift = manipulation_shift(floor, settings.dishonest_share);
     let arm = |((arm, tally), place): ((&bandana_shared::specification::Arm, &Tally), usize)| {
         let interval = estimand.interval_from_unit(sequence.mean(floor, *tally));
@@ -53,8 +55,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         reports: tallies.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(floor)),
-        best_arm: best_active_arm(&tallies, &specification.active_arms(), settings.alpha)
-            .and_then(|arm| u32::try_from(arm).ok()),
+        best_arm: best_arm.and_then(|arm| u32::try_from(arm).ok()),
         policy_version: serving.policy.version,
     }
 }

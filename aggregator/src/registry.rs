@@ -32,6 +32,8 @@ pub struct Experiment {
     key: ExperimentKey,
     id: ExperimentId,
     conduct: Conduct,
+    /// Arms of the first revision.
+    initial_arms: usize,
     serving: ArcSwap<Serving>,
     tallies: Mutex<Vec<Tally>>,
     /// How often each arm was drawn here, since the start of the process.
@@ -84,12 +86,14 @@ impl Experiment {
             signatures: record.signatures.clone().into(),
             policy_since: clock.monotonic(),
         };
-        let timing = serving.specification.timing();
+        let mut flow = Flow::new(serving.specification.timing().mean_lag());
+        flow.serve(serving.policy_since, shares(&serving.policy.weights));
         Ok(Self {
             key: *key,
             conduct: *conduct,
+            initial_arms: record.revisions.first().map_or(0, |first| first.arms().len()),
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
-            flow: Mutex::new(Flow::new(timing.mean_lag())),
+            flow: Mutex::new(flow),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             tallies: Mutex::new(tallies.clone()),
@@ -114,6 +118,11 @@ impl Experiment {
         self.conduct
     }
 
+    /// How many arms there were from the start; those after them have been added.
+    pub fn initial_arms(&self) -> usize {
+        self.initial_arms
+    }
+
     /// What devices get now.
     pub fn serving(&self) -> Arc<Serving> {
         self.serving.load_full()
@@ -131,10 +140,8 @@ impl Experiment {
 
     /// What is on its way for each arm, as far as that can be known.
     fn pending(&self) -> Vec<f64> {
-        let serving = self.serving();
-        let weights = &serving.policy.weights;
-        let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
-        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(&shares)
+        let arms = self.serving.load().policy.weights.len();
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(arms)
     }
 
     /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
@@ -288,6 +295,9 @@ impl Experiment {
     /// Must be called with `computing` held.
     fn show(&self, serving: Serving) -> Arc<Serving> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
+        let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
+        flow.serve(serving.policy_since, shares(&serving.policy.weights));
+        drop(flow);
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
         serving
@@ -297,6 +307,10 @@ impl Experiment {
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.policy_version.subscribe()
     }
+}
+
+fn shares(weights: &Weights) -> Vec<f64> {
+    (0..weights.len()).map(|arm| weights.share(arm)).collect()
 }
 
 fn reports(tallies: &[Tally]) -> u64 {

@@ -7,11 +7,14 @@
 //! if p < p', because the slope of a chord of a convex function, `kl(p, u)/(u - p)`,
 //! falls with it faster. So an arm that leads at both ends of a range of c leads
 //! within it, and the shares follow from few comparisons.
+//!
+//! Heights are `-ln(1 - q)`, not q: an arm of few reports beside one of a thousand million
+//! has indices so close to 1 that too little of them is left in q.
 
 use bandana_shared::channel::Floor;
 use rand::{Rng, RngExt as _};
 
-use super::divergence::{kl, upper};
+use super::divergence::{kl, kl_risen, rise, upper};
 use super::situation::Evidence;
 
 /// The scale is uniform between 0 and `1.5 - 0.35 s^2`, s the contrast of the channel.
@@ -34,17 +37,35 @@ const HALVINGS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     mean: f64,
+    /// 1 - the mean, exactly, however small.
+    rest: f64,
+    /// The height of the mean.
+    base: f64,
     rate: f64,
 }
 
 impl Line {
+    /// The line of an arm whose index at scale c has the divergence `c log` over its
+    /// selections; `None` without reports.
+    fn of(arm: Evidence, log: f64) -> Option<Self> {
+        let mean = arm.mean()?;
+        let rest = arm.zeros() / arm.reports();
+        let base = if mean < 0.5 { -libm::log1p(-mean) } else { -libm::log(rest) };
+        // The index of a mean of 1 is 1, whatever the rate.
+        let rate = if rest > 0.0 { log / arm.selections() } else { 0.0 };
+        Some(Self { mean, rest, base, rate })
+    }
+
     fn at(self, scale: f64) -> f64 {
-        upper(self.mean, scale * self.rate)
+        self.base + rise(self.mean, self.rest, scale * self.rate)
     }
 
     /// The scale at which the index reaches `height`, from the mean on upwards.
     fn scale_at(self, height: f64) -> f64 {
-        if height <= self.mean { 0.0 } else { kl(self.mean, height) / self.rate }
+        if height <= self.base {
+            return 0.0;
+        }
+        kl_risen(self.mean, self.rest, height - self.base) / self.rate
     }
 }
 
@@ -85,10 +106,7 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     let time: f64 = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
     let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
     let line = |(arm, root): (&Evidence, &f64)| {
-        let log = libm::log(time / rivalry(*root, &roots)).max(0.0);
-        // The index of a mean of 1 is 1, whatever the rate.
-        let rate = |mean: f64| if mean < 1.0 { log / arm.selections() } else { 0.0 };
-        arm.mean().map(|mean| Line { mean, rate: rate(mean) })
+        Line::of(*arm, libm::log(time / rivalry(*root, &roots)).max(0.0))
     };
     let lines: Vec<Option<Line>> = arms.iter().zip(&roots).map(line).collect();
     let mut distinct: Vec<Line> = lines.iter().copied().flatten().collect();
@@ -133,7 +151,7 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
         let mut best = (0, f64::NEG_INFINITY);
         for (place, line) in lines.iter().enumerate() {
             // The divergence tells more cheaply than an index whether the arm can lead.
-            if best.1 <= line.mean || scale * line.rate > kl(line.mean, best.1) {
+            if best.1 <= line.base || scale > line.scale_at(best.1) {
                 let height = line.at(scale);
                 if height > best.1 {
                     best = (place, height);
@@ -144,7 +162,7 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     };
     let mut masses = vec![0.0; lines.len()];
     // At scale 0 the largest mean leads.
-    let first = (0.0, (0, lines.first().map_or(0.0, |line| line.mean)));
+    let first = (0.0, (0, lines.first().map_or(0.0, |line| line.base)));
     let mut open = vec![(first, (scale_max, leader(scale_max)))];
     while let Some(((low, left), (high, right))) = open.pop() {
         if left.0 == right.0 {

@@ -38,7 +38,7 @@ pub struct Follower {
     /// Its name as the holder of the lease.
     name: String,
     settled: Settled,
-    /// When every experiment with new reports last got a policy.
+    /// When every experiment was last observed, and with new reports got a policy.
     swept: Duration,
     holds_lease: bool,
     reachable: watch::Sender<bool>,
@@ -156,8 +156,17 @@ impl Follower {
             }
         }
         self.answer_policies(registry, wanted)?;
+        let now = self.clock.monotonic();
+        let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
+        if sweep {
+            self.swept = now;
+            // Without the lease too: whoever gets it knows then what is on its way.
+            for experiment in registry.all() {
+                experiment.observe(now);
+            }
+        }
         if self.holds_lease {
-            self.write_due_policies(registry)?;
+            self.write_due_policies(registry, sweep)?;
         }
         Ok(())
     }
@@ -205,17 +214,13 @@ impl Follower {
         Ok(())
     }
 
-    fn write_due_policies(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        let now = self.clock.monotonic();
-        let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
+    /// Writes the policies that are due, and in a `sweep` all that have new reports.
+    fn write_due_policies(&mut self, registry: &Registry, sweep: bool) -> Result<(), StoreError> {
         let name = self.name.clone();
         for experiment in registry.all() {
             if experiment.is_due() || (sweep && experiment.has_news()) {
                 self.write_policy(&experiment, Some(&name))?;
             }
-        }
-        if sweep {
-            self.swept = now;
         }
         Ok(())
     }
