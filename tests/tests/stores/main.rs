@@ -6,8 +6,10 @@
 mod cases;
 mod crashes;
 mod cut_connection;
+mod following;
 mod model;
 mod places;
+mod proxy;
 mod replicas;
 mod transport;
 
@@ -37,7 +39,7 @@ fn main() -> anyhow::Result<()> {
         let trial = Trial::test(format!("postgres::{name}"), move || run(place(), case));
         trials.push(trial.with_ignored_flag(is_missing));
     }
-    for (name, case) in [replicas::ALL, cut_connection::ALL].concat() {
+    for (name, case) in [replicas::ALL, cut_connection::ALL, following::ALL].concat() {
         let server = postgres.clone();
         let trial = Trial::test(format!("replicas::{name}"), move || {
             Ok(case(server.as_deref().ok_or("no server")?).map_err(|error| format!("{error:?}"))?)
