@@ -4,6 +4,7 @@
 
 mod audit;
 mod daily_tallies;
+mod expiry;
 mod schema;
 mod seen;
 mod signatures;
