@@ -133,6 +133,11 @@ impl Experiment {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Committed reports, all arms together.
+    pub(crate) fn reports(&self) -> u64 {
+        reports(&self.tallies())
+    }
+
     /// Counts an arm that was drawn for a device.
     pub(crate) fn count_selection(&self, arm: ArmIndex) {
         self.selections[arm.get()].fetch_add(1, Ordering::Relaxed);
@@ -173,7 +178,7 @@ impl Experiment {
 
     /// Whether a new policy is due, as [`Self::add`] tells.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_due_with(reports(&self.tallies()))
+        self.is_due_with(self.reports())
     }
 
     fn is_due_with(&self, reports: u64) -> bool {
@@ -183,7 +188,7 @@ impl Experiment {
 
     /// Whether reports have come since the last policy.
     pub(crate) fn has_news(&self) -> bool {
-        reports(&self.tallies()) != self.serving.load().policy_reports
+        self.reports() != self.serving.load().policy_reports
     }
 
     /// Computes the policy from all committed reports and serves it. Without
@@ -207,6 +212,16 @@ impl Experiment {
         if reports(&newer) >= reports(&tallies) {
             newer.resize(newer.len().max(tallies.len()), Tally::EMPTY);
             *tallies = newer;
+        }
+    }
+
+    /// Replaces the tallies, which had so many reports before the store was asked, by fewer:
+    /// it has lost some. Leaves them if more have become known since.
+    pub(crate) fn take_back_tallies(&self, known: u64, mut fewer: Vec<Tally>) {
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        if reports(&tallies) == known {
+            fewer.resize(fewer.len().max(tallies.len()), Tally::EMPTY);
+            *tallies = fewer;
         }
     }
 

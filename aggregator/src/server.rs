@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::dashboard::Desk;
@@ -27,6 +28,9 @@ use crate::security::{
 use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
 use crate::telemetry::Metrics;
 use crate::trusted::keeper::KeeperError;
+
+/// How long the end waits for a replica to give up its lease.
+const RESIGNATION: Duration = Duration::from_secs(2);
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -169,7 +173,7 @@ impl Server {
 
     /// Answers probes at once, opens the store, calls `ready`, and serves until
     /// `signal`. Then it ends in order: health NOT_SERVING, streams closed, calls under
-    /// way answered, queue committed, store closed.
+    /// way answered, queue committed, store closed, the lease of a replica given up.
     ///
     /// # Errors
     /// [`ServerError`] when a listener, the store or `ready` fails. After a failed
@@ -212,9 +216,10 @@ impl Server {
             outcome = &mut serving => return outcome,
             opening = opening => opening?,
         };
-        let Core { registry, ingest, reader, trusted, mut ended, policies_ended, reachable } =
+        let Core { registry, ingest, reader, trusted, mut ended, mut policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
+        let followed = Arc::clone(&registry);
         let parts = Parts {
             registry,
             ingest: ingest.clone(),
@@ -232,17 +237,21 @@ impl Server {
 
         tokio::select! {
             () = signal => {}
-            outcome = &mut serving => { outcome?; }
+            outcome = &mut serving => return outcome.and(Err(ServerError::ServingEnded)),
             outcome = &mut ended => return writer_ended(outcome),
-            outcome = policies_ended => match outcome {
-                Err(_) => return Err(ServerError::PolicyThreadPanicked),
-                Ok(outcome) => outcome?,
-            },
+            outcome = &mut policies_ended => {
+                outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;
+                // That thread ends well when the writer has ended, and not before.
+                return writer_ended(ended.await);
+            }
         }
-        tracing::info!("draining");
+        // Were it only told to end, it could still say that calls are taken.
         following.abort();
+        following.await.ok();
         health.draining().await;
+        tracing::info!("draining");
         notifier.notify();
+        let deadline = Instant::now() + drain_deadline;
         let drain = async {
             // The writer works on while calls under way are answered.
             if tokio::time::timeout(drain_deadline / 2, &mut serving).await.is_err() {
@@ -251,9 +260,13 @@ impl Server {
             ingest.stop().await;
             writer_ended((&mut ended).await)
         };
-        tokio::time::timeout(drain_deadline, drain)
-            .await
-            .unwrap_or(Err(ServerError::Drain(drain_deadline)))
+        let drained = tokio::time::timeout_at(deadline, drain).await;
+        drained.unwrap_or(Err(ServerError::Drain(drain_deadline)))?;
+        followed.end_following();
+        let resigned = deadline.min(Instant::now() + RESIGNATION);
+        // Otherwise the lease runs out by itself.
+        tokio::time::timeout_at(resigned, policies_ended).await.ok();
+        Ok(())
     }
 }
 
@@ -325,6 +338,9 @@ pub enum ServerError {
     /// A listener failed.
     #[error("serving failed")]
     Transport(#[source] tonic::transport::Error),
+    /// Both listeners are gone.
+    #[error("the server stopped listening by itself; start it again")]
+    ServingEnded,
     /// The end took too long.
     #[error("the queue was not committed within {0:?}; what was not acknowledged may be lost")]
     Drain(Duration),

@@ -95,6 +95,7 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     assert_eq!(store.oldest_day()?, Day::new(0));
     store.expire_before(Day::new(8))?;
     assert_eq!(store.oldest_day()?, Day::new(8));
+    store.commit_group(&[])?;
     let tallies = store.experiments()?.remove(0).tallies;
     assert_eq!(tallies, [Tally::new(14, 11)?, Tally::new(1, 0)?], "tallies never expire");
     assert_eq!(SeenIds::load(&store)?.len(), 1);
@@ -104,8 +105,56 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     assert_eq!(table(directory.path(), "SELECT day FROM upload_group")?, [[8]]);
     // Later, the rest.
     store.expire_before(Day::new(10))?;
-    assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
     assert!(SeenIds::load(&store)?.is_empty());
+    store.commit_group(&[])?;
+    assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
+    Ok(())
+}
+
+#[test]
+fn a_large_day_is_folded_commit_by_commit_and_counted_at_any_time() -> Result<(), Failure> {
+    const GROUPS: i64 = 2500;
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let key =
+        store.create_experiment(&specification("large")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let mut rows = Vec::new();
+    for number in 0..GROUPS {
+        rows.push(group(7, &[1], &[(key, 0, 1, u64::from(number % 2 == 0))])?);
+        // Uploads of a day come on the days after it too, so its groups lie among others.
+        rows.push(group(8, &[2], &[(key, 0, 1, 0)])?);
+    }
+    store.commit_group(&rows)?;
+    // The groups of day 7 that are left, and the ones that are folded.
+    let progress = || -> Result<_, Failure> {
+        let left = "SELECT count(*) FROM upload_group WHERE day = 7";
+        let left = table(directory.path(), left)?[0][0];
+        let folded = table(directory.path(), "SELECT reports, ones FROM checkpoint")?;
+        let folded = folded.first().cloned().unwrap_or_else(|| vec![0, 0]);
+        assert_eq!(left + folded[0], GROUPS, "a group is lost, or folded twice");
+        Ok((left, folded[1]))
+    };
+    store.expire_before(Day::new(8))?;
+    assert_eq!(progress()?, (GROUPS, 0), "more than the watermark was moved");
+    let mut commits = 0;
+    while progress()?.0 > 0 {
+        let seen = SeenIds::load(&store)?;
+        assert_eq!((seen.len(), seen.contains(Day::new(7), UploadId::new([1; 16]))), (1, false));
+        if commits == 1 {
+            // As after a crash: nothing is closed.
+            drop(store);
+            store = SqliteStore::open(directory.path())?;
+        }
+        let (before, _) = progress()?;
+        store.commit_group(&[])?;
+        let folded = before - progress()?.0;
+        assert!((1..=1000).contains(&folded), "{folded} groups in one commit");
+        assert_eq!(i64::try_from(store.experiments()?[0].tallies[0].reports())?, 2 * GROUPS);
+        commits += 1;
+    }
+    assert!(commits > 2, "a large day takes {commits} commits only");
+    assert_eq!(progress()?, (0, GROUPS / 2));
+    assert_eq!(table(directory.path(), "SELECT count(*) FROM upload_group")?, [[GROUPS]]);
     Ok(())
 }
 
@@ -228,7 +277,8 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         let opened = SqliteStore::open(directory.path());
         let read = opened.and_then(|mut store| {
             store.experiments()?;
-            store.expire_before(Day::new(9))
+            store.expire_before(Day::new(9))?;
+            store.commit_group(&[])
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };

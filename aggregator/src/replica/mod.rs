@@ -28,6 +28,8 @@ enum Question {
     News(oneshot::Sender<()>),
     /// A policy from all reports that the database has when this is asked.
     Policy(Arc<Experiment>, oneshot::Sender<Arc<Serving>>),
+    /// To give up the lease and end.
+    End,
 }
 
 /// The way to a follower.
@@ -97,6 +99,14 @@ impl Registry {
                 Ok(self.by_digest(digest))
             }
             (known, _) => Ok(known),
+        }
+    }
+
+    /// Lets a follower give up its lease and end, if there is one.
+    pub(crate) fn end_following(&self) {
+        if let Some(FollowerHandle(questions)) = self.follower() {
+            // One with so many questions does not reach the database. Its lease runs out.
+            questions.try_send(Question::End).ok();
         }
     }
 

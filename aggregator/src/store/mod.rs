@@ -54,8 +54,9 @@ pub trait Store: Debug + Send {
     /// The replay window as it is on this day, as far as is known.
     fn window(&self, today: Day) -> Window;
 
-    /// Decides about a group of uploads and commits those that are accepted, all or none:
-    /// their names and what they add. Moves the replay window on when `today` is a new day.
+    /// Decides about a group of uploads and commits those that are accepted: their names and
+    /// what they add, of each upload all or nothing. The group may take more than one
+    /// transaction. Moves the replay window on when `today` is a new day.
     ///
     /// # Errors
     /// [`StoreError`]: nothing may be acknowledged, and what is durable is not known. The

@@ -7,8 +7,10 @@ mod cases;
 mod crashes;
 mod curator;
 mod cut_connection;
+mod following;
 mod model;
 mod places;
+mod proxy;
 mod replicas;
 mod streams;
 mod transport;
@@ -42,8 +44,13 @@ fn main() -> anyhow::Result<()> {
         let trial = Trial::test(format!("postgres::{name}"), move || run(place(), case));
         trials.push(trial.with_ignored_flag(is_missing));
     }
-    let of_replicas =
-        [replicas::ALL, cut_connection::ALL, curator::OF_REPLICAS, verification::OF_DATABASES];
+    let of_replicas = [
+        replicas::ALL,
+        cut_connection::ALL,
+        following::ALL,
+        curator::OF_REPLICAS,
+        verification::OF_DATABASES,
+    ];
     for (name, case) in of_replicas.concat() {
         let server = postgres.clone();
         let trial = Trial::test(format!("replicas::{name}"), move || {

@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 mod curator;
 mod daily_tallies;
+mod expiry;
 mod schema;
 mod seen;
 mod signatures;

@@ -18,10 +18,10 @@ pub(super) const WITH_SIGNATURES: i64 = 2;
 pub(super) const WITH_AUDIT: i64 = 3;
 
 /// Version 1. `upload_group` has one row per commit and day, in the order of the
-/// commits. `tally` has the sums of all days; for days before
-/// `watermark.oldest_day` the same sums stand in `checkpoint`, and their
-/// `upload_group` rows are gone. So for every experiment, day and arm: tally =
-/// checkpoint + deltas of the groups.
+/// commits. `tally` has the sums of all days; those of days before
+/// `watermark.oldest_day` move from `upload_group` to `checkpoint`, some rows at a time.
+/// So for every experiment, day and arm, at any time: tally = checkpoint + deltas of the
+/// groups.
 const TABLES: &str = "
 CREATE TABLE experiment (
     key          INTEGER PRIMARY KEY,

@@ -3,7 +3,6 @@
 //! Write-ahead log, `synchronous = FULL`, one connection that writes. The lock
 //! is a file of its own, so that `sqlite3` can look inside while a server runs.
 
-use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::{audit, schema};
+use super::{audit, expiry, schema};
 use crate::store::{
     AuditEntry, Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow,
     StoreError, StoredDeltas, damaged,
@@ -38,6 +37,8 @@ pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct SqliteStore {
     pub(super) connection: Connection,
+    /// Up to which key groups of expired days have been folded. None: there are none left.
+    pub(super) looked_through: Option<i64>,
     /// Held, not used: the lock ends with it.
     _lock: File,
 }
@@ -62,7 +63,8 @@ impl SqliteStore {
             TryLockError::Error(source) => unusable(source),
         })?;
         let connection = Connection::open(directory.join(DATABASE_FILE)).map_err(opening)?;
-        let mut store = Self { connection, _lock: lock };
+        // The process before this one may not have come to the end.
+        let mut store = Self { connection, looked_through: Some(0), _lock: lock };
         store.configure().map_err(opening)?;
         schema::prepare(&mut store.connection)?;
         store.settle().map_err(opening)?;
@@ -201,7 +203,10 @@ impl SqliteStore {
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let mut statement = self
             .connection
-            .prepare("SELECT day, ids FROM upload_group ORDER BY key")
+            .prepare(
+                "SELECT day, ids FROM upload_group
+                WHERE day >= (SELECT oldest_day FROM watermark) ORDER BY key",
+            )
             .map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
         while let Some(row) = rows.next().map_err(reading)? {
@@ -223,14 +228,16 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn id_counts(&self) -> Result<Vec<(Day, usize)>, StoreError> {
-        let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group GROUP BY day";
+        let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group
+            WHERE day >= (SELECT oldest_day FROM watermark) GROUP BY day";
         let mut statement = self.connection.prepare(query).map_err(reading)?;
         let rows = statement.query_map([], |row| Ok((Day::new(row.get(0)?), row.get(1)?)));
         rows.map_err(reading)?.collect::<Result<_, _>>().map_err(reading)
     }
 
     /// Commits a group of uploads: their ids and what they add, in one
-    /// transaction. They are durable when this returns.
+    /// transaction, which also folds some groups of expired days. They are durable when
+    /// this returns.
     ///
     /// # Errors
     /// [`StoreError`]: it is not known whether the group is durable, and the
@@ -243,35 +250,13 @@ impl SqliteStore {
                 add_to_tally(&transaction, row.day, delta).map_err(committing)?;
             }
         }
-        transaction.commit().map_err(committing)
-    }
-
-    /// Moves the watermark to `oldest`. The tallies of the days before it are
-    /// folded into the checkpoint, and their ids are forgotten.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the store must not be used any further.
-    pub fn expire_before(&mut self, oldest: Day) -> Result<(), StoreError> {
-        let transaction = self.connection.transaction().map_err(committing)?;
-        let mut sums: BTreeMap<(i64, u32, u32), Tally> = BTreeMap::new();
-        for (day, deltas) in groups_before(&transaction, oldest)? {
-            for (experiment, arm, reports, ones) in deltas.0 {
-                let tally = Tally::new(reports, ones).map_err(|e| damaged(e.to_string()))?;
-                *sums.entry((experiment, day, arm)).or_default() += tally;
-            }
-        }
-        for ((experiment, day, arm), tally) in sums {
-            let insert = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)";
-            let values = params![experiment, day, arm, tally.reports(), tally.ones()];
-            transaction
-                .prepare_cached(insert)
-                .and_then(|mut s| s.execute(values))
-                .map_err(committing)?;
-        }
-        let day = [oldest.get()];
-        transaction.execute("DELETE FROM upload_group WHERE day < ?", day).map_err(committing)?;
-        transaction.execute("UPDATE watermark SET oldest_day = ?", day).map_err(committing)?;
-        transaction.commit().map_err(committing)
+        let looked_through = match self.looked_through {
+            Some(key) => expiry::fold(&transaction, key)?,
+            None => None,
+        };
+        transaction.commit().map_err(committing)?;
+        self.looked_through = looked_through;
+        Ok(())
     }
 
     /// Adds an experiment in the state `state`.
@@ -407,23 +392,6 @@ fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusql
     let values = params![delta.experiment.0, day.get(), arm.to_u32(), reports, ones];
     transaction.prepare_cached(upsert)?.execute(values)?;
     Ok(())
-}
-
-/// Day and deltas of every group before `oldest`.
-fn groups_before(
-    transaction: &Transaction<'_>,
-    oldest: Day,
-) -> Result<Vec<(u32, StoredDeltas)>, StoreError> {
-    let query = "SELECT day, deltas FROM upload_group WHERE day < ?";
-    let mut statement = transaction.prepare(query).map_err(reading)?;
-    let rows = statement
-        .query_map([oldest.get()], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))
-        .map_err(reading)?;
-    let decode = |row: rusqlite::Result<(u32, Vec<u8>)>| {
-        let (day, bytes) = row.map_err(reading)?;
-        Ok((day, stored::from_bytes(&bytes)?))
-    };
-    rows.map(decode).collect()
 }
 
 pub(in crate::store) fn opening(source: rusqlite::Error) -> StoreError {

@@ -100,17 +100,20 @@ impl Columns {
     }
 }
 
-/// Commits a group, and tells the verdict of each and where the replay window begins.
+/// Commits those of a group that have no verdict yet, fills in their verdicts, and tells where
+/// the replay window begins.
 ///
 /// Of uploads with one name the first is committed; the others are decided about when it
-/// is known what became of it.
+/// is known what became of it, if need be in a further transaction. Verdicts of what has
+/// been committed stay when that fails: who tries again with them is not told of a duplicate
+/// where there was none.
 pub(super) async fn commit(
     session: &mut Session,
     uploads: &[Arrival],
     today: Day,
     replica: i32,
-) -> Result<(Vec<Verdict>, Option<Day>), StoreError> {
-    let mut verdicts = vec![None; uploads.len()];
+    verdicts: &mut [Option<Verdict>],
+) -> Result<Option<Day>, StoreError> {
     let mut oldest = None;
     while verdicts.contains(&None) {
         let mut first: HashMap<(Day, UploadId), usize> = HashMap::new();
@@ -123,7 +126,7 @@ pub(super) async fn commit(
                 });
             }
         }
-        oldest = Some(statement(session, uploads, &round, today, replica, &mut verdicts).await?);
+        oldest = Some(statement(session, uploads, &round, today, replica, verdicts).await?);
         for (place, upload) in uploads.iter().enumerate() {
             let Some(&other) = first.get(&(upload.day, upload.id)) else { continue };
             if verdicts[place].is_some() {
@@ -136,7 +139,7 @@ pub(super) async fn commit(
             };
         }
     }
-    Ok((verdicts.into_iter().flatten().collect(), oldest))
+    Ok(oldest)
 }
 
 async fn statement(

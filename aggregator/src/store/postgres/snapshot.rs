@@ -32,6 +32,10 @@ pub(crate) struct Settled {
 const LEASE: &str = "interval '5 seconds'";
 const RENEWED: &str = "3 seconds";
 
+/// More versions than replicas can be apart: what one of them has served, and the database has
+/// lost, has no number that the database gives out again.
+const LOST_MAX: u64 = 1 << 20;
+
 /// All experiments.
 pub(super) async fn everything(session: &mut Session) -> Result<Vec<ExperimentRecord>, StoreError> {
     let transaction = begin(session).await?;
@@ -105,6 +109,18 @@ impl Link {
         self.run("resigning", async |session| {
             let update = "UPDATE lease SET expires = '-infinity' WHERE holder = $1";
             session.client.execute(update, &[&holder]).await.map_err(postgres("resigning"))?;
+            Ok(())
+        })
+    }
+
+    /// Gives an experiment a version after all that were served, since the database has lost
+    /// those that it gave out.
+    pub(crate) fn overtake(&mut self, key: ExperimentKey, served: u64) -> Result<(), StoreError> {
+        let failed = postgres("overtaking lost versions");
+        self.run("overtaking lost versions", async |session| {
+            let update = "UPDATE experiment SET version = $3 WHERE key = $1 AND version < $2";
+            let (served, next) = (signed(served), signed(served.saturating_add(LOST_MAX)));
+            session.client.execute(update, &[&key.0, &served, &next]).await.map_err(failed)?;
             Ok(())
         })
     }
