@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_aggregator::ingest::Arrival;
 use bandana_aggregator::store::{
-    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
-    Store, StoreError, Window,
+    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window,
 };
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::signing::Signature;
