@@ -310,6 +310,7 @@ fn length(rule: PhaseLength, worst: f64, precision: f64, failure: f64, noise: f6
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use super::*;
 

@@ -354,6 +354,7 @@ fn width(settings: OfulSettings, episodes: f64, log_determinant: f64, least: f64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::noise::Ratio;
 
     fn action(x: f64, y: f64) -> Action {
         Action::new(&[x, y], 2, 0).unwrap()
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(oful.observe(&action(1.0, 0.0), reward), Err(TrustedError::NoiseDue));
         // σ² = Δ²/(2ρ) = 4.
         let scale = oful.noise().unwrap();
-        assert_eq!(scale.variance.to_f64(), 4.0 * 65_536.0 * 65_536.0);
+        assert_eq!(scale.variance, Ratio::whole(4 << 32).unwrap());
         assert!(oful.release(&[1]).is_err());
         oful.release(&[1 << 14, -(1 << 16)]).unwrap();
         // V = diag(1.1, .1); Σ a r + Y = (.5 + .25, -1).

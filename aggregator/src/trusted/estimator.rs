@@ -162,6 +162,7 @@ fn inverse_root(matrix: &DMatrix<f64>) -> DMatrix<f64> {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use super::*;
 

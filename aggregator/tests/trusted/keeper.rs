@@ -29,7 +29,7 @@ fn disclosure(number: u64) -> UploadId {
 /// Follows the recommendation.
 fn follow(keeper: &mut Keeper, number: u64) -> Result<Disclosed, KeeperError> {
     let arm = keeper.recommend(&name(), &[])?;
-    let reward = f64::from(u8::from(number % 3 > 0));
+    let reward = f64::from(u8::from(!number.is_multiple_of(3)));
     keeper.disclose(&name(), disclosure(number), &Played::Arm(arm), reward)
 }
 

@@ -138,7 +138,7 @@ fn play_lazy(
     let best = largest(&course.means);
     let rewards = [0.0, 1.0].map(|reward| RewardRange::Unit.reward(reward));
     while regret.left() > 0 {
-        if regret.round % PATIENCE == 0 && stop.load(Ordering::Relaxed) {
+        if regret.round.is_multiple_of(PATIENCE) && stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         let arm = lazy.draw(rng);
@@ -185,7 +185,7 @@ fn play_oful(
     let parameter = direction(course.dimension, rng);
     let rewards = [-1.0, 1.0].map(|reward| RewardRange::Symmetric.reward(reward));
     while regret.left() > 0 {
-        if regret.round % PATIENCE == 0 && stop.load(Ordering::Relaxed) {
+        if regret.round.is_multiple_of(PATIENCE) && stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         let actions = on_sphere(course.actions, course.dimension, rng)?;
