@@ -7,7 +7,7 @@
 #![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ type Case = fn(&Postgres) -> anyhow::Result<()>;
 
 const CASES: &[(&str, Case)] = &[
     ("what_one_replica_is_told_the_others_know", know_each_other),
+    ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
 
@@ -78,10 +79,40 @@ async fn ask(url: &str, sql: &'static str) -> anyhow::Result<Vec<Vec<String>>> {
     tokio::task::spawn_blocking(move || query(&url, sql)).await?
 }
 
+/// Has whoever holds the lease keep it for long, however little time it gets. Tells who.
+async fn keep_lease(url: &str) -> anyhow::Result<String> {
+    let keep = "UPDATE lease SET expires = now() + interval '1 hour' WHERE expires > now()
+        RETURNING holder";
+    let kept = async {
+        loop {
+            if let [row] = &ask(url, keep).await?[..] {
+                return anyhow::Ok(row[0].clone());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, kept).await.context("nobody takes the lease")?
+}
+
+/// Waits until a policy knows so many reports, without being asked for one.
+async fn until_learnt(url: &str, reports: &str) -> anyhow::Result<()> {
+    let computed = async {
+        while ask(url, "SELECT policy_reports FROM experiment").await? != [[reports]] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, computed).await.context("nobody took the lease")?
+}
+
+/// The way of devices to a replica, and the newest policy that its process has shown on it.
+type DeviceWay = (DeviceClient<Channel>, Arc<AtomicU64>);
+
 /// A replica, and ways to it that connect when they are used.
 struct Replica {
     process: AggregatorProcess,
     device: DeviceClient<Channel>,
+    newest: Arc<AtomicU64>,
     operator: OperatorClient<Channel>,
 }
 
@@ -94,7 +125,11 @@ impl Replica {
         };
         let device = DeviceClient::new(channel(&process.device_url)?);
         let operator = OperatorClient::new(channel(&process.operator_url)?);
-        Ok(Self { process, device, operator })
+        Ok(Self { process, device, newest: Arc::default(), operator })
+    }
+
+    fn device_way(&self) -> DeviceWay {
+        (self.device.clone(), Arc::clone(&self.newest))
     }
 
     async fn create(&mut self, message: v1::Specification) -> anyhow::Result<Specification> {
@@ -131,8 +166,9 @@ impl Replica {
 fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
-        let mut replicas = Vec::new();
-        for _ in 0..REPLICAS {
+        let mut replicas = vec![Replica::start(&url).await?];
+        let holder = keep_lease(&url).await?;
+        for _ in 1..REPLICAS {
             replicas.push(Replica::start(&url).await?);
         }
         let [one, two, three] = &mut replicas[..] else { anyhow::bail!("not three") };
@@ -172,22 +208,18 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
 
         // Who computes the policies dies; another goes on without being asked.
         two.operator.resume_experiment(pause).await?;
+        let lapse = "UPDATE lease SET expires = now() + interval '5 seconds' RETURNING holder";
+        let held = ask(&url, lapse).await?;
+        ensure!(held == [[holder.as_str()]], "{held:?} and not {holder}");
         for replica in replicas.drain(..REPLICAS - 1) {
             replica.process.kill().await?;
         }
         let [last] = &mut replicas[..] else { anyhow::bail!("not one") };
         let request = upload(5, &experiment, day, &[(2, true)])?;
         last.device.submit_upload(request).await?;
-        let computed = async {
-            let policy_reports = "SELECT policy_reports FROM experiment";
-            loop {
-                if ask(&url, policy_reports).await? == [["3"]] {
-                    return anyhow::Ok(());
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, computed).await.context("nobody took the lease")??;
+        until_learnt(&url, "3").await?;
+        let held = ask(&url, "SELECT holder FROM lease").await?;
+        ensure!(held != [[holder.as_str()]], "the holder is not among the dead");
         for replica in replicas {
             replica.process.stop().await?;
         }
@@ -195,22 +227,60 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
     })
 }
 
+fn resignation(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut first = Replica::start(&url).await?;
+        // Were it not given up, nobody else would have it before the test gives up.
+        let holder = keep_lease(&url).await?;
+        let mut next = Replica::start(&url).await?;
+        let experiment = first.create(three_arms("resigned")).await?;
+        let day = first.day("resigned").await?;
+        first.process.stop().await?;
+        let held = ask(&url, "SELECT holder FROM lease WHERE expires > now()").await?;
+        ensure!(held != [[holder.as_str()]], "who has ended still holds the lease");
+        next.device.submit_upload(upload(1, &experiment, day, &[(0, true)])?).await?;
+        until_learnt(&url, "1").await?;
+        next.process.stop().await
+    })
+}
+
 /// The uploads that are still to be acknowledged, and what was seen on the way.
 struct Load {
-    devices: Mutex<Vec<DeviceClient<Channel>>>,
+    devices: Mutex<Vec<DeviceWay>>,
     waiting: Mutex<Vec<u128>>,
     acknowledged: Mutex<HashSet<u128>>,
     sent: AtomicUsize,
     duplicates: AtomicUsize,
+    policies: AtomicUsize,
 }
 
 impl Load {
-    fn devices(&self) -> Vec<DeviceClient<Channel>> {
+    fn devices(&self) -> Vec<DeviceWay> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn done(&self) -> usize {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Fetches the policy from a replica, which must not be older than one that was there
+    /// before.
+    async fn fetch_policy(
+        &self,
+        device: &mut DeviceClient<Channel>,
+        newest: &AtomicU64,
+    ) -> anyhow::Result<()> {
+        let before = newest.load(Ordering::SeqCst);
+        let experiment_id = "deaths".to_owned();
+        let request = GetExperimentRequest { experiment_id, ..Default::default() };
+        // The server may be gone for now.
+        let Ok(answer) = device.get_experiment(request).await else { return Ok(()) };
+        let version = answer.into_inner().policy.context("an answer without a policy")?.version;
+        ensure!(version >= before, "one process: {version} came after {before}");
+        newest.fetch_max(version, Ordering::SeqCst);
+        self.policies.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Sends uploads to whichever replica until all are acknowledged. Answers are lost,
@@ -230,7 +300,10 @@ impl Load {
                 continue;
             };
             let devices = self.devices();
-            let mut device = devices[random.random_range(0..devices.len())].clone();
+            let (mut device, newest) = devices[random.random_range(0..devices.len())].clone();
+            if random.random_range(0..4_u32) == 0 {
+                self.fetch_policy(&mut device, &newest).await?;
+            }
             self.sent.fetch_add(1, Ordering::Relaxed);
             let calling = device.submit_upload(upload(number, experiment, day, &reports(number))?);
             let patience = match random.random_range(0..8_u32) {
@@ -305,11 +378,12 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         let mut numbers: Vec<u128> = (0..total as u128).collect();
         numbers.shuffle(&mut random);
         let load = Arc::new(Load {
-            devices: Mutex::new(replicas.iter().map(|replica| replica.device.clone()).collect()),
+            devices: Mutex::new(replicas.iter().map(Replica::device_way).collect()),
             waiting: Mutex::new(numbers),
             acknowledged: Mutex::default(),
             sent: AtomicUsize::new(0),
             duplicates: AtomicUsize::new(0),
+            policies: AtomicUsize::new(0),
         });
         let mut workers = JoinSet::new();
         for worker in 0..WORKERS as u64 {
@@ -334,7 +408,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
             let place = random.random_range(0..REPLICAS);
             replicas.remove(place).process.kill().await?;
             replicas.insert(place, Replica::start(&url).await?);
-            let devices = replicas.iter().map(|replica| replica.device.clone()).collect();
+            let devices = replicas.iter().map(Replica::device_way).collect();
             *load.devices.lock().unwrap_or_else(PoisonError::into_inner) = devices;
             if let Ok((version, _)) = replicas[(place + 1) % REPLICAS].refresh("deaths").await {
                 ensure!(version >= newest, "{version} came after {newest}");
@@ -348,6 +422,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         let (sent, told) = (&load.sent, &load.duplicates);
         let (sent, told) = (sent.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
         ensure!(sent > total && told > 0, "{sent} calls, {told} duplicates: nothing was repeated");
+        ensure!(load.policies.load(Ordering::Relaxed) > 0, "no policy was fetched");
         let names = ask(&url, "SELECT count(*) FROM upload").await?;
         ensure!(names == [[total.to_string()]], "{names:?}");
         for replica in replicas {
