@@ -68,7 +68,20 @@ impl Aggregator {
     /// # Errors
     /// When it does not exit with 0, or does not start again.
     pub async fn stop_and_restart(self) -> anyhow::Result<Self> {
+        self.stop_look_and_restart(|_| Ok(())).await
+    }
+
+    /// As [`Self::stop_and_restart`], after a look at what the process has left in its
+    /// directory.
+    ///
+    /// # Errors
+    /// As there, and those of `look`.
+    pub async fn stop_look_and_restart(
+        self,
+        look: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
         self.process.stop().await?;
+        look(self.data_dir.path())?;
         Self::open(&self.program, self.data_dir).await
     }
 

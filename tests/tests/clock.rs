@@ -90,9 +90,18 @@ async fn a_clock_that_jumps_under_a_running_server_loses_nothing() -> anyhow::Re
         assert_eq!(site.submit(&server, TODAY.back(5), number + 2).await?, S::Accepted);
         assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
     }
-    server.log_until("the clock has jumped ahead").await?;
+    server.log_until("restart the server").await?;
+    let days_ahead = async || -> anyhow::Result<f64> {
+        let page = page::get(&server.operator, "/metrics", &[]).await?;
+        Ok(Samples::parse(&page.body)?.get("bandana_clock_ahead_seconds")? / 86_400.0)
+    };
+    site.clock.set(TODAY.forward(YEAR))?;
+    assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
+    // One day is believed.
+    assert!((days_ahead().await? - f64::from(YEAR - 1)).abs() < 0.5);
     site.clock.set(TODAY)?;
     assert_eq!(site.submit(&server, TODAY, 30).await?, S::Accepted);
+    assert!(days_ahead().await? < 0.5);
     assert_eq!(site.counted(&server).await?, 7);
     server.stop().await?;
 

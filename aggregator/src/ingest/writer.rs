@@ -249,7 +249,7 @@ impl Today {
         let day = self.clock.day();
         if self.day < oldest && day >= oldest {
             self.start = (day, self.clock.monotonic());
-            self.day = day;
+            (self.day, self.ahead) = (day, 0);
             return day;
         }
         if day > latest && self.day < latest {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::places::{Place, arrival, commit, create, entry, experiment, settings};
 use super::proxy::through;
-use super::replicas::Case;
+use super::replicas::{Case, until};
 
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_slow_or_absent_database_is_followed_again_within_seconds", slow_or_absent),
@@ -62,17 +62,6 @@ impl Replica {
         drop(self.registry);
         Ok(self.follower.join().map_err(|_| anyhow::anyhow!("the follower panicked"))??)
     }
-}
-
-/// Waits for what must come within some seconds, on a machine that has little time too.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    for _ in 0..2000 {
-        if is_so() {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    anyhow::bail!("not within 20 s: {what}")
 }
 
 fn slow_or_absent(server: &Postgres) -> anyhow::Result<()> {
