@@ -29,7 +29,8 @@ impl<'e> Uploads<'e> {
         Self { experiments, oldest, sums: BTreeMap::new(), names: BTreeMap::new() }
     }
 
-    /// Reads the groups of the replay window.
+    /// Reads the groups of the replay window, and those of days before it that are not yet
+    /// in the checkpoint.
     pub(super) fn groups(
         &mut self,
         connection: &Connection,
@@ -66,9 +67,6 @@ impl<'e> Uploads<'e> {
             verification.say(format!("{place}: its ids are not as they were written"));
         }
         self.names.entry(day).or_default().extend_from_slice(ids);
-        if self.oldest.is_some_and(|oldest| day < oldest.get()) {
-            verification.say(format!("{place}: the day is before the replay window"));
-        }
         let StoredDeltas(deltas) = match stored::from_bytes(row.get_ref(3)?.as_blob()?) {
             Ok(deltas) => deltas,
             Err(error) => {
