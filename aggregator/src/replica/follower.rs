@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{FollowerHandle, Question};
 use crate::clock::Clock;
-use crate::registry::{Experiment, Registry, Serving};
+use crate::registry::{Counted, Experiment, Registry, Serving};
 use crate::service::explain;
 use crate::store::{Link, News, Outcome, PostgresSettings, Settled, StoreError, Target};
 
@@ -167,14 +167,15 @@ impl Follower {
         let version = |e: &Arc<Experiment>| (e.key(), e.serving().policy.version);
         let known: HashMap<_, _> = experiments.iter().map(version).collect();
         let news = self.link.news(&self.name, &known, &mut self.settled)?;
-        let News { changed, mut tallies, holds_lease } = news;
+        let News { changed, mut tallies, mut days, holds_lease } = news;
         if holds_lease != self.holds_lease {
             self.holds_lease = holds_lease;
             tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
         }
         for experiment in experiments {
             if let Some(newer) = tallies.remove(&experiment.key()) {
-                experiment.set_tallies(newer);
+                let days = days.remove(&experiment.key()).unwrap_or_default();
+                experiment.set_counted(Counted { tallies: newer, days });
             }
         }
         for record in changed {

@@ -255,7 +255,7 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
         opened.map_err(|_| anyhow::anyhow!("a start panicked"))??;
     }
     let mut open = PostgresStore::open(&settings(url)?)?;
-    query(url, "UPDATE bandana_schema SET version = 2")?;
+    query(url, "UPDATE bandana_schema SET version = 3")?;
     let newer = PostgresStore::open(&settings(url)?);
     let is_newer = matches!(newer, Err(StoreError::NewerSchema { found: 2, known: 1 }));
     ensure!(is_newer, "{newer:?}");
@@ -263,8 +263,8 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
     let only = experiment(&create(&mut open, "late").err().map_or_else(
         || anyhow::bail!("an unknown schema is changed"),
         |error| {
-            ensure!(error.to_string().contains("schema version 2"), "{error}");
-            query(url, "UPDATE bandana_schema SET version = 1")?;
+            ensure!(error.to_string().contains("schema version 3"), "{error}");
+            query(url, "UPDATE bandana_schema SET version = 2")?;
             create(&mut open, "late")
         },
     )?)?;

@@ -25,8 +25,8 @@ pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
-    Store, StoreError, Window,
+    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow,
+    Standing, Store, StoreError, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -150,7 +150,8 @@ impl EmbeddedStore {
                 self.seen.insert(row.day, *id);
             }
         }
-        let deltas = plan.rows.into_iter().flat_map(|row| row.deltas).collect();
+        let of_row = |row: GroupRow| row.deltas.into_iter().map(move |delta| (row.day, delta));
+        let deltas = plan.rows.into_iter().flat_map(of_row).collect();
         Ok(Committed { verdicts: plan.verdicts, deltas })
     }
 }

@@ -8,7 +8,8 @@ use crate::store::StoreError;
 const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT)];
+const STEPS: [(i64, &str); 4] =
+    [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT), (4, SYMBOLS_AND_MEMORY)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -100,6 +101,30 @@ CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
 BEGIN SELECT raise(ABORT, 'entries of the audit log are not changed'); END;
 CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
 BEGIN SELECT raise(ABORT, 'entries of the audit log are not deleted'); END;
+";
+
+/// Version 4: reports can say more than 0 and 1. `tally` has all reports and those that say
+/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. So is
+/// it with `checkpoint` and `symbol_checkpoint`. And experiments can forget.
+const SYMBOLS_AND_MEMORY: &str = "
+CREATE TABLE symbol_tally (
+    experiment INTEGER NOT NULL REFERENCES experiment (key),
+    day        INTEGER NOT NULL,
+    arm        INTEGER NOT NULL,
+    symbol     INTEGER NOT NULL CHECK (symbol BETWEEN 2 AND 15),
+    reports    INTEGER NOT NULL CHECK (reports > 0),
+    PRIMARY KEY (experiment, day, arm, symbol)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE symbol_checkpoint (
+    experiment INTEGER NOT NULL REFERENCES experiment (key),
+    day        INTEGER NOT NULL,
+    arm        INTEGER NOT NULL,
+    symbol     INTEGER NOT NULL,
+    reports    INTEGER NOT NULL,
+    PRIMARY KEY (experiment, day, arm, symbol)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE experiment ADD COLUMN window_days INTEGER CHECK (window_days > 0);
+ALTER TABLE experiment ADD COLUMN discount REAL CHECK (discount > 0 AND discount < 1);
 ";
 
 /// Creates the tables in an empty file, and brings those of an earlier version up
