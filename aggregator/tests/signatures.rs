@@ -12,6 +12,7 @@ use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
 use bandana_aggregator::ingest::Writer;
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::store::{
@@ -40,7 +41,8 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
+const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpTs, floor_weight: 0.0, memory: Memory::Everything };
 
 /// The tables of version 1, as its program wrote them.
 const SCHEMA_1: &str = include_str!("schema-1.sql");

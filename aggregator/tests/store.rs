@@ -6,10 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::store::{
     Conduct, DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore,
     StoreError, StoreReader,
 };
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
@@ -21,7 +23,8 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
+const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpUcb, floor_weight: 0.125, memory: Memory::Everything };
 
 fn group(
     day: u32,
@@ -159,6 +162,39 @@ fn a_large_day_is_folded_commit_by_commit_and_counted_at_any_time() -> Result<()
 }
 
 #[test]
+fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let key =
+        store.create_experiment(&specification("levels")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let of = |number| Symbol::new(number).ok_or("no symbol");
+    let tally = Tally::with_symbols(9, [(of(1)?, 2), (of(2)?, 3), (of(15)?, 1)])?;
+    let said = |day, id| -> Result<GroupRow, Failure> {
+        let delta = Delta { experiment: key, arm: ArmIndex::new(1)?, tally };
+        Ok(GroupRow { deltas: vec![delta], ..group(day, &[id], &[])? })
+    };
+    store.commit_group(&[said(7, 1)?, said(8, 2)?])?;
+    store.commit_group(&[said(7, 3)?])?;
+    assert_eq!(store.experiments()?[0].tallies[1], [tally; 3].into_iter().sum());
+    store.expire_before(Day::new(8))?;
+    let sums = "SELECT day, arm, symbol, reports FROM symbol_tally ORDER BY day, symbol";
+    let all = [[7, 1, 2, 6], [7, 1, 15, 2], [8, 1, 2, 3], [8, 1, 15, 1]];
+    assert_eq!(table(directory.path(), sums)?, all);
+    let folded = "SELECT day, arm, symbol, reports FROM symbol_checkpoint ORDER BY day, symbol";
+    assert_eq!(table(directory.path(), folded)?, all[..2]);
+    // For every day and arm, what is said beyond bits is among the reports that say no 1.
+    let bits = "SELECT day, arm, reports, ones FROM tally ORDER BY day";
+    assert_eq!(table(directory.path(), bits)?, [[7, 1, 18, 4], [8, 1, 9, 2]]);
+    let reader = StoreReader::new(directory.path());
+    let daily = reader.daily_tallies(key, &(Day::new(8)..=Day::new(8)))?;
+    assert_eq!(daily, [DailyTally { day: Day::new(8), arm: ArmIndex::new(1)?, tally }]);
+    let more = "UPDATE symbol_tally SET reports = 100 WHERE day = 8 AND symbol = 2";
+    Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(more)?;
+    assert!(matches!(store.experiments(), Err(StoreError::Damaged { .. })));
+    Ok(())
+}
+
+#[test]
 fn ids_that_are_not_as_they_were_written_are_noticed() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
@@ -282,8 +318,8 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };
-    let newer = change("PRAGMA user_version = 4")?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 4, known: 3 }), "{newer}");
+    let newer = change("PRAGMA user_version = 5")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 5, known: 4 }), "{newer}");
     let unborn = change("PRAGMA user_version = 0")?;
     assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
     let foreign = change("PRAGMA application_id = 1")?;

@@ -138,6 +138,7 @@ pub async fn create(
         floor_weight: 0.0,
         accept_nonlinear_estimand: false,
         draft: false,
+        memory: None,
     };
     let created = operator.create_experiment(request).await?.into_inner();
     let created = created.specification.context("an answer without specification")?;

@@ -1,5 +1,7 @@
 //! What pages are shown.
 
+use bandana_shared::alphabet::Symbol;
+use bandana_shared::channel::Channel;
 use bandana_shared::curve::Level;
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
@@ -74,16 +76,25 @@ fn unreadable(error: &anyhow::Error) -> Refusal {
 }
 
 fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<f64> {
-    let tally = |arm: &ArmEstimate| Tally::new(arm.reports, arm.ones).unwrap_or(Tally::EMPTY);
+    let tally = |arm: &ArmEstimate| {
+        let symbols = specification.channel().alphabet().symbols().zip(&arm.symbols);
+        let said = symbols.map(|(symbol, estimate)| (symbol, estimate.count));
+        let bits = (Symbol::from(true), arm.ones);
+        // Of symbols beyond bits no ones are told apart.
+        let counts = said.chain(arm.symbols.is_empty().then_some(bits));
+        Tally::with_symbols(arm.reports, counts).unwrap_or(Tally::EMPTY)
+    };
     let tallies: Vec<_> = arms.iter().map(tally).collect();
     let active: Vec<_> = arms.iter().map(|arm| !arm.retired).collect();
-    let situation = Situation::new(&tallies, &active, specification.floor());
+    let situation = Situation::new(&tallies, &active, specification.channel());
     let shares = Learner::LdpTs.weights(&situation);
     shares.map_or_else(|_| Vec::new(), |w| (0..arms.len()).map(|arm| w.share(arm)).collect())
 }
 
 fn curve(specification: &Specification) -> Vec<Point> {
-    let (curve, floor) = (specification.curve(), specification.floor());
+    // What a report says is a bit, or one of several levels or categories.
+    let Channel::Bit(floor) = specification.channel() else { return Vec::new() };
+    let curve = specification.curve();
     let rewards = specification.rewards();
     let steps = if rewards.kind() == RewardKind::Binary { 1 } else { CURVE_STEPS };
     let point = |step| {

@@ -113,15 +113,15 @@ impl Writer {
         is_draft: bool,
     ) -> Result<ExperimentRecord, AdministrationError> {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
-        let tallies = vec![Tally::EMPTY; specification.arms().len()];
         // The learner must be able to work before anything is stored.
         beginning(specification, conduct)?;
         let detail = format!(
-            "{}, epsilon {}, {} arms, learner {}, digest {}",
+            "{}, epsilon {}, {} arms, learner {}{}, digest {}",
             state.name(),
             specification.epsilon().get(),
-            tallies.len(),
+            specification.arms().len(),
             conduct.learner.name(),
+            conduct.memory,
             specification.digest()
         );
         let id = specification.experiment_id();
@@ -195,6 +195,6 @@ fn standing(key: ExperimentKey, serving: &Serving) -> Standing {
 /// Whether the learner can work with these arms.
 fn beginning(specification: &Specification, conduct: Conduct) -> Result<(), LearnerError> {
     let empty = vec![Tally::EMPTY; specification.arms().len()];
-    let situation = Situation::new(&empty, &specification.active_arms(), specification.floor());
+    let situation = Situation::new(&empty, &specification.active_arms(), specification.channel());
     conduct.learner.weights(&situation.with_floor_weight(conduct.floor_weight)).map(drop)
 }

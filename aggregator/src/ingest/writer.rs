@@ -205,8 +205,8 @@ impl Writer {
         let touched: BTreeMap<ExperimentKey, &Arc<Experiment>> =
             arrivals.iter().map(|a| (a.experiment.key(), &a.experiment)).collect();
         for (key, experiment) in touched {
-            let own = committed.deltas.iter().filter(|delta| delta.experiment == key);
-            let mut own = own.map(|delta| (delta.arm, delta.tally)).peekable();
+            let own = committed.deltas.iter().filter(|(_, delta)| delta.experiment == key);
+            let mut own = own.map(|(day, delta)| (*day, delta.arm, delta.tally)).peekable();
             if own.peek().is_some() && experiment.add(own) {
                 // The policy thread ends after this one.
                 self.due.send(Arc::clone(experiment)).ok();

@@ -10,8 +10,12 @@
 //!
 //! Heights are `-ln(1 - q)`, not q: an arm of few reports beside one of a thousand million
 //! has indices so close to 1 that too little of them is left in q.
+//!
+//! Of reports with more than two symbols the variance v is known too, and `kl(p, q)` makes
+//! way for `(q - p)^2/(2 v)`: the index is `p + sqrt(2 v c r)`, and so is its height. Of
+//! those `(u - p)^2` too the quotient falls as u grows.
 
-use bandana_shared::channel::Floor;
+use bandana_shared::channel::Channel;
 use rand::{Rng, RngExt as _};
 
 use super::divergence::{kl, kl_risen, rise, upper};
@@ -23,8 +27,8 @@ use super::situation::Evidence;
 /// to 1.5. With a smaller range, too many trials settle on a wrong arm for a long time, and
 /// the 99th percentile exceeds that of LDP-TS: at ε = 0.5 below about 1.4, at ε = 2 below
 /// about 1.3, at ε = 5 not even at 1.
-pub fn scale_max(floor: Floor) -> f64 {
-    1.5 - 0.35 * floor.contrast().powi(2)
+pub fn scale_max(channel: impl Into<Channel>) -> f64 {
+    1.5 - 0.35 * channel.into().contrast().powi(2)
 }
 
 /// Ranges of the scale that are not divided further.
@@ -32,6 +36,53 @@ const SCALE_PRECISION: f64 = 1e-10;
 
 /// Halvings in the search for a crossing.
 const HALVINGS: usize = 64;
+
+/// How improbable a number above the mean is for reports like these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Law {
+    /// Of bits.
+    Bernoulli,
+    /// Of reports with this variance.
+    Normal(f64),
+}
+
+impl Law {
+    fn of(arm: Evidence) -> Self {
+        arm.variance().map_or(Self::Bernoulli, Self::Normal)
+    }
+
+    /// The divergence of a number from the mean, which is not above it.
+    fn divergence(self, mean: f64, height: f64) -> f64 {
+        match self {
+            Self::Bernoulli => kl(mean, height),
+            Self::Normal(variance) => (height - mean).powi(2) / (2.0 * variance),
+        }
+    }
+
+    /// How much higher than the mean the largest number of at most this divergence is.
+    fn rise(self, mean: f64, rest: f64, divergence: f64) -> f64 {
+        match self {
+            Self::Bernoulli => rise(mean, rest, divergence),
+            Self::Normal(variance) => libm::sqrt(2.0 * variance * divergence),
+        }
+    }
+
+    /// The divergence of what is so much higher than the mean.
+    fn risen(self, mean: f64, rest: f64, by: f64) -> f64 {
+        match self {
+            Self::Bernoulli => kl_risen(mean, rest, by),
+            Self::Normal(variance) => by * by / (2.0 * variance),
+        }
+    }
+
+    /// The largest number of at most this divergence.
+    fn upper(self, mean: f64, divergence: f64) -> f64 {
+        match self {
+            Self::Bernoulli => upper(mean, divergence),
+            Self::Normal(variance) => mean + libm::sqrt(2.0 * variance * divergence),
+        }
+    }
+}
 
 /// What an index is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +93,7 @@ struct Line {
     /// The height of the mean.
     base: f64,
     rate: f64,
+    law: Law,
 }
 
 impl Line {
@@ -49,15 +101,19 @@ impl Line {
     /// selections; `None` without reports.
     fn of(arm: Evidence, log: f64) -> Option<Self> {
         let mean = arm.mean()?;
+        let (law, rate) = (Law::of(arm), log / arm.selections());
+        if law != Law::Bernoulli {
+            return Some(Self { mean, rest: 1.0 - mean, base: mean, rate, law });
+        }
         let rest = arm.zeros() / arm.reports();
         let base = if mean < 0.5 { -libm::log1p(-mean) } else { -libm::log(rest) };
         // The index of a mean of 1 is 1, whatever the rate.
-        let rate = if rest > 0.0 { log / arm.selections() } else { 0.0 };
-        Some(Self { mean, rest, base, rate })
+        let rate = if rest > 0.0 { rate } else { 0.0 };
+        Some(Self { mean, rest, base, rate, law })
     }
 
     fn at(self, scale: f64) -> f64 {
-        self.base + rise(self.mean, self.rest, scale * self.rate)
+        self.base + self.law.rise(self.mean, self.rest, scale * self.rate)
     }
 
     /// The scale at which the index reaches `height`, from the mean on upwards.
@@ -65,7 +121,15 @@ impl Line {
         if height <= self.base {
             return 0.0;
         }
-        kl_risen(self.mean, self.rest, height - self.base) / self.rate
+        self.law.risen(self.mean, self.rest, height - self.base) / self.rate
+    }
+
+    /// What decides between lines of one mean.
+    fn slope(self) -> f64 {
+        match self.law {
+            Law::Bernoulli => self.rate,
+            Law::Normal(variance) => self.rate * variance,
+        }
     }
 }
 
@@ -110,8 +174,8 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     };
     let lines: Vec<Option<Line>> = arms.iter().zip(&roots).map(line).collect();
     let mut distinct: Vec<Line> = lines.iter().copied().flatten().collect();
-    distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.rate.total_cmp(&a.rate)));
-    // Of equal means the largest rate leads at every scale.
+    distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.slope().total_cmp(&a.slope())));
+    // Of equal means the largest slope leads at every scale.
     distinct.dedup_by(|next, kept| next.mean.total_cmp(&kept.mean).is_eq());
     let masses = leading_masses(&distinct, scale_max);
     let mut shares = vec![0.0; arms.len()];
@@ -260,8 +324,21 @@ impl AdaKlSampler {
     /// # Panics
     /// When there is no such arm.
     pub fn report(&mut self, arm: usize, bit: bool) {
+        self.hear(arm, |evidence| evidence.add_bit(bit));
+    }
+
+    /// The same for a report of a symbol that lies at this `position`, from 0 for the first
+    /// to 1 for the last one.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn report_level(&mut self, arm: usize, position: f64) {
+        self.hear(arm, |evidence| evidence.add_level(position));
+    }
+
+    fn hear(&mut self, arm: usize, add: impl FnOnce(&mut Evidence)) {
         let unsolicited = self.arms[arm].pending() < 1.0;
-        self.arms[arm].add_bit(bit);
+        add(&mut self.arms[arm]);
         if unsolicited {
             self.count(arm);
         }
@@ -308,11 +385,12 @@ impl AdaKlSampler {
             let room = self.room(place, scale);
             // An index reaches the best one if the divergence to it is small enough, which
             // Pinsker's inequality denies for most.
-            let distance = best.1 - mean;
-            if distance >= 0.0 && (room <= 2.0 * distance * distance || room <= kl(mean, best.1)) {
+            let (law, distance) = (Law::of(self.arms[place]), best.1 - mean);
+            let is_bound = law == Law::Bernoulli && room <= 2.0 * distance * distance;
+            if distance >= 0.0 && (is_bound || room <= law.divergence(mean, best.1)) {
                 continue;
             }
-            let index = upper(mean, room);
+            let index = law.upper(mean, room);
             if index > best.1 {
                 best = (place, index);
             }
@@ -324,6 +402,7 @@ impl AdaKlSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandana_shared::alphabet::Alphabet;
 
     const SCALE_MAX: f64 = 1.5;
 
@@ -338,13 +417,18 @@ mod tests {
             let mine = arm.selections();
             let rivalry: f64 =
                 arms.iter().map(|other| mine.min((mine * other.selections()).sqrt())).sum();
-            upper(arm.mean().unwrap(), scale * (time / rivalry).ln().max(0.0) / mine)
+            let room = scale * (time / rivalry).ln().max(0.0) / mine;
+            let mean = arm.mean().unwrap();
+            match arm.variance() {
+                Some(variance) => mean + (2.0 * variance * room).sqrt(),
+                None => upper(mean, room),
+            }
         };
         let mut counts = vec![0.0; arms.len()];
         for point in 0..points {
             let scale = SCALE_MAX * (f64::from(point) + 0.5) / f64::from(points);
             let indices: Vec<f64> = arms.iter().map(|arm| index(arm, scale)).collect();
-            let most = indices.iter().copied().fold(0.0, f64::max);
+            let most = indices.iter().copied().fold(0.0_f64, f64::max);
             let leader = indices.iter().position(|index| *index >= most).unwrap();
             counts[leader] += 1.0 / f64::from(points);
         }
@@ -367,17 +451,38 @@ mod tests {
     }
 
     #[test]
+    fn so_do_those_of_levels() {
+        // Arms of three levels; one of them never varies, two have one mean.
+        let alphabet = Alphabet::new(3).unwrap();
+        let counts = [[40.0, 300.0, 60.0], [0.0, 90.0, 0.0], [20.0, 5.0, 25.0], [1.0, 8.0, 3.0]];
+        let of = |counts: &[f64; 3]| Evidence::of_counts(counts.iter().copied(), alphabet);
+        let arms: Vec<Evidence> = counts.iter().map(of).chain([of(&[9.0, 2.0, 9.0])]).collect();
+        for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000)) {
+            assert!((exact - counted).abs() < 3e-5, "{exact} {counted}");
+        }
+    }
+
+    #[test]
     fn a_sampler_draws_by_the_shares() {
+        for levels in [false, true] {
+            sampler_draws_by_the_shares(levels);
+        }
+    }
+
+    fn sampler_draws_by_the_shares(levels: bool) {
         use rand::SeedableRng;
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
         let mut sampler = AdaKlSampler::new(6, SCALE_MAX);
         for step in 0..400 {
             let arm = sampler.draw(&mut rng);
             sampler.select(arm);
-            // The last bits stay away, so that pending counts matter.
+            // The last reports stay away, so that pending counts matter.
             if step < 300 {
-                let bit = rng.random::<f64>() < 0.4 + 0.05 * arm as f64;
-                sampler.report(arm, bit);
+                let mean = 0.4 + 0.05 * arm as f64;
+                match levels {
+                    true => sampler.report_level(arm, (mean + 0.2 * rng.random::<f64>()).min(1.0)),
+                    false => sampler.report(arm, rng.random::<f64>() < mean),
+                }
             }
         }
         let shares = shares(&sampler.arms, SCALE_MAX);

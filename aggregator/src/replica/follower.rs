@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{FollowerHandle, Question};
 use crate::clock::Clock;
-use crate::registry::{Experiment, Registry, Serving};
+use crate::registry::{Counted, Experiment, Registry, Serving};
 use crate::service::explain;
 use crate::store::{
     ExperimentRecord, Link, News, Outcome, PostgresSettings, Settled, StoreError, Target,
@@ -196,19 +196,21 @@ impl Follower {
         let begin = self.clock.monotonic();
         let news = self.link.news(&self.name, &known, &mut self.settled)?;
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
-        let News { changed, mut tallies, holds_lease } = news;
+        let News { changed, mut tallies, mut days, holds_lease } = news;
         if holds_lease != self.holds_lease {
             self.holds_lease = holds_lease;
             tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
         }
         for (reports, experiment) in experiments {
-            let heard = tallies.remove(&experiment.key()).unwrap_or_default();
+            let tallies = tallies.remove(&experiment.key()).unwrap_or_default();
+            let days = days.remove(&experiment.key()).unwrap_or_default();
+            let heard = Counted { tallies, days };
             // What was known before the database was asked came from it.
-            if heard.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
+            if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
                 self.settled = Settled::default();
-                experiment.take_back_tallies(reports, heard);
+                experiment.take_back_counted(reports, heard);
             } else {
-                experiment.set_tallies(heard);
+                experiment.set_counted(heard);
             }
         }
         for record in changed {

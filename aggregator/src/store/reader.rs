@@ -74,7 +74,7 @@ impl StoreReader {
     /// The tallies of an experiment on these days, by day and then by arm, as they
     /// were committed at one moment.
     ///
-    /// All at once, 24 bytes each: the log can't be shortened while somebody reads,
+    /// All at once, 136 bytes each: the log can't be shortened while somebody reads,
     /// and whoever asked may be slow.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::Day;
 use bandana_shared::tally::Tally;
 
@@ -54,17 +55,25 @@ pub enum Finding {
     Other(String),
 }
 
+/// The symbols beyond 1, if there are any.
+fn beyond(tally: &Tally) -> String {
+    let count = |(symbol, count): (Symbol, u64)| format!(", {count} of symbol {}", symbol.get());
+    tally.beyond_bits().map(count).collect()
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Difference { experiment, day, arm, found, expected } => write!(
                 f,
                 "experiment {experiment}, day {day}, arm {arm}: the tally has {} reports with {} \
-                 ones, its uploads have {} with {}",
+                 ones{}, its uploads have {} with {}{}",
                 found.reports(),
                 found.ones(),
+                beyond(found),
                 expected.reports(),
-                expected.ones()
+                expected.ones(),
+                beyond(expected)
             ),
             Self::Other(what) => f.write_str(what),
         }

@@ -15,6 +15,7 @@ use bandana_examples::study::outcome::StudyOutcome;
 use bandana_examples::study::picture;
 use bandana_examples::study::runner::Study;
 use bandana_examples::study::trial::{Attack, Course};
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
@@ -33,9 +34,13 @@ struct Arguments {
     /// and count.
     #[arg(long, default_value = "paper-20")]
     instance: String,
-    /// How a reward becomes a bit; several with commas: linear, quadratic, exponential, rr.
+    /// How a reward becomes a report; several with commas: linear, quadratic, exponential, rr,
+    /// k-level.
     #[arg(long, value_delimiter = ',', default_value = "linear")]
     mechanism: Vec<String>,
+    /// Levels of the k-level mechanism, 2 to 16.
+    #[arg(long, value_name = "K", default_value_t = 6)]
+    levels: u32,
     /// Curvature of the quadratic mechanism, -1 to 1.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     curvature: f64,
@@ -140,7 +145,10 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
                 Mechanism::RandomizedResponse
             }
             "rr" => bail!("randomized response takes rewards of 0 and 1 only; use linear"),
-            _ => bail!("there is no mechanism {name:?}: linear, quadratic, exponential or rr"),
+            "k-level" => Mechanism::Kary(Alphabet::new(arguments.levels)?),
+            _ => bail!(
+                "there is no mechanism {name:?}: linear, quadratic, exponential, rr or k-level"
+            ),
         })
     };
     let learner = |name: &String| {

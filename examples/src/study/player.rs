@@ -7,10 +7,12 @@ use bandana_aggregator::learner::indices::{
 use bandana_aggregator::learner::{
     AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler, scale_max,
 };
+use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::Weights;
 use rand::{Rng, RngExt as _};
 
+use super::channel::reports;
 use super::contestant::{Contestant, Privacy};
 
 /// A learner in the middle of a trial.
@@ -21,11 +23,45 @@ pub enum Player {
     /// Samples from posteriors that are cut.
     Truncated(TruncatedSampler, Vec<Evidence>),
     /// Indices with a random scale.
-    AdaKl(AdaKlSampler),
+    AdaKl(AdaKlSampler, Signals),
     /// Indices.
     Index(Rule, Vec<Statistic>),
     /// Weights that a server would serve, until more is known.
     Served(Learner, Box<Situation>, Weights),
+}
+
+/// What a learner hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// Zeros and ones.
+    Bits,
+    /// Symbols, scaled to 0..=1.
+    Levels,
+}
+
+impl Signals {
+    fn of(privacy: Privacy) -> Self {
+        match privacy.mechanism {
+            Mechanism::Kary(_) => Self::Levels,
+            _ => Self::Bits,
+        }
+    }
+
+    /// What is known at the beginning.
+    fn nothing(self) -> Evidence {
+        match self {
+            Self::Bits => Evidence::default(),
+            Self::Levels => Evidence::of_levels(),
+        }
+    }
+}
+
+/// Adds what was heard.
+fn hear(evidence: &mut Evidence, signal: f64) {
+    match evidence.variance() {
+        Some(_) => evidence.add_level(signal),
+        None => evidence.add_bit(signal > 0.5),
+    }
 }
 
 /// How the arm of the largest index is found.
@@ -59,7 +95,12 @@ impl Player {
     /// # Errors
     /// When there are too many arms.
     pub fn new(contestant: Contestant, arms: usize, privacy: Privacy) -> anyhow::Result<Self> {
-        let evidence = vec![Evidence::default(); arms];
+        let signals = match contestant {
+            Contestant::NonprivateTs => Signals::Bits,
+            _ => Signals::of(privacy),
+        };
+        let channel = reports(privacy.mechanism, privacy.epsilon);
+        let evidence = vec![signals.nothing(); arms];
         let index = |rule| Self::Index(rule, vec![Statistic::default(); arms]);
         Ok(match contestant {
             // The channel's inverse is increasing and the same for all arms.
@@ -67,13 +108,12 @@ impl Player {
                 Self::Thompson(ThompsonSampler::new(&evidence)?, evidence)
             }
             Contestant::TruncatedTs => {
-                let floor = Contestant::floor(privacy);
-                Self::Truncated(TruncatedSampler::new(&evidence, floor)?, evidence)
+                Self::Truncated(TruncatedSampler::new(&evidence, channel)?, evidence)
             }
             Contestant::RandAdaKl => {
-                Self::AdaKl(AdaKlSampler::new(arms, scale_max(Contestant::floor(privacy))))
+                Self::AdaKl(AdaKlSampler::new(arms, scale_max(channel)), signals)
             }
-            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0)),
+            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0), signals),
             Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
             Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
             Contestant::BayesUcb => index(Rule::BayesUcb),
@@ -95,13 +135,10 @@ impl Player {
         batch: usize,
     ) -> anyhow::Result<Option<Self>> {
         let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
-        let situation = Situation {
-            arms: vec![Evidence::default(); arms],
-            active: vec![true; arms],
-            floor: Contestant::floor(privacy),
-            floor_weight: 0.0,
-            ahead: batch as f64,
-        };
+        let channel = reports(privacy.mechanism, privacy.epsilon);
+        let nothing = vec![Signals::of(privacy).nothing(); arms];
+        let situation = Situation::of(nothing, &vec![true; arms], channel);
+        let situation = situation.with_ahead(batch as f64);
         let weights = learner.weights(&situation)?;
         Ok(Some(Self::Served(learner, Box::new(situation), weights)))
     }
@@ -112,7 +149,7 @@ impl Player {
         match self {
             Self::Thompson(sampler, _) => sampler.draw(rng).get(),
             Self::Truncated(sampler, _) => sampler.draw(rng).get(),
-            Self::AdaKl(sampler) => {
+            Self::AdaKl(sampler, _) => {
                 let arm = sampler.draw(rng);
                 sampler.select(arm);
                 arm
@@ -129,24 +166,24 @@ impl Player {
     /// Takes a report.
     #[inline]
     pub fn learn(&mut self, arm: usize, signal: f64) {
-        let bit = signal > 0.5;
         match self {
             Self::Thompson(sampler, evidence) => {
-                evidence[arm].add_bit(bit);
-                sampler.update(index_of(arm), evidence[arm]);
+                hear(&mut evidence[arm], signal);
+                sampler.update(index_of(arm), evidence[arm].as_bits());
             }
             Self::Truncated(sampler, evidence) => {
-                evidence[arm].add_bit(bit);
-                sampler.update(index_of(arm), evidence[arm]);
+                hear(&mut evidence[arm], signal);
+                sampler.update(index_of(arm), evidence[arm].as_bits());
             }
-            Self::AdaKl(sampler) => sampler.report(arm, bit),
+            Self::AdaKl(sampler, Signals::Bits) => sampler.report(arm, signal > 0.5),
+            Self::AdaKl(sampler, Signals::Levels) => sampler.report_level(arm, signal),
             Self::Index(_, statistics) => {
                 let statistic = &mut statistics[arm];
                 statistic.sum += signal;
                 statistic.reports += 1.0;
                 statistic.pending = statistic.pending.saturating_sub(1);
             }
-            Self::Served(_, situation, _) => situation.arms[arm].add_bit(bit),
+            Self::Served(_, situation, _) => hear(&mut situation.arms[arm], signal),
         }
     }
 

@@ -25,18 +25,20 @@ pub struct Specification {
     /// Privacy loss of one report, in nats: finite, 2^-20 to 32.
     #[prost(double, tag = "4")]
     pub epsilon: f64,
-    /// Floor t0 of the one-bit channel: 1 \<= floor \< 2^63, and
-    /// ln((2^64 - floor) / floor) \<= epsilon, which every device verifies.
-    /// A reward at the low end of the range yields a 1 with probability
-    /// floor / 2^64 exactly, one at the high end with 1 - floor / 2^64.
+    /// Floor of the channel, on which its privacy rests, and which every device
+    /// verifies. Of bits: 1 \<= floor \< 2^63, and
+    /// ln((2^64 - floor) / floor) \<= epsilon. A reward at the low end of the range
+    /// yields a 1 with probability floor / 2^64 exactly, one at the high end with
+    /// 1 - floor / 2^64. Of k symbols: 1 \<= floor, k floor \< 2^64, and
+    /// ln((2^64 - (k - 1) floor) / floor) \<= epsilon; see RandomizedResponse.
     #[prost(fixed64, tag = "5")]
     pub floor: u64,
     /// What rewards may be.
     #[prost(enumeration = "RewardKind", tag = "6")]
     pub reward_kind: i32,
     /// Range of the rewards: finite, reward_low \< reward_high, and
-    /// reward_high - reward_low finite. Binary rewards take the two ends only.
-    /// Zero is always +0.
+    /// reward_high - reward_low finite. Binary rewards take the two ends only. For
+    /// categories 0 and one less than their number, 1 to 15. Zero is always +0.
     #[prost(double, tag = "7")]
     pub reward_low: f64,
     #[prost(double, tag = "8")]
@@ -61,7 +63,8 @@ pub struct Specification {
     pub release_delay_seconds_max: u32,
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
-    /// compute it to the last bit is in tests/vectors. Exactly one of the four.
+    /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
+    /// without a curve. Exactly one of the four.
     #[prost(oneof = "specification::Mechanism", tags = "11, 12, 13, 14")]
     pub mechanism: ::core::option::Option<specification::Mechanism>,
 }
@@ -69,7 +72,8 @@ pub struct Specification {
 pub mod specification {
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
-    /// compute it to the last bit is in tests/vectors. Exactly one of the four.
+    /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
+    /// without a curve. Exactly one of the four.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Mechanism {
         #[prost(message, tag = "11")]
@@ -95,9 +99,29 @@ pub struct Quadratic {
 /// g(r) = (e^(epsilon r) - 1) / (e^epsilon - 1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exponential {}
-/// Warner's randomized response: binary rewards only.
+/// Randomized response without a curve: Warner's for binary rewards, k-ary for
+/// bounded rewards and categories.
+///
+/// With k symbols a report is one of 0 to k - 1. With u a uniform random word of 64
+/// bits:
+///
+/// 1. The true symbol is the category, if rewards are categories (k is then their
+///    number). Otherwise it is one of k levels: with G the reward, scaled to \[0, 1\]
+///    and rounded down to a multiple of 2^-53, in units of 2^-53, and s = G (k - 1), it
+///    is floor(s / 2^53), plus 1 if floor(u / 2^11) is less than s mod 2^53. So its
+///    expectation is the reward.
+/// 1. With another u, if u \< (k - 1) floor, the number m = floor(u / floor) names the
+///    symbol that is sent among the others: m if that is less than the true symbol,
+///    otherwise m + 1. If not, the true symbol is sent.
+///    Neither step may take a time that depends on the true symbol, or on whether it is
+///    sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RandomizedResponse {}
+pub struct RandomizedResponse {
+    /// k, 2 to 16, for bounded rewards and categories. 0 for binary rewards, whose
+    /// reports are bits.
+    #[prost(uint32, tag = "1")]
+    pub symbols: u32,
+}
 /// One option that the app can show.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Arm {
@@ -156,6 +180,9 @@ pub enum RewardKind {
     Binary = 1,
     /// Anything from reward_low to reward_high.
     Bounded = 2,
+    /// The number of a category: a whole number from 0 to reward_high. It takes
+    /// k-ary randomized response.
+    Categorical = 3,
 }
 impl RewardKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -167,6 +194,7 @@ impl RewardKind {
             Self::Unspecified => "REWARD_KIND_UNSPECIFIED",
             Self::Binary => "REWARD_KIND_BINARY",
             Self::Bounded => "REWARD_KIND_BOUNDED",
+            Self::Categorical => "REWARD_KIND_CATEGORICAL",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -175,6 +203,7 @@ impl RewardKind {
             "REWARD_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "REWARD_KIND_BINARY" => Some(Self::Binary),
             "REWARD_KIND_BOUNDED" => Some(Self::Bounded),
+            "REWARD_KIND_CATEGORICAL" => Some(Self::Categorical),
             _ => None,
         }
     }
@@ -187,7 +216,7 @@ pub enum OutOfRange {
     Unspecified = 0,
     /// The app gets an error and the reward is not added.
     Refuse = 1,
-    /// The nearer end of the range is used. Not for binary rewards.
+    /// The nearer end of the range is used. For bounded rewards only.
     Clamp = 2,
 }
 impl OutOfRange {
@@ -294,11 +323,11 @@ pub struct SelectArmResponse {
 /// 1. It draws an arm by the policy and fixes, then and there, when it will report:
 ///    after the attribution window and a random delay (see Specification).
 /// 1. Rewards that come within the window are combined: binary ones to reward_high
-///    if any of them was that, others to their sum, clamped to the range. If none
-///    came, it is default_reward.
-/// 1. At the time fixed in step 1 it draws one private bit of the result, once, and
-///    stores it. Whether, when and for which arm it reports never depends on the
-///    rewards.
+///    if any of them was that, categories to the last one, others to their sum,
+///    clamped to the range. If none came, it is default_reward.
+/// 1. At the time fixed in step 1 it draws one private bit of the result, or one
+///    symbol, once, and stores it. Whether, when and for which arm it reports
+///    never depends on the rewards.
 /// 1. It makes the upload with the server's day, heard lately, and from then on
 ///    resends the same bytes until it gets a final status.
 ///
@@ -321,6 +350,9 @@ pub struct UploadRequest {
     pub runs: ::prost::alloc::vec::Vec<u32>,
     /// The private bits in the order of the runs, eight to a byte, the first in
     /// the least significant bit; ceil(reports / 8) bytes, unused bits zero.
+    /// With k-ary randomized response the symbols instead, each in w bits: 1 for 2
+    /// symbols, 2 for 3 and 4, otherwise 4; 8 / w to a byte, the first in the least
+    /// significant bits; ceil(w reports / 8) bytes, unused bits zero.
     #[prost(bytes = "bytes", tag = "5")]
     pub bits: ::prost::bytes::Bytes,
 }
@@ -998,6 +1030,26 @@ pub struct CreateExperimentRequest {
     /// experiment until then, and it can be signed and its arms changed.
     #[prost(bool, tag = "5")]
     pub draft: bool,
+    /// How long reports are learnt from, for rewards that drift. Neither: for ever.
+    /// Estimates, their intervals and exports are of all reports in any case.
+    #[prost(oneof = "create_experiment_request::Memory", tags = "6, 7")]
+    pub memory: ::core::option::Option<create_experiment_request::Memory>,
+}
+/// Nested message and enum types in `CreateExperimentRequest`.
+pub mod create_experiment_request {
+    /// How long reports are learnt from, for rewards that drift. Neither: for ever.
+    /// Estimates, their intervals and exports are of all reports in any case.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Memory {
+        /// Those of so many days, 1 and up: the newest day with reports and those
+        /// before it.
+        #[prost(uint32, tag = "6")]
+        WindowDays(u32),
+        /// Those of every day count this much less than those of the next one: a factor
+        /// strictly between 0 and 1.
+        #[prost(double, tag = "7")]
+        DiscountPerDay(f64),
+    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExperimentStatus {
@@ -1028,6 +1080,20 @@ pub struct ExperimentStatus {
     /// one can see what is to be signed anew.
     #[prost(message, repeated, tag = "9")]
     pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
+    /// See CreateExperimentRequest.
+    #[prost(oneof = "experiment_status::Memory", tags = "10, 11")]
+    pub memory: ::core::option::Option<experiment_status::Memory>,
+}
+/// Nested message and enum types in `ExperimentStatus`.
+pub mod experiment_status {
+    /// See CreateExperimentRequest.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Memory {
+        #[prost(uint32, tag = "10")]
+        WindowDays(u32),
+        #[prost(double, tag = "11")]
+        DiscountPerDay(f64),
+    }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListExperimentsRequest {}
@@ -1095,8 +1161,8 @@ pub struct Estimates {
     /// Error level of the intervals.
     #[prost(double, tag = "5")]
     pub alpha: f64,
-    /// How far one dishonest bit can move a debiased sum, in units of the
-    /// estimand: 1 / (1 - 2 floor / 2^64).
+    /// How far one dishonest report can move a debiased sum, in units of the
+    /// estimand: 1 / (1 - k floor / 2^64), with k = 2 for bits.
     #[prost(double, tag = "6")]
     pub manipulation_gain: f64,
     /// Index of the arm in play that is best with confidence 1 - alpha, by
@@ -1121,15 +1187,16 @@ pub struct ArmEstimate {
     /// Reports committed for the arm.
     #[prost(uint64, tag = "4")]
     pub reports: u64,
-    /// Private bits that are 1 among them.
+    /// Private bits that are 1 among them. 0 with k-ary randomized response.
     #[prost(uint64, tag = "5")]
     pub ones: u64,
-    /// Debiased estimate, not clamped. Left out while there are no reports.
-    /// Unbiased for a fixed number of reports; adaptive play biases it.
+    /// Debiased estimate, not clamped. Left out while there are no reports, and for
+    /// categories. Unbiased for a fixed number of reports; adaptive play biases it.
     #[prost(double, optional, tag = "6")]
     pub estimate: ::core::option::Option<f64>,
     /// Anytime-valid bounds for the mean of the estimand among the reports, cut
-    /// to the range of the estimand. The whole range while there are no reports.
+    /// to the range of the estimand. The whole range while there are no reports, and
+    /// for categories.
     #[prost(double, tag = "7")]
     pub low: f64,
     #[prost(double, tag = "8")]
@@ -1142,6 +1209,26 @@ pub struct ArmEstimate {
     /// adversary.
     #[prost(double, tag = "10")]
     pub manipulation_shift: f64,
+    /// With k-ary randomized response one for each symbol, from 0 on.
+    #[prost(message, repeated, tag = "11")]
+    pub symbols: ::prost::alloc::vec::Vec<SymbolEstimate>,
+}
+/// A symbol's share of the true ones, before randomized response: of the categories,
+/// or of the levels that rewards were rounded to.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SymbolEstimate {
+    /// Reports that say it.
+    #[prost(uint64, tag = "1")]
+    pub count: u64,
+    /// Debiased share, not clamped. Left out while there are no reports.
+    #[prost(double, optional, tag = "2")]
+    pub frequency: ::core::option::Option<f64>,
+    /// Anytime-valid bounds for the share among the reports, cut to 0 to 1, each
+    /// symbol on its own.
+    #[prost(double, tag = "3")]
+    pub low: f64,
+    #[prost(double, tag = "4")]
+    pub high: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListAuditEntriesRequest {
@@ -1205,7 +1292,7 @@ pub struct ExportTalliesRequest {
     #[prost(uint32, optional, tag = "3")]
     pub last_day: ::core::option::Option<u32>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DailyTally {
     /// The day that the uploads carried, in days since 1970-01-01 (UTC).
     #[prost(uint32, tag = "1")]
@@ -1216,9 +1303,12 @@ pub struct DailyTally {
     /// Reports of that day committed for the arm, all revisions; at least 1.
     #[prost(uint64, tag = "3")]
     pub reports: u64,
-    /// Private bits that are 1 among them.
+    /// Private bits that are 1 among them. 0 with k-ary randomized response.
     #[prost(uint64, tag = "4")]
     pub ones: u64,
+    /// With k-ary randomized response: reports that say each symbol, from 0 on.
+    #[prost(uint64, repeated, tag = "5")]
+    pub symbols: ::prost::alloc::vec::Vec<u64>,
 }
 /// A pure function from what is known to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1234,6 +1324,8 @@ pub enum Learner {
     TruncatedTs = 3,
     /// Adaptive kl indices on private bits, with one random scale for all arms.
     RandAdaKl = 4,
+    /// The same for every arm in play. Needed for categories, which have no order.
+    Uniform = 5,
 }
 impl Learner {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1247,6 +1339,7 @@ impl Learner {
             Self::LdpUcb => "LEARNER_LDP_UCB",
             Self::TruncatedTs => "LEARNER_TRUNCATED_TS",
             Self::RandAdaKl => "LEARNER_RAND_ADA_KL",
+            Self::Uniform => "LEARNER_UNIFORM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1257,6 +1350,7 @@ impl Learner {
             "LEARNER_LDP_UCB" => Some(Self::LdpUcb),
             "LEARNER_TRUNCATED_TS" => Some(Self::TruncatedTs),
             "LEARNER_RAND_ADA_KL" => Some(Self::RandAdaKl),
+            "LEARNER_UNIFORM" => Some(Self::Uniform),
             _ => None,
         }
     }
@@ -1313,6 +1407,9 @@ pub enum Estimand {
     /// The mean of g(r), r the reward scaled to \[0, 1\]. Its order of the arms can
     /// differ from that of the mean rewards.
     MeanCurvedReward = 2,
+    /// The share of each category: see ArmEstimate.symbols. There is no number for an
+    /// arm, and no best arm.
+    Frequencies = 3,
 }
 impl Estimand {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1324,6 +1421,7 @@ impl Estimand {
             Self::Unspecified => "ESTIMAND_UNSPECIFIED",
             Self::MeanReward => "ESTIMAND_MEAN_REWARD",
             Self::MeanCurvedReward => "ESTIMAND_MEAN_CURVED_REWARD",
+            Self::Frequencies => "ESTIMAND_FREQUENCIES",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1332,6 +1430,7 @@ impl Estimand {
             "ESTIMAND_UNSPECIFIED" => Some(Self::Unspecified),
             "ESTIMAND_MEAN_REWARD" => Some(Self::MeanReward),
             "ESTIMAND_MEAN_CURVED_REWARD" => Some(Self::MeanCurvedReward),
+            "ESTIMAND_FREQUENCIES" => Some(Self::Frequencies),
             _ => None,
         }
     }

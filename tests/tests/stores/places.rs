@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, Conduct, EmbeddedSettings, EmbeddedStore,
@@ -23,7 +24,8 @@ use tempfile::TempDir;
 /// Days that every store here takes uploads of.
 pub(crate) const WINDOW: u32 = 3;
 
-pub(crate) const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
+pub(crate) const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpUcb, floor_weight: 0.125, memory: Memory::Discount(0.5) };
 
 /// Where a store is, empty at first.
 pub(crate) enum Place {

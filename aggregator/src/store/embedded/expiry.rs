@@ -14,7 +14,7 @@ use bandana_shared::tally::Tally;
 use rusqlite::{Transaction, params};
 
 use super::SqliteStore;
-use super::sqlite::{committing, reading};
+use super::sqlite::{add_to_checkpoint, committing, reading};
 use crate::store::{StoreError, StoredDeltas, damaged};
 
 /// Groups that one commit looks at, at most.
@@ -60,12 +60,8 @@ pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i
         let mut delete = transaction.prepare_cached(delete).map_err(committing)?;
         delete.execute([after, expired.last]).map_err(committing)?;
     }
-    let add = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)
-        ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
-    let mut add = transaction.prepare_cached(add).map_err(committing)?;
-    for ((experiment, day, arm), tally) in expired.sums {
-        let values = params![experiment, day, arm, tally.reports(), tally.ones()];
-        add.execute(values).map_err(committing)?;
+    for (place, tally) in expired.sums {
+        add_to_checkpoint(transaction, place, &tally).map_err(committing)?;
     }
     Ok((!expired.is_end).then_some(expired.last))
 }
@@ -91,9 +87,8 @@ fn expired(transaction: &Transaction<'_>, after: i64) -> Result<Expired, StoreEr
         let Some(deltas) = deltas.map_err(|error| damaged(error.to_string()))? else { continue };
         let day = row.get(1).map_err(reading)?;
         expired.bytes += row.get::<_, usize>(2).map_err(reading)? + deltas.len();
-        let StoredDeltas(deltas) = stored::from_bytes(deltas)?;
-        for (experiment, arm, reports, ones) in deltas {
-            let tally = Tally::new(reports, ones).map_err(|error| damaged(error.to_string()))?;
+        let deltas: StoredDeltas = stored::from_bytes(deltas)?;
+        for (experiment, arm, tally) in deltas.tallies()? {
             *expired.sums.entry((experiment, day, arm)).or_default() += tally;
         }
     }

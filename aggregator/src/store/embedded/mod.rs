@@ -34,7 +34,7 @@ pub use watermark::{Watermark, WatermarkError};
 
 use super::{
     AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, Standing, Store, StoreError, Window,
+    ExperimentState, GroupRow, Standing, Store, StoreError, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -158,7 +158,8 @@ impl EmbeddedStore {
                 self.seen.insert(row.day, *id);
             }
         }
-        let deltas = plan.rows.into_iter().flat_map(|row| row.deltas).collect();
+        let of_row = |row: GroupRow| row.deltas.into_iter().map(move |delta| (row.day, delta));
+        let deltas = plan.rows.into_iter().flat_map(of_row).collect();
         Ok(Committed { verdicts: plan.verdicts, deltas })
     }
 }

@@ -8,7 +8,13 @@ use crate::store::StoreError;
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 4] = [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT), (4, CURATOR)];
+const STEPS: [(i64, &str); 5] = [
+    (1, TABLES),
+    (2, SIGNATURES),
+    (3, DRAFTS_AND_AUDIT),
+    (4, CURATOR),
+    (5, SYMBOLS_AND_MEMORY),
+];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -150,6 +156,30 @@ CREATE TRIGGER curator_data_set_is_not_deleted BEFORE DELETE ON curator_data_set
 BEGIN SELECT raise(ABORT, 'a data set is not deleted: its budget would begin anew'); END;
 CREATE TRIGGER curator_debit_is_not_deleted BEFORE DELETE ON curator_debit
 BEGIN SELECT raise(ABORT, 'debits are not deleted'); END;
+";
+
+/// Version 5: reports can say more than 0 and 1. `tally` has all reports and those that say
+/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. So is
+/// it with `checkpoint` and `symbol_checkpoint`. And experiments can forget.
+const SYMBOLS_AND_MEMORY: &str = "
+CREATE TABLE symbol_tally (
+    experiment INTEGER NOT NULL REFERENCES experiment (key),
+    day        INTEGER NOT NULL,
+    arm        INTEGER NOT NULL,
+    symbol     INTEGER NOT NULL CHECK (symbol BETWEEN 2 AND 15),
+    reports    INTEGER NOT NULL CHECK (reports > 0),
+    PRIMARY KEY (experiment, day, arm, symbol)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE symbol_checkpoint (
+    experiment INTEGER NOT NULL REFERENCES experiment (key),
+    day        INTEGER NOT NULL,
+    arm        INTEGER NOT NULL,
+    symbol     INTEGER NOT NULL,
+    reports    INTEGER NOT NULL,
+    PRIMARY KEY (experiment, day, arm, symbol)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE experiment ADD COLUMN window_days INTEGER CHECK (window_days > 0);
+ALTER TABLE experiment ADD COLUMN discount REAL CHECK (discount > 0 AND discount < 1);
 ";
 
 /// Creates the tables in an empty file, and brings those of an earlier version up

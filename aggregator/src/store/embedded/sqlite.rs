@@ -14,10 +14,11 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::{audit, expiry, schema};
+use super::{audit, daily_tallies, expiry, schema};
+use crate::learner::window::{Days, Memory};
 use crate::store::{
-    AuditEntry, Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow,
-    StoreError, StoredDeltas, damaged,
+    AuditEntry, Conduct, DailyTally, Delta, ExperimentKey, ExperimentRecord, ExperimentState,
+    GroupRow, StoreError, StoredDeltas, damaged,
 };
 
 /// The database file in the data directory.
@@ -124,8 +125,8 @@ impl SqliteStore {
     }
 
     fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let select = "SELECT key, state, learner, floor_weight FROM experiment
-            WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
+        let select = "SELECT key, state, learner, floor_weight, window_days, discount
+            FROM experiment WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
         let mut statement = self.connection.prepare_cached(select).map_err(reading)?;
         let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
         let mut records = Vec::new();
@@ -133,18 +134,21 @@ impl SqliteStore {
             let key = ExperimentKey(row.get(0).map_err(reading)?);
             let state: String = row.get(1).map_err(reading)?;
             let learner: String = row.get(2).map_err(reading)?;
-            let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+            let (window, discount) = (row.get(4).map_err(reading)?, row.get(5).map_err(reading)?);
+            let floor_weight = row.get(3).map_err(reading)?;
+            let conduct = Conduct::from_columns(&learner, floor_weight, window, discount)?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
             let newest = revisions
                 .last()
                 .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
-            let arms = newest.arms().len();
+            let (tallies, days) = self.tallies(key, newest.arms().len(), conduct.memory)?;
             records.push(ExperimentRecord {
                 key,
-                conduct: Conduct { learner, floor_weight: row.get(3).map_err(reading)? },
+                conduct,
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
-                tallies: self.tallies(key, arms)?,
+                tallies,
+                days,
                 signatures: self.signatures(newest)?,
                 policy: None,
                 revisions,
@@ -169,20 +173,24 @@ impl SqliteStore {
         bytes.map(decode).collect()
     }
 
-    fn tallies(&self, key: ExperimentKey, arms: usize) -> Result<Vec<Tally>, StoreError> {
-        let mut tallies = vec![Tally::EMPTY; arms];
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT arm, reports, ones FROM tally WHERE experiment = ?")
-            .map_err(reading)?;
-        let mut rows = statement.query([key.0]).map_err(reading)?;
-        while let Some(row) = rows.next().map_err(reading)? {
-            let arm: usize = row.get(0).map_err(reading)?;
-            let (reports, ones) = (row.get(1).map_err(reading)?, row.get(2).map_err(reading)?);
-            let tally = Tally::new(reports, ones).map_err(|error| damaged(error.to_string()))?;
-            *tallies.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+    /// The sums of all days, and the days that the memory reaches.
+    fn tallies(
+        &self,
+        key: ExperimentKey,
+        arms: usize,
+        memory: Memory,
+    ) -> Result<(Vec<Tally>, Days), StoreError> {
+        let (mut sums, mut days) = (vec![Tally::EMPTY; arms], Days::new());
+        let all = Day::new(0)..=Day::new(u32::MAX);
+        for DailyTally { day, arm, tally } in daily_tallies(&self.connection, key, &all)? {
+            let arm = arm.get();
+            *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+            if !memory.is_everything() {
+                days.entry(day).or_insert_with(|| vec![Tally::EMPTY; arms])[arm] += tally;
+            }
         }
-        Ok(tallies)
+        memory.prune(&mut days);
+        Ok((sums, days))
     }
 
     /// The oldest day whose uploads are still taken.
@@ -275,10 +283,11 @@ impl SqliteStore {
         if experiment_exists(&transaction, id).map_err(reading)? {
             return Err(StoreError::ExperimentExists(id.clone()));
         }
-        let insert =
-            "INSERT INTO experiment (id, state, learner, floor_weight) VALUES (?, ?, ?, ?)";
-        let state = state.name();
-        let values = params![id.as_str(), state, conduct.learner.name(), conduct.floor_weight];
+        let insert = "INSERT INTO experiment
+            (id, state, learner, floor_weight, window_days, discount) VALUES (?, ?, ?, ?, ?, ?)";
+        let (state, learner) = (state.name(), conduct.learner.name());
+        let (window, discount) = conduct.memory_columns();
+        let values = params![id.as_str(), state, learner, conduct.floor_weight, window, discount];
         transaction.execute(insert, values).map_err(committing)?;
         let key = ExperimentKey(transaction.last_insert_rowid());
         insert_specification(&transaction, key, specification).map_err(committing)?;
@@ -376,8 +385,7 @@ fn insert_specification(
 
 fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {
     let ids: Vec<u8> = row.ids.iter().flat_map(UploadId::as_bytes).copied().collect();
-    let delta = |d: &Delta| (d.experiment.0, d.arm.to_u32(), d.tally.reports(), d.tally.ones());
-    let deltas = stored::to_bytes(&StoredDeltas(row.deltas.iter().map(delta).collect()))?;
+    let deltas = stored::to_bytes(&StoredDeltas::new(&row.deltas))?;
     let insert = "INSERT INTO upload_group (day, ids, deltas) VALUES (?, ?, ?)";
     let mut statement = transaction.prepare_cached(insert).map_err(committing)?;
     statement.execute(params![row.day.get(), ids, deltas]).map_err(committing)?;
@@ -391,6 +399,31 @@ fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusql
     let (reports, ones) = (delta.tally.reports(), delta.tally.ones());
     let values = params![delta.experiment.0, day.get(), arm.to_u32(), reports, ones];
     transaction.prepare_cached(upsert)?.execute(values)?;
+    for (symbol, count) in delta.tally.beyond_bits() {
+        let upsert = "INSERT INTO symbol_tally VALUES (?, ?, ?, ?, ?)
+            ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
+        let values = params![delta.experiment.0, day.get(), arm.to_u32(), symbol.get(), count];
+        transaction.prepare_cached(upsert)?.execute(values)?;
+    }
+    Ok(())
+}
+
+/// Adds what an experiment's groups of a day add to an arm.
+pub(super) fn add_to_checkpoint(
+    transaction: &Transaction<'_>,
+    (experiment, day, arm): (i64, u32, u32),
+    tally: &Tally,
+) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
+    let values = params![experiment, day, arm, tally.reports(), tally.ones()];
+    transaction.prepare_cached(insert)?.execute(values)?;
+    for (symbol, count) in tally.beyond_bits() {
+        let insert = "INSERT INTO symbol_checkpoint VALUES (?, ?, ?, ?, ?)
+            ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
+        let values = params![experiment, day, arm, symbol.get(), count];
+        transaction.prepare_cached(insert)?.execute(values)?;
+    }
     Ok(())
 }
 

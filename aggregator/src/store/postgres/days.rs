@@ -81,6 +81,16 @@ pub(super) async fn expire(
         ON CONFLICT (day, experiment, arm, replica) DO UPDATE
         SET reports = t.reports + excluded.reports, ones = t.ones + excluded.ones";
     transaction.execute(fold, &[&oldest]).await.map_err(failed)?;
+    let fold = "WITH gone AS (
+            DELETE FROM symbol_tally WHERE day < $1 AND replica <> 0
+            RETURNING day, experiment, arm, symbol, reports
+        )
+        INSERT INTO symbol_tally AS t (day, experiment, arm, symbol, replica, reports)
+        SELECT day, experiment, arm, symbol, 0, sum(reports)::bigint FROM gone
+        GROUP BY day, experiment, arm, symbol ORDER BY day, experiment, arm, symbol
+        ON CONFLICT (day, experiment, arm, symbol, replica) DO UPDATE
+        SET reports = t.reports + excluded.reports";
+    transaction.execute(fold, &[&oldest]).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)?;
     day(oldest)
 }

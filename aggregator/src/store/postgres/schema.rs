@@ -9,7 +9,7 @@ use crate::store::{StoreError, damaged, postgres};
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 2] = [(1, TABLES), (2, CURATOR)];
+const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -146,6 +146,24 @@ CREATE TRIGGER curator_spends_only BEFORE UPDATE OR DELETE ON curator_data_set
     FOR EACH ROW EXECUTE FUNCTION curator_spends_only();
 CREATE TRIGGER curator_debit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON curator_debit
     FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
+";
+
+/// Version 3: reports can say more than 0 and 1. `tally` has all reports and those that say
+/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. And
+/// experiments can forget.
+const SYMBOLS_AND_MEMORY: &str = "
+CREATE TABLE symbol_tally (
+    day        integer NOT NULL,
+    experiment bigint NOT NULL,
+    arm        integer NOT NULL,
+    symbol     integer NOT NULL CHECK (symbol BETWEEN 2 AND 15),
+    replica    integer NOT NULL,
+    reports    bigint NOT NULL CHECK (reports > 0),
+    PRIMARY KEY (day, experiment, arm, symbol, replica)
+) WITH (fillfactor = 50);
+ALTER TABLE experiment
+    ADD COLUMN window_days bigint CHECK (window_days > 0),
+    ADD COLUMN discount double precision CHECK (discount > 0 AND discount < 1);
 ";
 
 /// Creates the tables in an empty database, and brings those of an earlier version up to

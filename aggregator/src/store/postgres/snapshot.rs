@@ -8,7 +8,8 @@ use tokio_postgres::{IsolationLevel, Transaction};
 use super::administration::signed;
 use super::days::{day, number};
 use super::link::{Link, Session};
-use super::records::{Tallies, add, records, tallies};
+use super::records::{Tallies, add, days_of_memories, records, tallies};
+use crate::learner::window::Days;
 use crate::store::{ExperimentKey, ExperimentRecord, StoreError, postgres};
 
 /// What has changed since somebody asked, and all tallies.
@@ -18,6 +19,8 @@ pub(crate) struct News {
     pub(crate) changed: Vec<ExperimentRecord>,
     /// The tallies of all experiments.
     pub(crate) tallies: Tallies,
+    /// Those of the days that experiments which forget have not forgotten.
+    pub(crate) days: HashMap<ExperimentKey, Days>,
     /// Whether whoever asked holds the lease.
     pub(crate) holds_lease: bool,
 }
@@ -93,6 +96,7 @@ impl Link {
             if let Some((_, expired)) = &settled.sums {
                 add(&mut sums, expired);
             }
+            let days = days_of_memories(&transaction, None).await?;
             let keys = keys(&transaction, known).await?;
             let changed = if keys.is_empty() {
                 Vec::new()
@@ -100,7 +104,7 @@ impl Link {
                 records(&transaction, &keys, &sums).await?
             };
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(News { changed, tallies: sums, holds_lease })
+            Ok(News { changed, tallies: sums, days, holds_lease })
         })
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::Day;
 use bandana_shared::stored;
-use bandana_shared::tally::Tally;
+use bandana_shared::tally::{Tally, TallyError};
 use rusqlite::{Connection, Row};
 
 use super::experiments::Known;
@@ -67,7 +68,8 @@ impl<'e> Uploads<'e> {
             verification.say(format!("{place}: its ids are not as they were written"));
         }
         self.names.entry(day).or_default().extend_from_slice(ids);
-        let StoredDeltas(deltas) = match stored::from_bytes(row.get_ref(3)?.as_blob()?) {
+        let deltas = stored::from_bytes::<StoredDeltas>(row.get_ref(3)?.as_blob()?);
+        let deltas = match deltas.map_err(StoreError::from).and_then(StoredDeltas::tallies) {
             Ok(deltas) => deltas,
             Err(error) => {
                 verification.say(format!("{place}: what its uploads add can't be read: {error}"));
@@ -75,12 +77,11 @@ impl<'e> Uploads<'e> {
             }
         };
         let mut all = Tally::EMPTY;
-        for (experiment, arm, reports, ones) in deltas {
+        for (experiment, arm, tally) in deltas {
             let place = (experiment, day, arm);
-            if let Some(tally) = self.counted("a group", place, reports, ones, verification) {
-                all += tally;
-                *self.sums.entry(place).or_default() += tally;
-            }
+            self.place("a group", place, verification);
+            all += tally;
+            *self.sums.entry(place).or_default() += tally;
         }
         // An upload has at least one report.
         if all.reports() < ids.len() as u64 {
@@ -113,8 +114,8 @@ impl<'e> Uploads<'e> {
         verification: &mut Verification,
     ) -> Result<(), StoreError> {
         verification.begin("rows of the checkpoint");
-        let rows = rows(connection, "SELECT experiment, day, arm, reports, ones FROM checkpoint");
-        for (place, reports, ones) in
+        let rows = rows(connection, "checkpoint");
+        for (place, tally) in
             noted(verification, "the checkpoint", rows)?.unwrap_or_default()
         {
             verification.examined(1);
@@ -124,7 +125,7 @@ impl<'e> Uploads<'e> {
                     "experiment {name}: the checkpoint has day {day}, which is in the replay window"
                 ));
             }
-            let counted = self.counted("the checkpoint", place, reports, ones, verification);
+            let counted = self.counted("the checkpoint", place, tally, verification);
             if let Some(tally) = counted {
                 *self.sums.entry(place).or_default() += tally;
             }
@@ -139,13 +140,13 @@ impl<'e> Uploads<'e> {
         verification: &mut Verification,
     ) -> Result<(), StoreError> {
         verification.begin("tallies, against groups and checkpoint");
-        let rows = rows(connection, "SELECT experiment, day, arm, reports, ones FROM tally");
+        let rows = rows(connection, "tally");
         let Some(rows) = noted(verification, "the tallies", rows)? else { return Ok(()) };
         let mut expected = std::mem::take(&mut self.sums);
-        for (place, reports, ones) in rows {
+        for (place, tally) in rows {
             verification.examined(1);
             let expected = expected.remove(&place).unwrap_or_default();
-            let found = self.counted("a tally", place, reports, ones, verification);
+            let found = self.counted("a tally", place, tally, verification);
             if let Some(found) = found.filter(|found| *found != expected) {
                 self.differs(place, found, expected, verification);
             }
@@ -167,27 +168,37 @@ impl<'e> Uploads<'e> {
         verification.found(Finding::Difference { experiment, day, arm, found, expected });
     }
 
-    /// A count of reports, if it can be one.
-    fn counted(
+    /// Says so when there is no such arm.
+    fn place(
         &self,
         whose: &str,
         (experiment, day, arm): Place,
-        reports: u64,
-        ones: u64,
         verification: &mut Verification,
-    ) -> Option<Tally> {
+    ) {
         let place = || format!("experiment {}, day {day}", self.name(experiment));
-        let arms = self.experiments.get(&experiment).map(|known| known.arms);
-        match arms {
+        match self.experiments.get(&experiment).map(|known| known.arms) {
             None => verification.say(format!("{}: {whose} has no such experiment", place())),
             Some(arms) if arm as usize >= arms => {
                 verification.say(format!("{}: {whose} has an arm {arm} of {arms}", place()));
             }
             Some(_) => {}
         }
-        let tally = Tally::new(reports, ones);
+    }
+
+    /// A count of reports, if it can be one.
+    fn counted(
+        &self,
+        whose: &str,
+        place: Place,
+        tally: Result<Tally, TallyError>,
+        verification: &mut Verification,
+    ) -> Option<Tally> {
+        self.place(whose, place, verification);
         if let Err(error) = &tally {
-            verification.say(format!("{}, arm {arm}: {whose} is wrong: {error}", place()));
+            let (experiment, day, arm) = (self.name(place.0), place.1, place.2);
+            verification.say(format!(
+                "experiment {experiment}, day {day}, arm {arm}: {whose} is wrong: {error}"
+            ));
         }
         tally.ok()
     }
@@ -198,12 +209,33 @@ impl<'e> Uploads<'e> {
     }
 }
 
-fn rows(connection: &Connection, query: &str) -> rusqlite::Result<Vec<(Place, u64, u64)>> {
-    let mut statement = connection.prepare(query)?;
-    let row = |row: &Row<'_>| {
+/// The counts of a table, with those of symbols beyond 1, which have a table of their own:
+/// stores of earlier versions have bits only.
+fn rows(
+    connection: &Connection,
+    table: &str,
+) -> rusqlite::Result<Vec<(Place, Result<Tally, TallyError>)>> {
+    let mut counts: BTreeMap<Place, (u64, Vec<(Symbol, u64)>)> = BTreeMap::new();
+    let bits = format!("SELECT experiment, day, arm, reports, ones FROM {table}");
+    let mut bits = connection.prepare(&bits)?;
+    let mut rows = bits.query([])?;
+    while let Some(row) = rows.next()? {
         let place = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok((place, row.get(3)?, row.get(4)?))
-    };
-    let rows = statement.query_map([], row)?;
-    rows.collect()
+        counts.insert(place, (row.get(3)?, vec![(Symbol::from(true), row.get(4)?)]));
+    }
+    let beyond = format!("symbol_{table}");
+    if connection.table_exists(None, beyond.as_str())? {
+        let beyond = format!("SELECT experiment, day, arm, symbol, reports FROM {beyond}");
+        let mut beyond = connection.prepare(&beyond)?;
+        let mut rows = beyond.query([])?;
+        while let Some(row) = rows.next()? {
+            let place = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let number: u8 = row.get(3)?;
+            let unknown = rusqlite::Error::IntegralValueOutOfRange(3, i64::from(number));
+            let symbol = Symbol::new(number).ok_or(unknown)?;
+            counts.entry(place).or_default().1.push((symbol, row.get(4)?));
+        }
+    }
+    let tally = |(place, (reports, symbols))| (place, Tally::with_symbols(reports, symbols));
+    Ok(counts.into_iter().map(tally).collect())
 }
