@@ -68,7 +68,7 @@ with a nonlinear curve and rewards between the ends of their range, the server l
 g(reward), and the best arm by that may have a lower mean reward. In simulations, convex curves \
 lost a steady arm of mean 0.6 to arms of mean 0.5 that vary more, and a concave one the best of \
 the 20 arms of the papers: regret then grows with every user, however many come. They help where \
-all arms vary alike and lie near the upper end of the range, and there only"
+all arms vary alike and lie near the upper end of the range, and there only";
 
 /// What callers hear when the server goes down.
 const GOING_DOWN: &str = "the aggregator is going down; call again";
