@@ -13,7 +13,6 @@ use super::failure::Failure;
 use crate::learner::Learner;
 use crate::service::NONLINEAR;
 
-
 /// What is said of a new experiment. The names in a file are those of the flags, with
 /// underscores.
 #[derive(Debug, Default, Args, Deserialize)]

@@ -220,7 +220,7 @@ pub(super) fn uploads() -> anyhow::Result<Vec<UploadVector>> {
     let symbols =
         [(3, 1), (3, 9), (4, 50), (5, 2), (6, 33), (16, 100)].map(|(symbols, reports)| {
             let alphabet = Alphabet::new(symbols)?;
-            let report = |i| {
+            let report = |i: u64| {
                 let number = u8::try_from(word(3000 + i) % u64::from(symbols)).ok();
                 (word(4000 + i) % 5, number.and_then(Symbol::new).unwrap_or_default())
             };
