@@ -74,7 +74,7 @@ impl Ratio {
         }
         // value = mantissa 2^exponent, exactly.
         let bits = value.to_bits();
-        let (raw, fraction) = ((bits >> 52) as i64, u128::from(bits & ((1 << 52) - 1)));
+        let (raw, fraction) = ((bits >> 52).cast_signed(), u128::from(bits & ((1 << 52) - 1)));
         let (mantissa, exponent) =
             if raw == 0 { (fraction, -1074) } else { (fraction | (1 << 52), raw - 1075) };
         let shift = u32::try_from(-exponent).unwrap_or(0);

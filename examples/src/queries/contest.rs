@@ -102,7 +102,7 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let universe = people.schema().universe(&traits())?;
     let (histogram, rows, cells) = (people.histogram(&universe), people.count(), universe.cells());
     let loss = PureLoss::new(epsilon)?;
-    let threshold = (threshold * rows as f64).max(1.0) as u64;
+    let threshold = whole(threshold * rows as f64).max(1);
     let plan = SessionPlan::chosen(loss, updates, threshold)?;
     let mut noise = ChaCha20Rng::seed_from_u64(seed);
     let first = MultiplicativeWeights::draw_threshold_noise(&plan, &mut noise)?;
@@ -135,6 +135,16 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     }
     let contestants = scores.into_iter().map(|score| score.finish(queries)).collect();
     Ok(Outcome { rows, cells, queries, updates: session.used(), contestants })
+}
+
+/// The nearest whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float beyond the range becomes its end"
+)]
+pub(super) fn whole(value: f64) -> u64 {
+    value.round() as u64
 }
 
 /// What an analyst thinks of: people who have one of two combinations of traits. Each is a
@@ -202,7 +212,7 @@ impl<'u> Analyst<'u> {
     /// Remembers thoughts whose answer is far from what uniform data would give.
     fn hear(&mut self, query: &CellSet, share: f64) {
         let uniform = query.members().count() as f64 / self.universe.cells() as f64;
-        let surprise = ((share - uniform).abs() * 1e9) as u64;
+        let surprise = whole((share - uniform).abs() * 1e9);
         self.surprising.insert(surprise, self.thought.clone());
         if self.surprising.len() > 32 {
             self.surprising.pop_first();
