@@ -16,8 +16,8 @@ use rand::{Rng as _, RngExt as _};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-fn loss(epsilon: f64) -> PureLoss {
-    PureLoss::new(epsilon).unwrap()
+fn loss(epsilon: f64) -> Result<PureLoss, CuratorError> {
+    PureLoss::new(epsilon)
 }
 
 /// Shares of outcomes in `draws` draws.
@@ -34,7 +34,7 @@ fn shares<const N: usize>(draws: u32, mut draw: impl FnMut(&mut ChaCha20Rng) -> 
 fn the_exponential_mechanism_has_the_probabilities_of_its_definition() {
     const DRAWS: u32 = 200_000;
     let (utilities, weights) = ([7_i64, 3, 10, -2, 9], [5_u32, 1, 2, 8, 0]);
-    let mechanism = ExponentialMechanism::new(2, loss(1.5)).unwrap();
+    let mechanism = ExponentialMechanism::new(2, loss(1.5).unwrap()).unwrap();
     let exact: Vec<f64> = utilities
         .iter()
         .zip(weights)
@@ -60,7 +60,7 @@ fn the_exponential_mechanism_has_the_probabilities_of_its_definition() {
 #[test]
 fn choices_keep_their_accuracy_and_noisy_max_its_privacy() {
     let utilities: Vec<i64> = (0..50).map(|i| 1_000 - 7 * i).collect();
-    let (epsilon, beta) = (loss(0.3), 0.05);
+    let (epsilon, beta) = (loss(0.3).unwrap(), 0.05);
     let exponential = ExponentialMechanism::new(1, epsilon).unwrap();
     let noisy = NoisyMax::new(1, epsilon).unwrap();
     let bounds = [exponential.shortfall(50, beta).unwrap(), noisy.shortfall(50, beta).unwrap()];
@@ -74,7 +74,7 @@ fn choices_keep_their_accuracy_and_noisy_max_its_privacy() {
     // 4000 beta = 200 would be allowed; the bounds are not sharp.
     assert!(misses.iter().all(|&misses| misses < 130), "{misses:?}");
 
-    let noisy = NoisyMax::new(1, loss(1.0)).unwrap();
+    let noisy = NoisyMax::new(1, loss(1.0).unwrap()).unwrap();
     let [a, b]: [[f64; 3]; 2] = [[5_i64, 6, 5], [6, 5, 6]]
         .map(|utilities| shares(200_000, |rng| noisy.choose(&utilities, rng).unwrap()));
     let ratios = a.iter().zip(&b).map(|(a, b)| (a / b).ln().abs());
@@ -84,7 +84,7 @@ fn choices_keep_their_accuracy_and_noisy_max_its_privacy() {
 
 #[test]
 fn a_base_measure_that_could_not_be_sampled_exactly_is_refused() {
-    let mechanism = ExponentialMechanism::new(1, loss(1.0)).unwrap();
+    let mechanism = ExponentialMechanism::new(1, loss(1.0).unwrap()).unwrap();
     let mut rng = ChaCha20Rng::seed_from_u64(1);
     let mut choose = |utilities: &[i64], weights: Option<&[u32]>| {
         mechanism.choose(utilities, weights, &mut rng).unwrap_err()
@@ -93,7 +93,7 @@ fn a_base_measure_that_could_not_be_sampled_exactly_is_refused() {
     assert_eq!(choose(&[1, 2], Some(&[0, 0])), CuratorError::NoCandidates);
     assert_eq!(choose(&[1, 2], Some(&[u32::MAX, 1])), CuratorError::Skewed);
     assert!(matches!(choose(&[1], Some(&[1, 1])), CuratorError::Weights { .. }));
-    assert_eq!(ExponentialMechanism::new(0, loss(1.0)), Err(CuratorError::Insensitive));
+    assert_eq!(ExponentialMechanism::new(0, loss(1.0).unwrap()), Err(CuratorError::Insensitive));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn synthetic_databases_answer_halfspaces_about_as_well_as_promised() {
     let class = halfspaces(3).unwrap();
     // The class is of so low a dimension that few rows do; fewer still are enough here.
     assert_eq!(rows_for(alpha, 8, class.len(), Some(4)).unwrap(), 30);
-    let release = SyntheticRelease::new(8, 9, class, loss(1.0)).unwrap();
+    let release = SyntheticRelease::new(8, 9, class, loss(1.0).unwrap()).unwrap();
     let histogram = [3_000, 100, 900, 200, 2_500, 0, 300, 3_000];
     let promised = release.error_of_best() + release.accuracy(10_000, beta).unwrap();
     let mut rng = ChaCha20Rng::seed_from_u64(2);
@@ -111,7 +111,8 @@ fn synthetic_databases_answer_halfspaces_about_as_well_as_promised() {
         let error = release.error(&histogram, &database).unwrap();
         assert!(error <= promised, "{error} is above {promised}");
         assert!(error < 0.12, "{error}");
-        let noisy = release.noisy_error(&histogram, &database, loss(0.5), &mut rng).unwrap();
+        let noisy =
+            release.noisy_error(&histogram, &database, loss(0.5).unwrap(), &mut rng).unwrap();
         assert!((noisy - error).abs() < 0.01, "{noisy} is not about {error}");
     }
 }
@@ -125,9 +126,9 @@ fn skewed_histogram(rows: u64) -> Vec<u64> {
     histogram
 }
 
-fn random_query(rng: &mut ChaCha20Rng) -> CellSet {
+fn random_query(rng: &mut ChaCha20Rng) -> Result<CellSet, CuratorError> {
     let word = rng.next_u64();
-    CellSet::of(64, |cell| word >> cell & 1 == 1).unwrap()
+    CellSet::of(64, |cell| word >> cell & 1 == 1)
 }
 
 #[test]
@@ -135,17 +136,18 @@ fn multiplicative_weights_keep_their_promise_on_adaptive_queries() {
     const ROWS: u64 = 400_000;
     let histogram = skewed_histogram(ROWS);
     let promise = Promise { rows: ROWS, cells: 64, queries: 2_000, beta: 0.05 };
-    let (plan, alpha) = SessionPlan::promised(loss(1.0), promise).unwrap();
+    let (plan, alpha) = SessionPlan::promised(loss(1.0).unwrap(), promise).unwrap();
     assert!(alpha < 0.2 * ROWS as f64, "{alpha} of {ROWS}");
     assert!((plan.accuracy(2_000, 0.05).unwrap() - alpha).abs() < 1.0);
     let mut rng = ChaCha20Rng::seed_from_u64(9);
     let noise = MultiplicativeWeights::draw_threshold_noise(&plan, &mut rng).unwrap();
     let mut session = MultiplicativeWeights::new(plan, ROWS, 64, noise).unwrap();
     // An adversary who asks again where the last answers differed most from uniform.
-    let mut hardest = random_query(&mut rng);
+    let mut hardest = random_query(&mut rng).unwrap();
     let mut farthest = 0.0_f64;
     for round in 0..2_000 {
-        let query = if round % 3 == 0 { hardest.clone() } else { random_query(&mut rng) };
+        let again = round % 3 == 0;
+        let query = if again { hardest.clone() } else { random_query(&mut rng).unwrap() };
         let truth = query.count(&histogram).unwrap() as f64;
         let given = match session.ask(&histogram, &query, &mut rng).unwrap() {
             Round::Lazy { answer } => answer,
@@ -166,7 +168,7 @@ fn multiplicative_weights_keep_their_promise_on_adaptive_queries() {
 #[test]
 fn a_session_that_has_used_its_updates_fails_and_says_so() {
     let histogram = skewed_histogram(100_000);
-    let plan = SessionPlan::chosen(loss(8.0), 2, 500).unwrap();
+    let plan = SessionPlan::chosen(loss(8.0).unwrap(), 2, 500).unwrap();
     let mut session = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
     let mut rng = ChaCha20Rng::seed_from_u64(3);
     let first = CellSet::of(64, |cell| cell == 0).unwrap();
@@ -196,7 +198,7 @@ fn a_session_that_has_used_its_updates_fails_and_says_so() {
 #[test]
 fn sessions_that_promise_nothing_are_refused() {
     let promise = Promise { rows: 100, cells: 64, queries: 10_000, beta: 0.05 };
-    let refused = |promise| SessionPlan::promised(loss(0.1), promise).unwrap_err();
+    let refused = |promise| SessionPlan::promised(loss(0.1).unwrap(), promise).unwrap_err();
     assert!(refused(promise).to_string().contains("below the number of rows"));
     assert_eq!(refused(Promise { cells: 0, ..promise }), CuratorError::EmptyUniverse);
     let huge = refused(Promise { cells: CELLS_MAX + 1, ..promise });
@@ -204,20 +206,20 @@ fn sessions_that_promise_nothing_are_refused() {
     assert_eq!(refused(Promise { beta: 1.0, ..promise }), CuratorError::Beta(1.0));
     assert_eq!(refused(Promise { queries: 0, ..promise }), CuratorError::NoQueries);
     assert_eq!(refused(Promise { rows: 0, ..promise }), CuratorError::NoRows);
-    assert!(SessionPlan::chosen(loss(1.0), 0, 10).is_err());
-    assert!(SessionPlan::chosen(loss(1.0), 10, 0).is_err());
+    assert!(SessionPlan::chosen(loss(1.0).unwrap(), 0, 10).is_err());
+    assert!(SessionPlan::chosen(loss(1.0).unwrap(), 10, 0).is_err());
 }
 
-fn people() -> Rows {
+fn people() -> Result<Rows, CuratorError> {
     let schema = Schema::parse(&["age:0..99", "city:Bonn|Ulm|Kiel", "a:no|yes", "b:no|yes"]);
-    let mut rows = Rows::new(schema.unwrap());
+    let mut rows = Rows::new(schema?);
     let mut rng = ChaCha20Rng::seed_from_u64(4);
     for row in 0..20_000_u16 {
         let age = rng.random_range(20..60);
         let city = if row % 10 < 7 { 1 } else { row % 3 };
-        rows.push(&[age, city, u16::from(row % 4 == 0), row % 2]).unwrap();
+        rows.push(&[age, city, u16::from(row % 4 == 0), row % 2])?;
     }
-    rows
+    Ok(rows)
 }
 
 fn ask(rows: &Rows, question: &Question, price: Price) -> Result<Answer, CuratorError> {
@@ -226,8 +228,8 @@ fn ask(rows: &Rows, question: &Question, price: Price) -> Result<Answer, Curator
 
 #[test]
 fn every_question_is_answered_within_its_accuracy() {
-    let rows = people();
-    let pure = Price::Pure(loss(1.0));
+    let rows = people().unwrap();
+    let pure = Price::Pure(loss(1.0).unwrap());
     let concentrated = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
     let texts = |texts: &[&str]| -> Vec<String> { texts.iter().map(|t| (*t).to_owned()).collect() };
     for price in [pure, concentrated] {
@@ -289,8 +291,8 @@ fn every_question_is_answered_within_its_accuracy() {
 
 #[test]
 fn bad_questions_are_refused_with_what_to_do() {
-    let rows = people();
-    let pure = Price::Pure(loss(1.0));
+    let rows = people().unwrap();
+    let pure = Price::Pure(loss(1.0).unwrap());
     let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
     let counts = |text: &str| Question::Counts { predicates: vec![text.to_owned()] };
     let choice = |column: &str, aim| Question::Choice {

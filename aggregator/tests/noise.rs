@@ -27,8 +27,8 @@ fn fits(weight: impl Fn(i64) -> f64, mut draw: impl FnMut(&mut ChaCha20Rng) -> i
     let mut rng = ChaCha20Rng::seed_from_u64(2_020);
     let total: f64 = (-5_000..=5_000).map(&weight).sum();
     let expected = |k: i64| weight(k) / total * DRAWS as f64;
-    let reach = (0..5_000).take_while(|&k| expected(k) >= 20.0).last().unwrap();
-    let width = usize::try_from(2 * reach + 1).unwrap();
+    let reach = (0..5_000).take_while(|&k| expected(k) >= 20.0).last().unwrap_or(0);
+    let width = usize::try_from(2 * reach + 1).unwrap_or(1);
     let (mut counts, mut beyond) = (vec![0_u32; width], 0_u32);
     for _ in 0..DRAWS {
         let place = usize::try_from(draw(&mut rng) + reach).ok();

@@ -46,10 +46,10 @@ pub(super) enum Query {
     Count(Count),
     /// Count the rows of each combination of values.
     #[command(after_long_help = FIELDS)]
-    Histogram(Columns),
+    Histogram(ByColumn),
     /// Add up columns of integers.
     #[command(after_long_help = FIELDS)]
-    Sum(Columns),
+    Sum(ByColumn),
     /// Choose one value of a column.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("aim").required(true).args(["most_common", "quantile"]))]
@@ -154,7 +154,7 @@ pub(super) struct Count {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Columns {
+pub(super) struct ByColumn {
     /// The data set.
     #[arg(value_name = "DATA-SET")]
     data_set: String,
@@ -296,11 +296,11 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             let question = ask_request::Question::Counts(v1::Counts { predicates });
             ask(&server, data_set, &cost, question)
         }
-        Query::Histogram(Columns { data_set, columns, cost, server }) => {
+        Query::Histogram(ByColumn { data_set, columns, cost, server }) => {
             let question = ask_request::Question::Histogram(v1::Histogram { columns });
             ask(&server, data_set, &cost, question)
         }
-        Query::Sum(Columns { data_set, columns, cost, server }) => {
+        Query::Sum(ByColumn { data_set, columns, cost, server }) => {
             let question = ask_request::Question::Sums(v1::Sums { columns });
             ask(&server, data_set, &cost, question)
         }

@@ -32,10 +32,9 @@ impl From<v1::DataSet> for DataSetView {
             v1::Measure::Concentrated => "rho",
             v1::Measure::Unspecified => "unknown",
         };
-        let hex = data_set.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
             measure,
-            fingerprint: hex,
+            fingerprint: hex(&data_set.fingerprint),
             name: data_set.name,
             file: data_set.file,
             rows: data_set.rows,
@@ -45,6 +44,10 @@ impl From<v1::DataSet> for DataSetView {
             unix_seconds: data_set.unix_seconds,
         }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 impl DataSetsView {

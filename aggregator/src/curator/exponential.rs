@@ -153,7 +153,7 @@ impl<'a> BaseMeasure<'a> {
 
     fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
         match self {
-            Self::Uniform(candidates) => crate::noise::below(*candidates as u64, rng) as usize,
+            Self::Uniform(candidates) => crate::noise::below_usize(*candidates, rng),
             Self::Weighted { sums, total, .. } => {
                 let point = crate::noise::below(*total, rng);
                 sums.partition_point(|&sum| sum <= point)

@@ -112,9 +112,12 @@ fn parquet_rows(bytes: Vec<u8>, schema: &Schema) -> Result<Rows, ReadError> {
     };
     let places: Vec<usize> =
         columns.iter().map(|column| place(column.name())).collect::<Result<_, _>>()?;
-    let unreadable = |_| ReadError::Parquet {
-        what: "a row can't be read; write the file without compression or nested columns"
+    let unreadable = |_| {
+        ReadError::Parquet {
+        what: "a row can't be read; write the file without nested columns, and without compression or \
+               with Snappy"
             .to_owned(),
+    }
     };
     let mut rows = Rows::new(schema.clone());
     let mut codes = Vec::with_capacity(columns.len());
@@ -225,5 +228,42 @@ mod tests {
             assert!(error.contains(message), "{error}");
             assert!(!error.contains("99") && !error.contains("Rome"), "{error}");
         }
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn parquet_has_the_same_rows_as_csv() {
+        use std::sync::Arc;
+
+        use parquet::basic::Compression;
+        use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+        use parquet::file::properties::WriterProperties;
+        use parquet::file::writer::SerializedFileWriter;
+        use parquet::schema::parser::parse_message_type;
+
+        let message = "message people { required binary city (UTF8); required int32 age; }";
+        let schema = Arc::new(parse_message_type(message).unwrap());
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+        let properties = Arc::new(properties.build());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let cities = ["Ulm", "Bonn", "Ulm"].map(ByteArray::from);
+        column.typed::<ByteArrayType>().write_batch(&cities, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int32Type>().write_batch(&[20, 18, 20], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        let bytes = file.into_inner().unwrap();
+
+        let schema = Schema::parse(&["age:18..20", "city:Bonn|Ulm"]).unwrap();
+        let rows = parquet_rows(bytes.clone(), &schema).unwrap();
+        let universe = schema.universe::<&str>(&[]).unwrap();
+        assert_eq!(rows.histogram(&universe), [1, 0, 0, 0, 0, 2]);
+        let narrow = Schema::parse(&["age:18..19"]).unwrap();
+        let error = parquet_rows(bytes, &narrow).unwrap_err().to_string();
+        assert!(error.contains("column \"age\" in line 1"), "{error}");
+        assert!(parquet_rows(b"age\n18\n".to_vec(), &schema).is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::CuratorError;
 use super::selection::Selection;
-use super::universe::{Schema, Universe};
+use super::universe::{Column, Schema, Universe};
 
 /// Most rows of a data set.
 pub const ROWS_MAX: usize = 1 << 27;
@@ -15,12 +15,12 @@ pub struct Rows {
     schema: Schema,
     /// The codes of each column.
     codes: Vec<Vec<u16>>,
-    rows: usize,
+    count: usize,
 }
 
 impl fmt::Debug for Rows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").field("rows", &self.rows).finish_non_exhaustive()
+        f.debug_struct("Rows").field("rows", &self.count).finish_non_exhaustive()
     }
 }
 
@@ -28,7 +28,7 @@ impl Rows {
     /// No rows yet.
     pub fn new(schema: Schema) -> Self {
         let codes = vec![Vec::new(); schema.columns().len()];
-        Self { schema, codes, rows: 0 }
+        Self { schema, codes, count: 0 }
     }
 
     /// Appends a row: a code for each column.
@@ -36,19 +36,19 @@ impl Rows {
     /// # Errors
     /// [`CuratorError::TooManyRows`].
     pub fn push(&mut self, codes: &[u16]) -> Result<(), CuratorError> {
-        if self.rows >= ROWS_MAX {
+        if self.count >= ROWS_MAX {
             return Err(CuratorError::TooManyRows { most: ROWS_MAX });
         }
         for (column, &code) in self.codes.iter_mut().zip(codes) {
             column.push(code);
         }
-        self.rows += 1;
+        self.count += 1;
         Ok(())
     }
 
     /// How many there are, which is public.
     pub fn count(&self) -> u64 {
-        self.rows as u64
+        self.count as u64
     }
 
     /// The columns.
@@ -61,12 +61,12 @@ impl Rows {
         let holds = |&row: &usize| {
             selection.holds(|place| self.codes.get(place).and_then(|codes| codes.get(row)).copied())
         };
-        (0..self.rows).filter(holds).count() as u64
+        (0..self.count).filter(holds).count() as u64
     }
 
     /// How many rows each value of a column has.
     pub(super) fn frequencies(&self, place: usize) -> Vec<i64> {
-        let values = self.schema.columns().get(place).map_or(0, |column| column.values());
+        let values = self.schema.columns().get(place).map_or(0, Column::values);
         let mut frequencies = vec![0; values];
         for &code in self.codes.get(place).into_iter().flatten() {
             if let Some(frequency) = frequencies.get_mut(usize::from(code)) {
@@ -84,7 +84,7 @@ impl Rows {
             .iter()
             .filter_map(|&place| self.codes.get(place).map(Vec::as_slice))
             .collect();
-        for row in 0..self.rows {
+        for row in 0..self.count {
             let codes = columns.iter().map(|codes| codes.get(row).copied().unwrap_or(0));
             if let Some(count) = histogram.get_mut(universe.cell(codes)) {
                 *count += 1;

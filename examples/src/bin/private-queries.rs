@@ -33,10 +33,10 @@ struct Arguments {
     #[arg(long, default_value_t = 1.0)]
     epsilon: f64,
     /// Most updates of the session.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 150)]
     updates: u32,
     /// Its threshold, as a share of the people.
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value_t = 0.025)]
     threshold: f64,
     /// The people and the contest follow from it. The server's noise does not.
     #[arg(long, default_value_t = 1)]

@@ -6,9 +6,10 @@ use bandana_aggregator::curator::cells::CellSet;
 use bandana_aggregator::curator::counting::CountingMechanism;
 use bandana_aggregator::curator::price::{ConcentratedLoss, Price, PureLoss};
 use bandana_aggregator::curator::rows::Rows;
+use bandana_aggregator::curator::universe::Universe;
 use bandana_aggregator::curator::weights::{MultiplicativeWeights, Round, SessionPlan};
 use bandana_shared::accounting::delta::Delta;
-use rand::{Rng, RngExt as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng};
 use serde::Serialize;
 
@@ -92,8 +93,7 @@ impl Score {
     }
 }
 
-/// Plays. The analyst adapts: every second query is a neighbour of the one whose answer
-/// surprised most so far.
+/// Plays. The analyst adapts: every second query follows up a surprising answer.
 ///
 /// # Errors
 /// When the settings make no sense, or the session has used up its updates before the end.
@@ -102,7 +102,7 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let universe = people.schema().universe(&traits())?;
     let (histogram, rows, cells) = (people.histogram(&universe), people.count(), universe.cells());
     let loss = PureLoss::new(epsilon)?;
-    let threshold = (threshold * rows as f64).max(1.0) as u64;
+    let threshold = whole(threshold * rows as f64).max(1);
     let plan = SessionPlan::chosen(loss, updates, threshold)?;
     let mut noise = ChaCha20Rng::seed_from_u64(seed);
     let first = MultiplicativeWeights::draw_threshold_noise(&plan, &mut noise)?;
@@ -111,7 +111,7 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let rho = ConcentratedLoss::within(loss.loss(), Delta::new(DELTA)?)?;
     let gaussian = CountingMechanism::new(queries, Price::Concentrated(rho))?;
     let mut scores = ["multiplicative weights", "Laplace", "Gaussian"].map(Score::new);
-    let mut analyst = Analyst::new(cells, seed)?;
+    let mut analyst = Analyst::new(&universe, seed);
     for round in 0..queries {
         let query = analyst.next()?;
         let truth = query.count(&histogram)?;
@@ -137,34 +137,83 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome { rows, cells, queries, updates: session.used(), contestants })
 }
 
-/// Whoever asks, and adapts to the answers.
-struct Analyst {
-    cells: usize,
-    chance: ChaCha8Rng,
-    surprising: BTreeMap<u64, u64>,
+/// The nearest whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float beyond the range becomes its end"
+)]
+pub(super) fn whole(value: f64) -> u64 {
+    value.round() as u64
 }
 
-impl Analyst {
-    fn new(cells: usize, seed: u64) -> anyhow::Result<Self> {
-        anyhow::ensure!(cells <= 64, "the analyst thinks in 64 cells");
+/// What an analyst thinks of: people who have one of two combinations of traits. Each is a
+/// trait for each column, or nothing about it.
+type Thought = [Vec<Option<u16>>; 2];
+
+/// Whoever asks, and adapts to the answers.
+struct Analyst<'u> {
+    universe: &'u Universe,
+    chance: ChaCha8Rng,
+    thought: Thought,
+    /// By how surprising the answer was, in billionths.
+    surprising: BTreeMap<u64, Thought>,
+}
+
+impl<'u> Analyst<'u> {
+    fn new(universe: &'u Universe, seed: u64) -> Self {
         let chance = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
-        Ok(Self { cells, chance, surprising: BTreeMap::new() })
+        Self { universe, chance, thought: Thought::default(), surprising: BTreeMap::new() }
     }
 
+    /// Every second query follows up the most surprising answer of late, the others are new.
     fn next(&mut self) -> anyhow::Result<CellSet> {
-        let most = self.surprising.last_key_value().map(|(_, &word)| word);
-        let word = match most.filter(|_| self.chance.random_bool(0.5)) {
-            Some(word) => word ^ (1 << self.chance.random_range(0..self.cells)),
-            None => self.chance.next_u64(),
+        let most = self.surprising.pop_last().filter(|_| self.chance.random_bool(0.5));
+        self.thought = match most {
+            Some((_, thought)) => self.follow_up(thought),
+            None => [self.combination(), self.combination()],
         };
-        Ok(CellSet::of(self.cells, |cell| word >> cell & 1 == 1)?)
+        let fits = |codes: &[u16], combination: &[Option<u16>]| {
+            combination.iter().zip(codes).all(|(wanted, code)| wanted.is_none_or(|w| w == *code))
+        };
+        Ok(CellSet::of(self.universe.cells(), |cell| {
+            let codes = self.universe.codes(cell);
+            self.thought.iter().any(|combination| fits(&codes, combination))
+        })?)
     }
 
-    /// Remembers queries whose answer is far from what uniform data would give.
+    /// One to three traits.
+    fn combination(&mut self) -> Vec<Option<u16>> {
+        let columns = self.universe.schema().columns().len();
+        let mut combination = vec![None; columns];
+        for _ in 0..self.chance.random_range(1..=3) {
+            let place = self.chance.random_range(0..columns);
+            if let Some(wanted) = combination.get_mut(place) {
+                *wanted = Some(self.chance.random_range(0..2));
+            }
+        }
+        combination
+    }
+
+    /// The same with one trait added, dropped or turned.
+    fn follow_up(&mut self, mut thought: Thought) -> Thought {
+        let which = usize::from(self.chance.random_bool(0.5));
+        let place = self.chance.random_range(0..self.universe.schema().columns().len());
+        if let Some(wanted) = thought[which].get_mut(place) {
+            *wanted = match *wanted {
+                None => Some(self.chance.random_range(0..2)),
+                Some(code) if self.chance.random_bool(0.5) => Some(1 - code),
+                Some(_) => None,
+            };
+        }
+        thought
+    }
+
+    /// Remembers thoughts whose answer is far from what uniform data would give.
     fn hear(&mut self, query: &CellSet, share: f64) {
-        let word = query.members().fold(0_u64, |word, cell| word | 1 << cell);
-        let uniform = query.members().count() as f64 / self.cells as f64;
-        self.surprising.insert(((share - uniform).abs() * 1e9) as u64, word);
+        let uniform = query.members().count() as f64 / self.universe.cells() as f64;
+        let surprise = whole((share - uniform).abs() * 1e9);
+        self.surprising.insert(surprise, self.thought.clone());
         if self.surprising.len() > 32 {
             self.surprising.pop_first();
         }

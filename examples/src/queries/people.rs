@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bandana_aggregator::curator::rows::Rows;
-use bandana_aggregator::curator::universe::Schema;
+use bandana_aggregator::curator::universe::{Column, Schema};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
@@ -67,7 +67,7 @@ pub fn write(rows: &Rows, path: &Path) -> anyhow::Result<()> {
     let mut writer =
         csv::Writer::from_path(path).with_context(|| format!("writing {}", path.display()))?;
     let columns = universe.schema().columns();
-    writer.write_record(columns.iter().map(|column| column.name()))?;
+    writer.write_record(columns.iter().map(Column::name))?;
     for (cell, count) in rows.histogram(&universe).into_iter().enumerate() {
         let codes = universe.codes(cell);
         let values: Vec<String> =

@@ -9,7 +9,7 @@ use bandana_shared::accounting::delta::Delta;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::contest::{DELTA, Outcome};
+use super::contest::{DELTA, Outcome, whole};
 
 /// Colours that remain distinct for colour-blind people (Okabe and Ito).
 const COLOURS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
@@ -66,7 +66,7 @@ fn promised(epsilon: f64, outcome: &Outcome) -> anyhow::Result<Vec<Line>> {
 
 /// A power of the number of queries, as a number of queries.
 fn spread(queries: u64, exponent: f64) -> u64 {
-    (queries as f64).powf(exponent).round() as u64
+    whole((queries as f64).powf(exponent))
 }
 
 fn draw(area: &Area<'_>, caption: &str, x: &str, lines: &[Line]) -> anyhow::Result<()> {

@@ -167,6 +167,7 @@ fn name(text: String) -> Result<CuratorName, Status> {
 }
 
 /// What to say of a question that has no answer.
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
 fn refuse(error: CuratorError) -> Status {
     match error {
         CuratorError::SessionExhausted { .. } => Status::failed_precondition(error.to_string()),
@@ -175,6 +176,7 @@ fn refuse(error: CuratorError) -> Status {
 }
 
 /// What to say of rows that can't be had.
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
 fn unshelved(error: ShelfError) -> Status {
     match &error {
         ShelfError::NoDirectory | ShelfError::Changed { .. } => {

@@ -14,7 +14,7 @@ use super::{measure, name, refuse, unshelved};
 use crate::curator::CuratorError;
 use crate::curator::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use crate::curator::questions::{Aim, Answer, Chooser, Class, Question, Size};
-use crate::curator::universe::Schema;
+use crate::curator::universe::{Column, Schema};
 use crate::curator::weights::{Promise, SessionPlan};
 use crate::store::{DataSetRecord, DebitRecord, SessionRecord};
 
@@ -129,9 +129,10 @@ impl Asked {
                 Question::Choice { column: choice.column, aim, chooser }
             }
             Wire::Synthetic(v1::Synthetic { columns, predicates, size }) => {
-                let class = match predicates.is_empty() {
-                    true => Class::Halfspaces,
-                    false => Class::Predicates(predicates),
+                let class = if predicates.is_empty() {
+                    Class::Halfspaces
+                } else {
+                    Class::Predicates(predicates)
                 };
                 let size = match size {
                     Some(synthetic::Size::Rows(rows)) => Size::Rows(rows),
@@ -222,7 +223,7 @@ pub(super) fn plan(
         }
         None => return Err(CuratorError::Session("say what to promise, or choose the updates")),
     };
-    let columns: Vec<&str> = universe.schema().columns().iter().map(|c| c.name()).collect();
+    let columns: Vec<&str> = universe.schema().columns().iter().map(Column::name).collect();
     Ok(Planned { plan, columns: columns.join("\n"), loss, cells, accuracy })
 }
 
