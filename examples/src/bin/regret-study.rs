@@ -23,8 +23,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Regret of learners on private bits, in simulation.
 ///
-/// Rewards and noise are the same for all learners of a study. Ctrl-C ends it with what
-/// is finished.
+/// Rewards are the same for all learners of a study, and so is the noise for those with the
+/// same channel. Ctrl-C ends it with what is finished.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
