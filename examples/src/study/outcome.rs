@@ -58,8 +58,11 @@ pub struct Row {
     /// The main term of the upper bound for LDP-TS at this horizon, without its
     /// constant; none as above.
     pub upper_bound: Option<f64>,
-    /// Mean regret over that of the first learner with this mechanism and epsilon.
+    /// Mean regret over that of the study's first learner, with this mechanism and epsilon
+    /// where it has any.
     pub ratio: Option<f64>,
+    /// What the ratio is to: a learner, its mechanism and its epsilon.
+    pub ratio_to: String,
     /// Half the width of its 95% interval, over pairs of trials with one seed.
     pub ratio_ci95: Option<f64>,
     /// Rounds per second of processor time, on one thread.

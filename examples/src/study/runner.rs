@@ -1,5 +1,6 @@
 //! Many trials on several threads.
 
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,6 +47,27 @@ pub struct Study {
 struct Entry {
     contestant: Contestant,
     privacy: Privacy,
+}
+
+impl Entry {
+    fn mechanism_name(self) -> &'static str {
+        match self.contestant {
+            Contestant::LdpUcbLaplace => "laplace",
+            contestant if contestant.is_nonprivate() => "none",
+            _ => self.privacy.mechanism.name(),
+        }
+    }
+
+    fn epsilon(self) -> Option<f64> {
+        (!self.contestant.is_nonprivate()).then_some(self.privacy.epsilon.get())
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, {}", self.contestant.name(), self.mechanism_name())?;
+        self.epsilon().map_or(Ok(()), |epsilon| write!(formatter, ", {epsilon}"))
+    }
 }
 
 /// What was finished of an entry.
@@ -161,16 +183,14 @@ impl Study {
         for finished in &mut finished {
             finished.trials.sort_by_key(|(trial, _)| *trial);
         }
-        let first_of = |entry: &Entry| {
-            let same = |other: &Entry| other.privacy == entry.privacy;
-            entries.iter().position(same).unwrap_or_default()
-        };
         let mut rows = Vec::new();
         for (entry, done) in entries.iter().zip(&finished) {
             if done.trials.is_empty() {
                 continue;
             }
-            let base = &finished[first_of(entry)];
+            let base = entries.iter().position(|other| self.is_base(*other, entry.privacy));
+            let base = base.unwrap_or_default();
+            let base = (entries[base], &finished[base]);
             let arms = entry.contestant.channel(entry.privacy).bound_arms(&self.instance);
             let bounds = (arms.as_deref().map(lower_bound), arms.as_deref().map(thompson_sampling));
             for checkpoint in 0..self.course.checkpoints.len() {
@@ -191,16 +211,23 @@ impl Study {
         }
     }
 
+    /// Whether this is what learners with such privacy are compared with.
+    fn is_base(&self, entry: Entry, privacy: Privacy) -> bool {
+        let Entry { contestant, privacy: own } = entry;
+        self.contestants.first() == Some(&contestant)
+            && (contestant.is_nonprivate() || own.epsilon == privacy.epsilon)
+            && (contestant.has_no_curve() || own.mechanism == privacy.mechanism)
+    }
+
     /// `bounds` are factors of the logarithm, from below and from above.
     fn row(
         &self,
         entry: Entry,
         done: &Finished,
-        base: &Finished,
+        (base_entry, base): (Entry, &Finished),
         bounds: (Option<f64>, Option<f64>),
         checkpoint: usize,
     ) -> Row {
-        let Entry { contestant, privacy } = entry;
         let horizon = self.course.checkpoints[checkpoint];
         let regrets: Vec<f64> =
             done.trials.iter().map(|(_, regrets)| regrets[checkpoint]).collect();
@@ -218,13 +245,9 @@ impl Study {
         let rounds = self.course.checkpoints.last().copied().unwrap_or(0) as f64;
         let ratio = paired_ratio(&mine, &bases);
         Row {
-            learner: contestant.name(),
-            mechanism: match contestant {
-                Contestant::LdpUcbLaplace => "laplace".to_owned(),
-                _ if contestant.is_nonprivate() => "none".to_owned(),
-                _ => privacy.mechanism.name().to_owned(),
-            },
-            epsilon: (!contestant.is_nonprivate()).then_some(privacy.epsilon.get()),
+            learner: entry.contestant.name(),
+            mechanism: entry.mechanism_name().to_owned(),
+            epsilon: entry.epsilon(),
             horizon,
             trials: regrets.len(),
             mean_regret: summary.mean,
@@ -235,6 +258,7 @@ impl Study {
             lower_bound: bounds.0.and_then(finite),
             upper_bound: bounds.1.and_then(finite),
             ratio: ratio.map(|(ratio, _)| ratio),
+            ratio_to: base_entry.to_string(),
             ratio_ci95: ratio.map(|(_, half)| half),
             rounds_per_second: rounds * done.trials.len() as f64 / done.seconds,
         }
@@ -293,6 +317,27 @@ mod tests {
         assert_eq!(outcome.rows.len(), entries * one.course.checkpoints.len());
         let other = Study { seed: 4, ..one };
         assert_ne!(regrets(&outcome), regrets(&other.run(&stop, |_| {}).unwrap()));
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_learner_wherever_it_was_run() {
+        let learners = [Contestant::NonprivateTs, Contestant::LdpTs, Contestant::LdpUcbLaplace];
+        let mut study = study(&learners, 1000, 2);
+        study.epsilons.push(Epsilon::new(1.0).unwrap());
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        let base = outcome.rows[outcome.rows.len() / 7 - 1].mean_regret;
+        let last: Vec<_> = outcome.rows.iter().filter(|row| row.horizon == 1000).collect();
+        // One without privacy, two with a curve and one without, for each of two epsilons.
+        assert_eq!(last.len(), 7);
+        for row in &last {
+            assert_eq!(row.ratio_to, "nonprivate-ts, none");
+            assert!((row.ratio.unwrap() - row.mean_regret / base).abs() < 1e-12, "{row:?}");
+        }
+        study.contestants.reverse();
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        for row in outcome.rows.iter().filter(|row| row.epsilon == Some(1.0)) {
+            assert_eq!(row.ratio_to, "ldp-ucb-laplace, laplace, 1");
+        }
     }
 
     #[test]
