@@ -62,8 +62,7 @@ impl Player {
         let evidence = vec![Evidence::default(); arms];
         let index = |rule| Self::Index(rule, vec![Statistic::default(); arms]);
         Ok(match contestant {
-            // The channel's inverse is increasing and the same for all arms.
-            Contestant::LdpTs | Contestant::TsCf | Contestant::NonprivateTs => {
+            Contestant::LdpTs | Contestant::NonprivateTs => {
                 Self::Thompson(ThompsonSampler::new(&evidence)?, evidence)
             }
             Contestant::TruncatedTs => {
