@@ -20,8 +20,8 @@ use crate::learner::plan::{Forecast, Plan as Planned};
 /// confidence, however often one looks. It asks no server.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-With a small floor weight the numbers of users are upper estimates, by up to two times: a learner \
-gives the other arms more than that until it knows.
+With a small floor weight the numbers of users are upper estimates, by up to about two times: a \
+learner gives the other arms more than that until it knows.
 
 Fields with --json: arms, epsilon, gap, confidence, floor_weight, typical_users (until certain in \
 at least half of all runs), users (in at least 90% of them), regret (expected up to there, in \

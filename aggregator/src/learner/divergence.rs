@@ -33,13 +33,30 @@ pub fn upper(p: f64, divergence: f64) -> f64 {
     if divergence <= 0.0 || p >= 1.0 {
         return p.min(1.0);
     }
-    let rest = 1.0 - p;
-    (p - rest * libm::expm1(-rise(p, rest, divergence))).min(1.0)
+    if p <= 0.0 {
+        return -libm::expm1(-divergence);
+    }
+    // kl is convex in q, so Newton's method stays above the root once it is there.
+    let start = ceiling(p, divergence) - p;
+    let mut gap = start;
+    for _ in 0..NEWTON_STEPS {
+        let slope = gap / ((p + gap) * (1.0 - p - gap));
+        let step = (kl(p, p + gap) - divergence) / slope;
+        if !step.is_finite() {
+            break;
+        }
+        gap = (gap - step).clamp(0.0, start);
+        if step.abs() <= PRECISION * gap {
+            break;
+        }
+    }
+    p + gap
 }
 
 /// How much `-ln(1 - q)` exceeds `-ln(1 - p)` at the largest q with `kl(p, q) <=
-/// divergence`: what tells apart numbers that q itself can't tell from 1. `rest` is
-/// `1 - p`, which close to 1 is known better than p; infinite for a rest of 0.
+/// divergence`. It tells apart what [`upper`] rounds to 1 or next to it, and takes nearly
+/// twice as long. `rest` is `1 - p`, which is known better than p where that is close to 1;
+/// the rise is infinite for a rest of 0.
 pub(super) fn rise(p: f64, rest: f64, divergence: f64) -> f64 {
     if rest <= 0.0 {
         return f64::INFINITY;
@@ -54,7 +71,7 @@ pub(super) fn rise(p: f64, rest: f64, divergence: f64) -> f64 {
         if pinsker < 0.9 { -libm::log1p(-pinsker) } else { (divergence - p * libm::log(p)) / rest };
     for _ in 0..NEWTON_STEPS {
         let gap = -rest * libm::expm1(-rise);
-        let step = (kl_risen(p, rest, rise) - divergence) * (p + gap) / gap;
+        let step = (kl_at(p, rest * rise, gap) - divergence) * (p + gap) / gap;
         // Below the root there is nothing but rounding.
         if !step.is_finite() || step <= 0.0 {
             break;
@@ -69,11 +86,13 @@ pub(super) fn rise(p: f64, rest: f64, divergence: f64) -> f64 {
 
 /// `kl(p, q)` for the q at which `-ln(1 - q)` exceeds `-ln(1 - p)` by `rise`.
 pub(super) fn kl_risen(p: f64, rest: f64, rise: f64) -> f64 {
-    let zeros = rest * rise;
-    if p < f64::MIN_POSITIVE {
-        return zeros;
-    }
-    (zeros - p * libm::log1p(-rest * libm::expm1(-rise) / p)).max(0.0)
+    kl_at(p, rest * rise, -rest * libm::expm1(-rise))
+}
+
+/// The divergence from p to `p + gap`, of which the term of the zeros is known.
+fn kl_at(p: f64, zeros: f64, gap: f64) -> f64 {
+    let ones = if p < f64::MIN_POSITIVE { 0.0 } else { p * libm::log1p(gap / p) };
+    (zeros - ones).max(0.0)
 }
 
 /// A number that [`upper`] does not exceed, at a fraction of its cost: Pinsker's

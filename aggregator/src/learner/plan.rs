@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn simulated_experiments_need_as_many_users_as_planned() {
         const RUNS: usize = 200;
-        // With a floor weight the forecasts are upper estimates, by twice at most.
+        // With a floor weight the forecasts are upper estimates, by about twice at most.
         let floored = plan(3, 4.0, 0.3).with_floor_weight(0.02).unwrap();
         for (seed, plan, excess) in
             [(1, plan(2, 1.0, 0.2), 1.3), (2, plan(5, 2.0, 0.15), 1.3), (3, floored, 2.0)]

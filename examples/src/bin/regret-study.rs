@@ -24,8 +24,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Regret of learners on private bits, in simulation.
 ///
-/// Rewards and noise are the same for all learners of a study. Ctrl-C ends it with what
-/// is finished.
+/// Rewards are the same for all learners of a study, and so is the noise for those with the
+/// same channel. Ctrl-C ends it with what is finished.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -158,10 +158,19 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
             anyhow::anyhow!("there is no learner {name:?}: all, or some of {}", names.join(", "))
         })
     };
-    let contestants = match &arguments.learners[..] {
-        [all] if all == "all" => Contestant::value_variants().to_vec(),
-        names => names.iter().map(learner).collect::<anyhow::Result<_>>()?,
-    };
+    let mut contestants = Vec::new();
+    match &arguments.learners[..] {
+        [all] if all == "all" => contestants.extend(Contestant::value_variants()),
+        names => {
+            for name in names {
+                let learner = learner(name)?;
+                // One learner can have two names.
+                if !contestants.contains(&learner) {
+                    contestants.push(learner);
+                }
+            }
+        }
+    }
     ensure!((0.0..=1.0).contains(&arguments.dishonest), "--dishonest is a share, 0 to 1");
     let epsilons = arguments.epsilon.iter().map(|epsilon| Epsilon::new(*epsilon));
     Ok(Study {

@@ -10,10 +10,10 @@ use super::channel::Channel;
 /// A learner of a study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Contestant {
-    /// Thompson sampling on private bits.
+    /// Thompson sampling on private bits. TS-CF, which maps the samples back through the
+    /// channel, makes the same choices.
+    #[value(alias = "ts-cf")]
     LdpTs,
-    /// The same with samples mapped back through the channel, which changes no choice.
-    TsCf,
     /// Thompson sampling from the posterior cut to what a private mean can be.
     TruncatedTs,
     /// UCB1 on private bits.

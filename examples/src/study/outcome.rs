@@ -58,9 +58,11 @@ pub struct Row {
     /// The bound that the papers prove for Thompson sampling, its main term without the
     /// constant, or for UCB1; none for other learners, and as above.
     pub upper_bound: Option<f64>,
-    /// Mean regret over that of the first learner with this mechanism and epsilon; of
-    /// levels, with the first mechanism and this epsilon.
+    /// Mean regret over that of the study's first learner, with this mechanism and epsilon
+    /// where it has any; of levels, with the first mechanism and this epsilon.
     pub ratio: Option<f64>,
+    /// What the ratio is to: a learner, its mechanism and its epsilon.
+    pub ratio_to: String,
     /// Half the width of its 95% interval, over pairs of trials with one seed.
     pub ratio_ci95: Option<f64>,
     /// Rounds per second of processor time, on one thread.

@@ -1,5 +1,6 @@
 //! Many trials on several threads.
 
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,6 +47,28 @@ pub struct Study {
 struct Entry {
     contestant: Contestant,
     privacy: Privacy,
+}
+
+impl Entry {
+    fn mechanism_name(self) -> String {
+        match (self.contestant, self.privacy.mechanism) {
+            (Contestant::LdpUcbLaplace, _) => "laplace".to_owned(),
+            (contestant, _) if contestant.is_nonprivate() => "none".to_owned(),
+            (_, Mechanism::Kary(alphabet)) => format!("k-level, {} levels", alphabet.len()),
+            (_, mechanism) => mechanism.name().to_owned(),
+        }
+    }
+
+    fn epsilon(self) -> Option<f64> {
+        (!self.contestant.is_nonprivate()).then_some(self.privacy.epsilon.get())
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, {}", self.contestant.name(), self.mechanism_name())?;
+        self.epsilon().map_or(Ok(()), |epsilon| write!(formatter, ", {epsilon}"))
+    }
 }
 
 /// What was finished of an entry.
@@ -161,21 +184,14 @@ impl Study {
         for finished in &mut finished {
             finished.trials.sort_by_key(|(trial, _)| *trial);
         }
-        // Levels are compared with the first channel too, which may be one of bits.
-        let first_of = |entry: &Entry| {
-            let same = |other: &Entry| {
-                let is_alike = matches!(entry.privacy.mechanism, Mechanism::Kary(_))
-                    && other.privacy.epsilon == entry.privacy.epsilon;
-                is_alike || other.privacy == entry.privacy
-            };
-            entries.iter().position(same).unwrap_or_default()
-        };
         let mut rows = Vec::new();
         for (entry, done) in entries.iter().zip(&finished) {
             if done.trials.is_empty() {
                 continue;
             }
-            let base = &finished[first_of(entry)];
+            let base = entries.iter().position(|other| self.is_base(*other, entry.privacy));
+            let base = base.unwrap_or_default();
+            let base = (entries[base], &finished[base]);
             let arms = entry.contestant.channel(entry.privacy).bound_arms(&self.instance);
             for checkpoint in 0..self.course.checkpoints.len() {
                 rows.push(self.row(*entry, done, base, arms.as_deref(), checkpoint));
@@ -195,16 +211,26 @@ impl Study {
         }
     }
 
+    /// Whether this is what learners with such privacy are compared with. Levels are compared
+    /// with the first channel, which may be one of bits.
+    fn is_base(&self, entry: Entry, privacy: Privacy) -> bool {
+        let Entry { contestant, privacy: own } = entry;
+        let is_alike =
+            own.mechanism == privacy.mechanism || matches!(privacy.mechanism, Mechanism::Kary(_));
+        self.contestants.first() == Some(&contestant)
+            && (contestant.is_nonprivate() || own.epsilon == privacy.epsilon)
+            && (contestant.has_no_curve() || is_alike)
+    }
+
     /// `arms` are those that bounds see, if there are any.
     fn row(
         &self,
         entry: Entry,
         done: &Finished,
-        base: &Finished,
+        (base_entry, base): (Entry, &Finished),
         arms: Option<&[BoundArm]>,
         checkpoint: usize,
     ) -> Row {
-        let Entry { contestant, privacy } = entry;
         let horizon = self.course.checkpoints[checkpoint];
         let regrets: Vec<f64> =
             done.trials.iter().map(|(_, regrets)| regrets[checkpoint]).collect();
@@ -221,16 +247,9 @@ impl Study {
         let rounds = self.course.checkpoints.last().copied().unwrap_or(0) as f64;
         let ratio = paired_ratio(&mine, &bases);
         Row {
-            learner: contestant.name(),
-            mechanism: match contestant {
-                Contestant::LdpUcbLaplace => "laplace".to_owned(),
-                _ if contestant.is_nonprivate() => "none".to_owned(),
-                _ => match privacy.mechanism {
-                    Mechanism::Kary(alphabet) => format!("k-level, {} levels", alphabet.len()),
-                    mechanism => mechanism.name().to_owned(),
-                },
-            },
-            epsilon: (!contestant.is_nonprivate()).then_some(privacy.epsilon.get()),
+            learner: entry.contestant.name(),
+            mechanism: entry.mechanism_name(),
+            epsilon: entry.epsilon(),
             horizon,
             trials: regrets.len(),
             mean_regret: summary.mean,
@@ -239,8 +258,9 @@ impl Study {
             p95: summary.p95,
             p99: summary.p99,
             lower_bound: least.map(|factor| factor * (horizon as f64).ln()),
-            upper_bound: arms.and_then(|arms| contestant.upper_bound(arms, horizon)),
+            upper_bound: arms.and_then(|arms| entry.contestant.upper_bound(arms, horizon)),
             ratio: ratio.map(|(ratio, _)| ratio),
+            ratio_to: base_entry.to_string(),
             ratio_ci95: ratio.map(|(_, half)| half),
             rounds_per_second: rounds * done.trials.len() as f64 / done.seconds,
         }
@@ -319,6 +339,27 @@ mod tests {
         assert!(bits[0].0 == 1.0 && levels[0].0 < 0.95 && levels[1].0 < 0.85, "{levels:?}");
         // Ratios of levels are to the first learner on the first channel.
         assert!((levels[1].0 - levels[1].1 / bits[0].1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_learner_wherever_it_was_run() {
+        let learners = [Contestant::NonprivateTs, Contestant::LdpTs, Contestant::LdpUcbLaplace];
+        let mut study = study(&learners, 1000, 2);
+        study.epsilons.push(Epsilon::new(1.0).unwrap());
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        let base = outcome.rows[outcome.rows.len() / 7 - 1].mean_regret;
+        let last: Vec<_> = outcome.rows.iter().filter(|row| row.horizon == 1000).collect();
+        // One without privacy, two with a curve and one without, for each of two epsilons.
+        assert_eq!(last.len(), 7);
+        for row in &last {
+            assert_eq!(row.ratio_to, "nonprivate-ts, none");
+            assert!((row.ratio.unwrap() - row.mean_regret / base).abs() < 1e-12, "{row:?}");
+        }
+        study.contestants.reverse();
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        for row in outcome.rows.iter().filter(|row| row.epsilon == Some(1.0)) {
+            assert_eq!(row.ratio_to, "ldp-ucb-laplace, laplace, 1");
+        }
     }
 
     #[test]
