@@ -29,22 +29,47 @@ pub async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> anyhow:
     get_on(TcpStream::connect(address).await?, address, path, headers).await
 }
 
+/// Makes a request with a body, whose length is among the headers.
+///
+/// # Errors
+/// When the server does not answer as HTTP/1.1 says.
+pub async fn send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> anyhow::Result<Page> {
+    let stream = TcpStream::connect(address).await?;
+    exchange(stream, address, &format!("{method} {path}"), headers, body).await
+}
+
 /// The same on a connection that is open.
 ///
 /// # Errors
 /// When the server does not answer as HTTP/1.1 says.
 pub async fn get_on(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,
     path: &str,
     headers: &[(&str, &str)],
+) -> anyhow::Result<Page> {
+    exchange(stream, host, &format!("GET {path}"), headers, "").await
+}
+
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    what: &str,
+    headers: &[(&str, &str)],
+    body: &str,
 ) -> anyhow::Result<Page> {
     let host = headers.iter().find(|(name, _)| *name == "host").map_or(host, |(_, host)| host);
     let others = headers.iter().filter(|(name, _)| *name != "host");
     let others: Vec<_> = others.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let others = others.concat();
     let request =
-        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n");
+        format!("{what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n{body}");
     let answer = async {
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
