@@ -7,7 +7,7 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::{self, ExperimentName, UploadStatus};
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, three_arms, upload};
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 

@@ -1,9 +1,8 @@
 //! Everything is done by keyboard, and told to those who don't see it.
 
-use bandana_tests::browser::Browser;
+use bandana_tests::browser::{Browser, keys};
 use bandana_tests::harness::Aggregator;
 use serde_json::json;
-use thirtyfour::Key;
 
 use super::{PROGRAM, SKIPPED, actions, printed};
 
@@ -11,7 +10,7 @@ use super::{PROGRAM, SKIPPED, actions, printed};
 /// shows that.
 async fn tab_to(browser: &Browser, selector: &str) -> anyhow::Result<()> {
     for _ in 0..60 {
-        browser.press(Key::Tab).await?;
+        browser.press(keys::TAB).await?;
         let seen = "(() => { const style = getComputedStyle(document.activeElement);
             return document.activeElement === document.body
                 || (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2) })()";
@@ -26,25 +25,25 @@ async fn tab_to(browser: &Browser, selector: &str) -> anyhow::Result<()> {
 
 /// Creates an experiment, after a mistake that the server explains.
 async fn create(browser: &Browser) -> anyhow::Result<()> {
-    browser.press(Key::Tab).await?;
+    browser.press(keys::TAB).await?;
     let skip = "document.activeElement.id === 'skip' && document.activeElement.getBoundingClientRect().top >= 0";
     browser.until(skip).await?;
     tab_to(browser, "nav a[href='#/new']").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until("document.activeElement.textContent === 'New experiment'").await?;
     tab_to(browser, "#experiment_id").await?;
     browser.press("checkout").await?;
     tab_to(browser, "#arms").await?;
-    browser.press("red" + Key::Enter + "red").await?;
+    browser.press(&["red", keys::ENTER, "red"].concat()).await?;
     tab_to(browser, "#epsilon").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until("document.querySelector('[role=alert]').textContent.includes('red')").await?;
     assert_eq!(browser.value("location.hash").await?, "#/new");
     // Round to the beginning of the page.
     tab_to(browser, "#arms").await?;
-    browser.press(Key::End + Key::Backspace + Key::Backspace + Key::Backspace + "green").await?;
+    browser.press(&[keys::END, &keys::BACKSPACE.repeat(3), "green"].concat()).await?;
     tab_to(browser, "button[type=submit]").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until("document.activeElement.matches('h1') && document.title === 'checkout – Bandana'").await?;
     browser.until("document.getElementById('state').textContent === 'running'").await
 }
@@ -53,14 +52,14 @@ async fn create(browser: &Browser) -> anyhow::Result<()> {
 async fn stop(browser: &Browser) -> anyhow::Result<()> {
     let is_asked = "document.getElementById('stop-question').open";
     tab_to(browser, "#stop").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until(&format!("{is_asked} && document.activeElement.closest('dialog')")).await?;
-    browser.press(Key::Escape).await?;
+    browser.press(keys::ESCAPE).await?;
     browser.until(&format!("!{is_asked} && document.activeElement.id === 'stop'")).await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until(is_asked).await?;
     tab_to(browser, "#stop-confirmed").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until("document.getElementById('state').textContent === 'stopped'").await
 }
 
@@ -83,7 +82,7 @@ async fn an_experiment_is_created_paused_resumed_and_stopped_by_keyboard() -> an
     assert_eq!(labels, ["red", "green"]);
 
     tab_to(&browser, "#pause").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     // The button is gone; the keyboard is at the one that took its place.
     let at = "document.getElementById('state').textContent === 'paused' \
               && document.activeElement.id === 'resume'";
@@ -91,7 +90,7 @@ async fn an_experiment_is_created_paused_resumed_and_stopped_by_keyboard() -> an
     let announced = "document.getElementById('announcement').textContent";
     assert_eq!(browser.value(announced).await?, "checkout is paused");
     assert_eq!(printed(url, &["experiment", "show", "checkout"]).await?["state"], "paused");
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until("document.getElementById('state').textContent === 'running'").await?;
     browser.until("document.activeElement.id === 'pause'").await?;
     stop(&browser).await?;
@@ -104,7 +103,7 @@ async fn an_experiment_is_created_paused_resumed_and_stopped_by_keyboard() -> an
     assert_eq!(browser.value(left).await?, 0);
 
     tab_to(&browser, "nav a[href='#/']").await?;
-    browser.press(Key::Enter).await?;
+    browser.press(keys::ENTER).await?;
     browser.until("document.querySelector('#experiments .chip').textContent === 'stopped'").await?;
     // The refused experiment is the one thing that the console has, as of all refusals.
     let console = browser.console().await?;
