@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const PATIENCE_OF_PAGES: u64 = 30_000;
 
 /// What keeps a browser to this host, and lets it run as any user.
-const ARGUMENTS: [&str; 10] = [
+const ARGUMENTS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -34,6 +34,7 @@ const ARGUMENTS: [&str; 10] = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--hide-scrollbars",
     "--window-size=1280,900",
 ];
 
@@ -136,6 +137,7 @@ impl Browser {
         arguments.push(format!("--user-data-dir={}", folder.path().display()));
         let capabilities = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
+            "acceptInsecureCerts": true,
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
             "timeouts": {"script": PATIENCE_OF_PAGES, "pageLoad": PATIENCE_OF_PAGES},

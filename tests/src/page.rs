@@ -73,11 +73,20 @@ async fn exchange(
     let answer = async {
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
         anyhow::Ok(answer)
     };
     let answer = tokio::time::timeout(PATIENCE, answer).await??;
     parse(&String::from_utf8(answer)?)
+}
+
+/// Whether an answer has come that says how long it is. Not all servers close connections.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|length| length.trim().parse::<usize>().ok());
+    length.is_some_and(|length| answer.len() >= end + 4 + length)
 }
 
 fn parse(answer: &str) -> anyhow::Result<Page> {

@@ -106,11 +106,7 @@ async fn tallies(
 }
 
 /// As `bandana audit --json`.
-async fn audit(
-    State(desk): State<Desk>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Answer {
+async fn audit(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
     let request = ListAuditEntriesRequest {
         experiment_id: parameter(&uri, "experiment")?.unwrap_or_default(),
         limit: parameter(&uri, "limit")?.unwrap_or(0),

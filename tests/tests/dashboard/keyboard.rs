@@ -44,7 +44,9 @@ async fn create(browser: &Browser) -> anyhow::Result<()> {
     browser.press(&[keys::END, &keys::BACKSPACE.repeat(3), "green"].concat()).await?;
     tab_to(browser, "button[type=submit]").await?;
     browser.press(keys::ENTER).await?;
-    browser.until("document.activeElement.matches('h1') && document.title === 'checkout – Bandana'").await?;
+    browser
+        .until("document.activeElement.matches('h1') && document.title === 'checkout – Bandana'")
+        .await?;
     browser.until("document.getElementById('state').textContent === 'running'").await
 }
 
@@ -99,7 +101,8 @@ async fn an_experiment_is_created_paused_resumed_and_stopped_by_keyboard() -> an
     let shown = "[...document.querySelectorAll('#changes tbody tr')].map((row) => \
                  row.cells[2].textContent).join()";
     browser.until(&format!("{shown} === {}", json!(told.join(",")))).await?;
-    let left = "[...document.querySelectorAll('[role=group] button')].filter((b) => !b.hidden).length";
+    let left =
+        "[...document.querySelectorAll('[role=group] button')].filter((b) => !b.hidden).length";
     assert_eq!(browser.value(left).await?, 0);
 
     tab_to(&browser, "nav a[href='#/']").await?;

@@ -1,5 +1,8 @@
-//! A server with tokens.
+//! A server with tokens and TLS, where browsers speak HTTP/2.
 
+use std::path::Path;
+
+use bandana_tests::authority::Authority;
 use bandana_tests::browser::Browser;
 use bandana_tests::watched_server::WatchedServer;
 use tokio::process::Command;
@@ -30,12 +33,19 @@ async fn operators_show_a_token_and_a_revoked_one_ends_what_they_see() -> anyhow
     let file = folder.path().join("tokens");
     let file = file.to_str().unwrap_or_default();
     let annas = token(&["new", "--name", "anna", "--file", file]).await?;
-    let arguments = ["--operator-tokens-file", file];
-    let mut server =
-        WatchedServer::start(PROGRAM, &folder.path().join("data"), &arguments).await?;
-    browser.open(&format!("http://{}/#/new", server.operator)).await?;
+    Authority::new()?.sign(folder.path(), "server")?;
+    let [certificate, key] = ["server.pem", "server.key"].map(|name| folder.path().join(name));
+    let flag = |name: &str, path: &Path| format!("--operator-{name}={}", path.display());
+    let [certificate, key] = [flag("tls-certificate", &certificate), flag("tls-key", &key)];
+    let arguments = ["--operator-tokens-file", file, &certificate, &key];
+    let mut server = WatchedServer::start(PROGRAM, &folder.path().join("data"), &arguments).await?;
+    browser.open(&format!("https://{}/#/new", server.operator)).await?;
+    let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";
+    assert_eq!(browser.value(protocol).await?, "h2");
     sign_in(&browser, "bndn_wrong").await?;
-    browser.until("document.querySelector('[role=alert]').textContent.includes('does not know')").await?;
+    browser
+        .until("document.querySelector('[role=alert]').textContent.includes('does not know')")
+        .await?;
     assert_eq!(browser.value("sessionStorage.length").await?, 0);
     sign_in(&browser, &annas).await?;
     browser.until("document.getElementById('create')").await?;
