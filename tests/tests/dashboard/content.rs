@@ -109,8 +109,12 @@ async fn arms_are_right(
     };
     let tallies: Vec<Tally> = arms
         .iter()
-        .map(|arm| Tally::new(arm["reports"].as_u64().unwrap(), arm["ones"].as_u64().unwrap()))
-        .collect::<Result<_, _>>()?;
+        .map(|arm| {
+            let (reports, ones) = arm["reports"].as_u64().zip(arm["ones"].as_u64())?;
+            Tally::new(reports, ones).ok()
+        })
+        .collect::<Option<_>>()
+        .context("no tallies")?;
     let active = vec![true; arms.len()];
     let best = Learner::LdpTs.weights(&Situation::new(&tallies, &active, made.floor()))?;
     for (place, arm) in arms.iter().enumerate() {
@@ -155,7 +159,8 @@ async fn traffic_is_right(browser: &Browser, days: &[u64]) -> anyhow::Result<()>
         ))
         .await?;
     let tops = browser.value("document.getElementById('traffic-chart').plot.data[1]").await?;
-    let tops: Vec<_> = tops.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+    let tops: Vec<_> =
+        tops.as_array().context("no bars")?.iter().filter_map(Value::as_u64).collect();
     assert_eq!((tops[0], &*tops), (first, days), "the highest of the stacks are all reports");
     let sum = "[...document.querySelectorAll('#tallies tbody tr')].reduce((sum, row) => \
                sum + Number(row.cells[2].querySelector('data').value), 0)";
@@ -174,8 +179,9 @@ async fn privacy_is_told(browser: &Browser, url: &str) -> anyhow::Result<()> {
     let gain = printed(url, &["estimate", "checkout-button"]).await?["manipulation_gain"].clone();
     assert_eq!(Some(value("gain").await?), gain.as_f64());
     let curve = browser.value("document.getElementById('curve-chart').plot.data").await?;
-    let odds = curve[1][1].as_f64().unwrap() / curve[1][0].as_f64().unwrap();
-    assert!((odds.ln() - 1.0).abs() < 1e-12, "the curve keeps epsilon: {curve}");
+    let ends = curve[1][0].as_f64().zip(curve[1][1].as_f64());
+    let (low, high) = ends.context("no curve")?;
+    assert!(((high / low).ln() - 1.0).abs() < 1e-12, "the curve keeps epsilon: {curve}");
     Ok(())
 }
 

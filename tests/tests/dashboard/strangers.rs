@@ -1,6 +1,6 @@
 //! What pages can't do: ours elsewhere, and others here.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, three_arms};
@@ -25,7 +25,8 @@ async fn stranger() -> anyhow::Result<(String, Arc<Mutex<Vec<String>>>)> {
             // A browser may open connections that it has no use for.
             let bytes = stream.read(&mut request).await.unwrap_or(0);
             let line = String::from_utf8_lossy(&request[..bytes]);
-            heard.lock().unwrap().extend(line.lines().next().map(str::to_owned));
+            let line = line.lines().next().map(str::to_owned);
+            heard.lock().unwrap_or_else(PoisonError::into_inner).extend(line);
             stream.write_all(answer.as_bytes()).await.ok();
         }
     });

@@ -10,7 +10,7 @@ import { count, visible } from "./text.js";
 import { DAYS, daily } from "./traffic.js";
 
 /** Least time between two looks at tallies and changes, in milliseconds. */
-const BETWEEN_LOOKS = 2000;
+const BETWEEN_LOOKS = 5000;
 
 /** From new numbers until they are read out, in milliseconds: those that come meanwhile
     take their place. */
