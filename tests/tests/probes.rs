@@ -50,7 +50,8 @@ async fn metrics_are_for_operators_and_probes_for_everybody() -> anyhow::Result<
         page::get(&server.operator, path, &[("authorization", &format!("Bearer {token}"))]).await
     };
     let no_token = page::get(&server.operator, "/metrics", &[]).await?;
-    for refused in [&no_token, &get("/metrics", "bndn_x").await?, &get("/metrics", "").await?] {
+    let api = get("/api/experiments", "bndn_x").await?;
+    for refused in [&no_token, &api, &get("/metrics", "bndn_x").await?] {
         assert_eq!((refused.status, &*refused.body), (401, "a valid token is needed\n"));
         assert_eq!(refused.headers["www-authenticate"], "Bearer");
         assert!(refused.headers.contains_key("x-request-id"));
@@ -66,7 +67,7 @@ async fn metrics_are_for_operators_and_probes_for_everybody() -> anyhow::Result<
             (200, said, "no-store")
         );
     }
-    assert_eq!(get("/", &token).await?.status, 404);
+    assert_eq!(get("/nowhere", &token).await?.status, 404);
     // gRPC is not spoken over HTTP/1.1, where browsers could be made to.
     let grpc = [("content-type", "application/grpc")];
     let path = "/bandana.v1.Operator/ListExperiments";
@@ -80,8 +81,10 @@ async fn without_tokens_pages_are_for_this_host_by_its_own_names() -> anyhow::Re
     let folder = tempfile::tempdir()?;
     let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
     for (host, status) in [("localhost", 200), ("[::1]:7302", 200), ("evil.example", 403)] {
-        let page = page::get(&server.operator, "/metrics", &[("host", host)]).await?;
-        assert_eq!(page.status, status, "{host}");
+        for path in ["/metrics", "/", "/assets/main.js", "/api/experiments"] {
+            let page = page::get(&server.operator, path, &[("host", host)]).await?;
+            assert_eq!(page.status, status, "{host} {path}");
+        }
     }
     server.stop().await?;
     Ok(())
@@ -190,6 +193,8 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         assert!(status.metadata().contains_key("grpc-retry-pushback-ms"), "{status:?}");
     }
+    assert_eq!(page::get(&operator, "/", &[]).await?.status, 200);
+    assert_eq!(page::get(&operator, "/api/experiments", &[]).await?.status, 503);
     let page = page::get(&operator, "/metrics", &[]).await?;
     assert_eq!(Samples::parse(&page.body)?.count("bandana_ready")?, 0);
 

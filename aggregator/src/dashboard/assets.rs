@@ -57,3 +57,39 @@ pub(super) fn router() -> Router {
         router.route(path, get(async || ([(CONTENT_TYPE, *media_type)], *bytes)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learner::Learner;
+
+    fn text(name: &str) -> String {
+        let asset = ASSETS.iter().find(|asset| asset.path == format!("/assets/{name}"));
+        String::from_utf8(asset.unwrap().bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn every_learner_can_be_chosen() {
+        let form = text("create.js");
+        for learner in Learner::ALL {
+            assert!(form.contains(&format!("[\"{}\",", learner.name())), "{learner:?}");
+        }
+    }
+
+    #[test]
+    fn every_file_that_another_names_is_there() {
+        let page = std::str::from_utf8(ASSETS[0].bytes).unwrap();
+        let named = page.split('"').filter(|word| word.starts_with("/assets/"));
+        let mut named: Vec<_> = named.map(str::to_owned).collect();
+        for asset in ASSETS.iter().filter(|asset| !asset.path.contains("uplot")) {
+            let script = std::str::from_utf8(asset.bytes).unwrap();
+            let imports = script.lines().filter(|line| line.starts_with("import "));
+            let files = imports.map(|line| line.split('"').nth(1).unwrap());
+            named.extend(files.map(|file| file.replace("./", "/assets/")));
+        }
+        assert!(named.len() > 30, "{named:?}");
+        for name in named {
+            assert!(ASSETS.iter().any(|asset| asset.path == name), "{name}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 import { name, places } from "./arm-names.js";
 import { ARMS_SHOWN, chart, intervals } from "./charts.js";
 import { element, numberCell, shareCell, table } from "./elements.js";
-import { count, estimate, percent, visible } from "./text.js";
+import { count, estimate, percent, plain, visible } from "./text.js";
 
 /** The section, what brings it up to date, and what it asks for. */
 export function arms({ signal }) {
@@ -16,6 +16,7 @@ export function arms({ signal }) {
     { title: "Low", isNumber: true },
     { title: "High", isNumber: true },
     { title: "Traffic now", isNumber: true, hint: "share that the current policy gives" },
+    { title: "Shift", isNumber: true, hint: "how far the dishonest reports can have moved the estimate" },
     { title: "Best, posterior", isNumber: true, hint: "posterior probability of the largest mean, from a uniform prior" },
   ]);
   const level = element("select", { id: "level", class: "short" },
@@ -43,8 +44,9 @@ export function arms({ signal }) {
       numberCell(arm.low, estimate(arm.low)),
       numberCell(arm.high, estimate(arm.high)),
       shareCell(arm.weight, percent(arm.weight)),
+      numberCell(arm.manipulation_shift, estimate(arm.manipulation_shift)),
       shareCell(best[arm.arm] ?? 0, percent(best[arm.arm] ?? 0)))));
-    const confidence = percent(1 - estimates.alpha);
+    const confidence = `${plain(100 * (1 - estimates.alpha))}%`;
     const leader = estimates.arms.find((arm) => arm.arm === estimates.best_arm);
     summary.replaceChildren(
       element("data", { id: "reports", value: String(estimates.reports) }, `${count(estimates.reports)} reports. `),

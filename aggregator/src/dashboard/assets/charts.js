@@ -173,6 +173,9 @@ export function likelihood({ curve }, { soft, line, arm: colour }) {
   const data = [curve.map(({ reward }) => reward), curve.map((point) => point.probability_of_one)];
   const axis = { stroke: soft, font: font(12), grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
   const [low, high] = [curve[0], curve.at(-1)];
+  // Between two rewards there is nothing.
+  const isBinary = curve.length === 2;
+  const dots = { stroke: colour(0), width: 2, points: { show: true, size: 9, fill: colour(0) } };
   const options = {
     height: 200,
     scales: { x: { time: false }, y: { range: [0, 1] } },
@@ -180,7 +183,7 @@ export function likelihood({ curve }, { soft, line, arm: colour }) {
       { ...axis, label: "reward", labelFont: font(12), labelSize: 20 },
       { ...axis, label: "probability of a 1", labelFont: font(12), labelSize: 20 },
     ],
-    series: [{}, { stroke: colour(0), width: 2, points: { show: curve.length < 3, size: 8, fill: colour(0) } }],
+    series: [{}, isBinary ? { ...dots, paths: () => null } : { ...dots, points: { show: false } }],
   };
   const description = `The probability that the bit is 1 goes from ${percent(low.probability_of_one)} `
     + `for a reward of ${plain(low.reward)} to ${percent(high.probability_of_one)} for ${plain(high.reward)}.`;

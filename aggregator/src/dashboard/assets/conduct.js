@@ -57,7 +57,7 @@ function confirmation(id, confirmed) {
     element("p", {}, element("strong", {}, id),
       " ends: reports that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it."),
     element("div", { class: "row" },
-      element("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Go on with it"),
+      element("button", { type: "button", onclick: () => dialog.close() }, "Don’t stop it"),
       element("button",
         { type: "button", id: "stop-confirmed", class: "grave", onclick: () => { dialog.close(); confirmed(); } },
         "Stop for good")));

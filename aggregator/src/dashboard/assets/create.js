@@ -1,7 +1,7 @@
 // A new experiment.
 
 import { element, problem } from "./elements.js";
-import { post } from "./server.js";
+import { get, post } from "./server.js";
 
 const LEARNERS = [
   ["ldp-ts", "ldp-ts: Thompson sampling"],
@@ -31,8 +31,9 @@ function check(id, label) {
   return { input, row: element("div", { class: "field check" }, input, element("label", { for: id }, label)) };
 }
 
-/** Shows the form. */
+/** Shows the form, to those who may call. */
 export async function create({ main, signal, announce, ready }) {
+  await get("/api/experiments", signal);
   const inputs = {
     id: element("input", { id: "experiment_id", required: true, pattern: "[a-z0-9._\\-]{1,64}", autocomplete: "off", spellcheck: "false" }),
     arms: element("textarea", { id: "arms", required: true, rows: "4", spellcheck: "false" }),

@@ -25,10 +25,11 @@ export function numberCell(value, shown, ...more) {
 
 /** A cell with a share of one, and a bar as long. */
 export function shareCell(share, shown) {
-  const bar = element("span", { class: "bar", "aria-hidden": "true" });
+  const bar = element("span", { class: "bar" });
   bar.style.width = `${100 * share}%`;
   const data = element("data", { value: String(share) }, shown);
-  return element("td", { class: "number" }, element("span", { class: "track" }, data, bar));
+  return element("td", { class: "number" }, element("span", { class: "track" }, data,
+    element("span", { class: "bars", "aria-hidden": "true" }, bar)));
 }
 
 /** A table that can be scrolled sideways, by keyboard too. */

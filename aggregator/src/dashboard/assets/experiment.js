@@ -10,10 +10,11 @@ import { count, visible } from "./text.js";
 import { DAYS, daily } from "./traffic.js";
 
 /** Least time between two looks at tallies and changes, in milliseconds. */
-const BETWEEN_LOOKS = 2000;
+const BETWEEN_LOOKS = 5000;
 
-/** Least time between two announcements of new numbers, in milliseconds. */
-const BETWEEN_WORDS = 10_000;
+/** From new numbers until they are read out, in milliseconds: those that come meanwhile
+    take their place. */
+const BEFORE_WORDS = 5000;
 
 /** Shows the experiment, and keeps it up to date. */
 export async function experiment(context, id) {
@@ -30,7 +31,8 @@ export async function experiment(context, id) {
     parts.privacy.section, parts.about.section, parts.changes.section,
   ];
   let isShown = false;
-  let spoken = 0;
+  const say = speaker(announce, signal);
+  let before = null;
   let following = new AbortController();
   const latest = { moment: null };
   const look = lookAgain(id, parts, latest, signal);
@@ -51,10 +53,9 @@ export async function experiment(context, id) {
     parts.privacy.show(moment, parts.arms.share());
     parts.about.show(now);
     look();
-    if (Date.now() - spoken >= BETWEEN_WORDS) {
-      if (spoken) announce(inWords(estimates));
-      spoken = Date.now();
-    }
+    const words = inWords(estimates);
+    if (before !== null && words !== before) say(words);
+    before = words;
   };
   const told = (trouble) => {
     live.textContent = trouble === null ? "live" : "not live";
@@ -79,6 +80,20 @@ const NOTES = {
   paused: "Reports are refused for now, and devices keep them; after a pause as long as the replay window they are refused as expired. Arms are still given.",
   stopped: "It has ended. What was reported stays.",
 };
+
+/** Reads out the last of the words that come close together. */
+function speaker(announce, signal) {
+  let last = null;
+  return (words) => {
+    const isWaiting = last !== null;
+    last = words;
+    if (isWaiting) return;
+    pause(BEFORE_WORDS, signal).then(() => {
+      if (!signal.aborted) announce(last);
+      last = null;
+    });
+  };
+}
 
 function inWords({ reports, best_arm: best, arms: all }) {
   const arm = all.find((arm) => arm.arm === best);
