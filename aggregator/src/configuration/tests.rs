@@ -64,6 +64,9 @@ listen = \"127.0.0.1:7302\" # default
 # tls_key # not set
 # client_ca # not set
 
+[curator]
+# directory # not set
+
 [telemetry]
 log_format = \"text\" # default
 # log_filter # not set

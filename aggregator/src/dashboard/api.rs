@@ -101,8 +101,7 @@ async fn tallies(
     let (first_day, last_day) = (parameter(&uri, "first_day")?, parameter(&uri, "last_day")?);
     let request = ExportTalliesRequest { experiment_id: id, first_day, last_day };
     let tallies = desk.service()?.export_tallies(call(&caller, request)).await?.into_inner();
-    let view =
-        |DailyTally { day, arm, reports, ones, .. }| TallyView { day, arm, reports, ones };
+    let view = |DailyTally { day, arm, reports, ones, .. }| TallyView { day, arm, reports, ones };
     Ok(lines(tallies.map(move |tally| Ok(view(tally?)))))
 }
 

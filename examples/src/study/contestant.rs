@@ -82,7 +82,7 @@ impl Contestant {
     pub fn upper_bound(self, arms: &[BoundArm], horizon: u64) -> Option<f64> {
         let horizon = horizon as f64;
         let bound = match self {
-            Self::LdpTs | Self::TsCf | Self::NonprivateTs => thompson_sampling(arms) * horizon.ln(),
+            Self::LdpTs | Self::NonprivateTs => thompson_sampling(arms) * horizon.ln(),
             Self::LdpUcb | Self::NonprivateUcb1 => ldp_ucb(arms, horizon),
             _ => return None,
         };

@@ -8,13 +8,8 @@ use crate::store::StoreError;
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 5] = [
-    (1, TABLES),
-    (2, SIGNATURES),
-    (3, DRAFTS_AND_AUDIT),
-    (4, CURATOR),
-    (5, SYMBOLS_AND_MEMORY),
-];
+const STEPS: [(i64, &str); 5] =
+    [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT), (4, CURATOR), (5, SYMBOLS_AND_MEMORY)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;

@@ -115,9 +115,7 @@ impl<'e> Uploads<'e> {
     ) -> Result<(), StoreError> {
         verification.begin("rows of the checkpoint");
         let rows = rows(connection, "checkpoint");
-        for (place, tally) in
-            noted(verification, "the checkpoint", rows)?.unwrap_or_default()
-        {
+        for (place, tally) in noted(verification, "the checkpoint", rows)?.unwrap_or_default() {
             verification.examined(1);
             if self.oldest.is_some_and(|oldest| place.1 >= oldest.get()) {
                 let (day, name) = (place.1, self.name(place.0));
@@ -169,12 +167,7 @@ impl<'e> Uploads<'e> {
     }
 
     /// Says so when there is no such arm.
-    fn place(
-        &self,
-        whose: &str,
-        (experiment, day, arm): Place,
-        verification: &mut Verification,
-    ) {
+    fn place(&self, whose: &str, (experiment, day, arm): Place, verification: &mut Verification) {
         let place = || format!("experiment {}, day {day}", self.name(experiment));
         match self.experiments.get(&experiment).map(|known| known.arms) {
             None => verification.say(format!("{}: {whose} has no such experiment", place())),
