@@ -18,9 +18,10 @@ use crate::faces::{Faces, Parts};
 use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX};
 use crate::health::Health;
 use crate::http::Pages;
-use crate::ingest::WriterError;
+use crate::ingest::{Ingest, WriterError};
 use crate::network::{ConnectionLimits, Listener};
 use crate::opening::{Core, Opening};
+use crate::registry::Registry;
 use crate::security::{
     ALPN_GRPC, ALPN_GRPC_AND_PAGES, AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles,
     TokenKind, Tokens, TokensError,
@@ -220,16 +221,9 @@ impl Server {
             opening.start(Arc::clone(&clock))?;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let followed = Arc::clone(&registry);
-        let parts = Parts {
-            registry,
-            ingest: ingest.clone(),
-            reader,
-            trusted,
-            clock,
-            ending,
-            data_sets,
-            desk,
-        };
+        let queue = ingest.clone();
+        let parts =
+            Parts { registry, ingest: queue, reader, trusted, clock, ending, data_sets, desk };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
@@ -251,21 +245,41 @@ impl Server {
         health.draining().await;
         tracing::info!("draining");
         notifier.notify();
-        let deadline = Instant::now() + drain_deadline;
+        let rest = Rest { ingest, ended, policies_ended, registry: followed };
+        rest.end(&mut serving, drain_deadline).await
+    }
+}
+
+/// What ends after the ports.
+struct Rest<P> {
+    ingest: Ingest,
+    ended: oneshot::Receiver<Result<(), WriterError>>,
+    policies_ended: P,
+    registry: Arc<Registry>,
+}
+
+impl<P: Future> Rest<P> {
+    /// Waits until calls under way are answered and all is stored.
+    async fn end(
+        self,
+        serving: impl Future<Output = Result<(), ServerError>>,
+        within: Duration,
+    ) -> Result<(), ServerError> {
+        let deadline = Instant::now() + within;
         let drain = async {
             // The writer works on while calls under way are answered.
-            if tokio::time::timeout(drain_deadline / 2, &mut serving).await.is_err() {
+            if tokio::time::timeout(within / 2, serving).await.is_err() {
                 tracing::warn!("calls are still under way; closing their connections");
             }
-            ingest.stop().await;
-            writer_ended((&mut ended).await)
+            self.ingest.stop().await;
+            writer_ended(self.ended.await)
         };
         let drained = tokio::time::timeout_at(deadline, drain).await;
-        drained.unwrap_or(Err(ServerError::Drain(drain_deadline)))?;
-        followed.end_following();
+        drained.unwrap_or(Err(ServerError::Drain(within)))?;
+        self.registry.end_following();
         let resigned = deadline.min(Instant::now() + RESIGNATION);
         // Otherwise the lease runs out by itself.
-        tokio::time::timeout_at(resigned, policies_ended).await.ok();
+        tokio::time::timeout_at(resigned, self.policies_ended).await.ok();
         Ok(())
     }
 }

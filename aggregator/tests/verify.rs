@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::store::{
     Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore, StoreError,
     verify_directory, verify_file,
@@ -22,7 +23,8 @@ use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
-const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.125 };
+const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpTs, floor_weight: 0.125, memory: Memory::Everything };
 
 /// Bytes of a page of the database.
 const PAGE: u64 = 4096;
@@ -126,8 +128,8 @@ fn a_tally_that_differs_is_told_with_experiment_day_arm_and_by_how_much() -> Res
             experiment: "first".to_owned(),
             day: Day::new(day),
             arm,
-            found: Tally::new(found.0, found.1)?,
-            expected: Tally::new(expected.0, expected.1)?,
+            found: Box::new(Tally::new(found.0, found.1)?),
+            expected: Box::new(Tally::new(expected.0, expected.1)?),
         })
     };
     let changes = [

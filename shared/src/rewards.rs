@@ -205,16 +205,17 @@ impl Rewards {
             RewardKind::Bounded => self.range.contains(reward),
             // All comparisons are made, whichever of them holds.
             RewardKind::Categorical => {
-                let same = |number: u8| u8::from(reward == f64::from(number));
-                let known = (0..=MOST).filter(|number| f64::from(*number) <= self.range.high);
-                black_box(known.map(same).sum::<u8>()) == 1
+                let same = |number: u32| u32::from(reward == f64::from(number));
+                let known =
+                    (0..Alphabet::MAX).filter(|number| f64::from(*number) <= self.range.high);
+                black_box(known.map(same).sum::<u32>()) == 1
             }
         }
     }
 }
 
 /// The largest number of a category.
-const MOST: u8 = Alphabet::MAX as u8 - 1;
+const MOST: u8 = Alphabet::MAX.to_le_bytes()[0] - 1;
 
 /// The categories 0 to the end of this range, if it begins at 0 and has so many.
 #[expect(clippy::float_cmp, reason = "whole numbers are exact")]

@@ -25,12 +25,12 @@ pub struct Sample {
 impl Sample {
     /// What a tally says; `None` without reports.
     pub fn of(tally: &Tally, alphabet: Alphabet) -> Option<Self> {
-        Self::of_counts(tally.counts(alphabet).map(|count| count as f64), alphabet)
+        Self::of_counts(&tally.counts(alphabet).map(|count| count as f64), alphabet)
     }
 
     /// The same of counts that need not be whole numbers, one for each symbol.
     pub fn of_counts(
-        counts: impl Iterator<Item = f64> + Clone,
+        counts: &(impl Iterator<Item = f64> + Clone),
         alphabet: Alphabet,
     ) -> Option<Self> {
         let placed = || alphabet.symbols().map(|s| alphabet.position(s)).zip(counts.clone());

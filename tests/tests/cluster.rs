@@ -15,6 +15,7 @@ use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::load::{Load, Manners};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -27,6 +28,7 @@ use libtest_mimic::{Arguments, Trial};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -47,6 +49,7 @@ type Case = fn(&Postgres) -> anyhow::Result<()>;
 
 const CASES: &[(&str, Case)] = &[
     ("what_one_replica_is_told_the_others_know", know_each_other),
+    ("what_one_replica_forgets_the_others_forget", forget_together),
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
@@ -230,6 +233,46 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
     })
 }
 
+fn forget_together(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut replicas = [Replica::start(&url).await?, Replica::start(&url).await?];
+        let request = CreateExperimentRequest {
+            specification: Some(three_arms("forgets")),
+            learner: v1::Learner::LdpTs.into(),
+            memory: Some(Memory::WindowDays(1)),
+            ..Default::default()
+        };
+        let created = replicas[0].operator.create_experiment(request).await?.into_inner();
+        let message = created.specification.context("an answer without specification")?;
+        let experiment = Specification::try_from(&message)?;
+        let today = replicas[1].day("forgets").await?;
+        // Yesterday the first arm was liked, by three times as many; today the second one is.
+        for (number, day, liked, reports) in [(1, today.back(1), 0, 9000), (2, today, 1, 3000)] {
+            let of = |report: usize| {
+                (report % 3, (report / 3) % 10 < 3 + 4 * usize::from(report % 3 == liked))
+            };
+            let reports: Vec<_> = (0..reports).map(of).collect();
+            let request = upload(number, &experiment, day, &reports)?;
+            let replica = &mut replicas[liked];
+            let told = replica.device.submit_upload(request).await?.into_inner();
+            ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
+        }
+        for replica in &mut replicas {
+            ensure!(replica.refresh("forgets").await?.1 == 12_000);
+            let request =
+                EstimatesRequest { experiment_id: "forgets".to_owned(), ..Default::default() };
+            let estimates = replica.operator.get_estimates(request).await?.into_inner();
+            let liked = &estimates.arms[1];
+            ensure!(liked.weight > 0.99 && liked.reports == 4000, "{estimates:?}");
+        }
+        for replica in replicas {
+            replica.process.stop().await?;
+        }
+        Ok(())
+    })
+}
+
 fn resignation(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
@@ -263,7 +306,7 @@ impl Policies {
 
     /// Fetches policies from one replica after the other. Those of a process must not get
     /// older.
-    async fn follow(&self) -> anyhow::Result<()> {
+    async fn follow(self: Arc<Self>) -> anyhow::Result<()> {
         for turn in 0_usize.. {
             let way = {
                 let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,6 +315,14 @@ impl Policies {
             self.fetch(way).await?;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        Ok(())
+    }
+
+    /// Whether they were followed all the time.
+    async fn check(&self, following: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+        ensure!(!following.is_finished(), "{:?}", following.await);
+        following.abort();
+        ensure!(self.fetched.load(Ordering::Relaxed) > 0, "no policy was fetched");
         Ok(())
     }
 
@@ -342,8 +393,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         let mut workers = load.start(WORKERS);
         let policies = Arc::new(Policies::default());
         policies.replace(&replicas);
-        let followed = Arc::clone(&policies);
-        let following = tokio::spawn(async move { followed.follow().await });
+        let following = tokio::spawn(Arc::clone(&policies).follow());
         // Deaths come with progress, not with time.
         let mut newest = 0;
         for death in 1..=8 {
@@ -384,9 +434,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
             sent > total as u64 && told > 0,
             "{sent} calls, {told} duplicates: nothing was repeated"
         );
-        ensure!(!following.is_finished(), "{:?}", following.await);
-        following.abort();
-        ensure!(policies.fetched.load(Ordering::Relaxed) > 0, "no policy was fetched");
+        policies.check(following).await?;
         let names = ask(&url, "SELECT count(*) FROM upload").await?;
         ensure!(names == [[total.to_string()]], "{names:?}");
         for replica in replicas {

@@ -32,8 +32,8 @@ fn clock() -> Timestamp {
     *STOPPED.get_or_init(|| SystemClock.now())
 }
 
-fn kary(symbols: u32) -> Option<Mechanism> {
-    Some(Mechanism::RandomizedResponse(v1::RandomizedResponse { symbols }))
+fn kary(symbols: u32) -> Mechanism {
+    Mechanism::RandomizedResponse(v1::RandomizedResponse { symbols })
 }
 
 /// Three arms with six levels for rewards from -1 to 4, and simulated users.
@@ -45,7 +45,7 @@ fn levels(id: &str) -> v1::Specification {
         reward_low: -1.0,
         reward_high: 4.0,
         default_reward: -1.0,
-        mechanism: kary(6),
+        mechanism: Some(kary(6)),
         attribution_window_seconds: 0,
         ..three_arms(id)
     }
@@ -61,7 +61,7 @@ fn categories(id: &str) -> v1::Specification {
         default_reward: 0.0,
         ..levels(id)
     };
-    message.mechanism = kary(4);
+    message.mechanism = Some(kary(4));
     message.arms.truncate(2);
     message
 }
@@ -242,7 +242,8 @@ async fn report_day(
         (arm, (report / 3) % 10 < if arm == liked { 7 } else { 3 })
     });
     let reports: Vec<(usize, bool)> = of_arms.collect();
-    let number = u128::from(day.get()) << 64 | liked as u128;
+    // Names are those of all experiments together.
+    let number = u128::from_be_bytes(*experiment.digest().as_bytes());
     let request = upload(number, experiment, day, &reports)?;
     let answer = aggregator.device.submit_upload(request).await?.into_inner();
     ensure!(answer.status() == UploadStatus::Accepted, "{}", answer.message);

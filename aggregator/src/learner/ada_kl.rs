@@ -455,7 +455,7 @@ mod tests {
         // Arms of three levels; one of them never varies, two have one mean.
         let alphabet = Alphabet::new(3).unwrap();
         let counts = [[40.0, 300.0, 60.0], [0.0, 90.0, 0.0], [20.0, 5.0, 25.0], [1.0, 8.0, 3.0]];
-        let of = |counts: &[f64; 3]| Evidence::of_counts(counts.iter().copied(), alphabet);
+        let of = |counts: &[f64; 3]| Evidence::of_counts(&counts.iter().copied(), alphabet);
         let arms: Vec<Evidence> = counts.iter().map(of).chain([of(&[9.0, 2.0, 9.0])]).collect();
         for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000)) {
             assert!((exact - counted).abs() < 3e-5, "{exact} {counted}");
@@ -479,9 +479,10 @@ mod tests {
             // The last reports stay away, so that pending counts matter.
             if step < 300 {
                 let mean = 0.4 + 0.05 * arm as f64;
-                match levels {
-                    true => sampler.report_level(arm, (mean + 0.2 * rng.random::<f64>()).min(1.0)),
-                    false => sampler.report(arm, rng.random::<f64>() < mean),
+                if levels {
+                    sampler.report_level(arm, (mean + 0.2 * rng.random::<f64>()).min(1.0));
+                } else {
+                    sampler.report(arm, rng.random::<f64>() < mean);
                 }
             }
         }

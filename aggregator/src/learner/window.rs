@@ -100,7 +100,7 @@ impl Memory {
                 };
                 days.iter().map(of_day).sum::<f64>()
             };
-            Evidence::of_counts(alphabet.symbols().map(count), alphabet)
+            Evidence::of_counts(&alphabet.symbols().map(count), alphabet)
         };
         (0..arms).map(arm).collect()
     }

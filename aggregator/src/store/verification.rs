@@ -47,9 +47,9 @@ pub enum Finding {
         /// The arm.
         arm: u32,
         /// What is stored.
-        found: Tally,
+        found: Box<Tally>,
         /// What the uploads add up to.
-        expected: Tally,
+        expected: Box<Tally>,
     },
     /// Anything else, in words.
     Other(String),

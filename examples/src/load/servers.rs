@@ -114,8 +114,7 @@ impl Servers {
         let devices = devices.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         let mut operator = operator.connect().await?;
         let experiment = create(&mut operator).await?;
-        let _scratch = scratch;
-        Ok(Self { own, devices, operator, metrics, experiment, directory, _scratch })
+        Ok(Self { own, devices, operator, metrics, experiment, directory, _scratch: scratch })
     }
 
     /// The directory that a server of our own keeps everything in.

@@ -336,7 +336,10 @@ mod tests {
             rows.map(|row| (row.ratio.unwrap(), row.mean_regret)).collect::<Vec<_>>()
         };
         let (bits, levels) = (of("linear"), of("k-level"));
-        assert!(bits[0].0 == 1.0 && levels[0].0 < 0.95 && levels[1].0 < 0.85, "{levels:?}");
+        assert!(
+            (bits[0].0 - 1.0).abs() < 1e-12 && levels[0].0 < 0.95 && levels[1].0 < 0.85,
+            "{levels:?}"
+        );
         // Ratios of levels are to the first learner on the first channel.
         assert!((levels[1].0 - levels[1].1 / bits[0].1).abs() < 1e-9);
     }

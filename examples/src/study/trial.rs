@@ -147,6 +147,6 @@ mod tests {
             run(&instance, &channel, &mut player, &course, 7, &stop).unwrap().unwrap()
         };
         assert_eq!(regrets(Channel::Reward), regrets(Channel::Coin));
-        assert_ne!(regrets(Channel::Reward), regrets(Channel::bit(Mechanism::Linear, epsilon)));
+        assert_ne!(regrets(Channel::Reward), regrets(Channel::of(Mechanism::Linear, epsilon)));
     }
 }

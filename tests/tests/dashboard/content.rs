@@ -46,7 +46,7 @@ async fn create(aggregator: &mut Aggregator) -> anyhow::Result<Specification> {
 /// A week of simulated users, who get the arms of the policy of each day.
 async fn a_week(aggregator: &mut Aggregator, made: &Specification) -> anyhow::Result<[u64; 7]> {
     let mut random = ChaCha8Rng::seed_from_u64(7);
-    let (low, contrast) = (made.floor().lowest_private_mean(), made.floor().contrast());
+    let (low, contrast) = (made.channel().lowest_private_mean(), made.channel().contrast());
     for (back, (number, users)) in (0..7).rev().zip((1..).zip(USERS)) {
         let shares: Vec<f64> =
             aggregator.estimates(made).await?.arms.iter().map(|arm| arm.weight).collect();
@@ -116,7 +116,7 @@ async fn arms_are_right(
         .collect::<Option<_>>()
         .context("no tallies")?;
     let active = vec![true; arms.len()];
-    let best = Learner::LdpTs.weights(&Situation::new(&tallies, &active, made.floor()))?;
+    let best = Learner::LdpTs.weights(&Situation::new(&tallies, &active, made.channel()))?;
     for (place, arm) in arms.iter().enumerate() {
         let row = &shown[place];
         assert_eq!(row[1].as_str(), arm["label"].as_str());

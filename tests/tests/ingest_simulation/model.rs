@@ -240,6 +240,7 @@ pub(crate) fn check_at_most(one: &Sums, other: &Sums) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn difference<'s>(one: &'s Sums, other: &'s Sums) -> Vec<(&'s (String, usize), (u64, u64))> {
-    one.iter().filter(|(arm, sum)| other.get(*arm) != Some(*sum)).map(|(a, s)| (a, *s)).collect()
+fn difference(one: &Sums, other: &Sums) -> Sums {
+    let differing = one.iter().filter(|(arm, sum)| other.get(*arm) != Some(*sum));
+    differing.map(|(arm, sum)| (arm.clone(), *sum)).collect()
 }

@@ -163,6 +163,7 @@ impl<'e> Uploads<'e> {
         verification: &mut Verification,
     ) {
         let (experiment, day) = (self.name(experiment), Day::new(day));
+        let (found, expected) = (Box::new(found), Box::new(expected));
         verification.found(Finding::Difference { experiment, day, arm, found, expected });
     }
 
