@@ -177,6 +177,7 @@ fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
     store.commit_group(&[said(7, 3)?])?;
     assert_eq!(store.experiments()?[0].tallies[1], [tally; 3].into_iter().sum());
     store.expire_before(Day::new(8))?;
+    store.commit_group(&[])?;
     let sums = "SELECT day, arm, symbol, reports FROM symbol_tally ORDER BY day, symbol";
     let all = [[7, 1, 2, 6], [7, 1, 15, 2], [8, 1, 2, 3], [8, 1, 15, 1]];
     assert_eq!(table(directory.path(), sums)?, all);
@@ -318,8 +319,8 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };
-    let newer = change("PRAGMA user_version = 5")?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 5, known: 4 }), "{newer}");
+    let newer = change("PRAGMA user_version = 6")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 6, known: 5 }), "{newer}");
     let unborn = change("PRAGMA user_version = 0")?;
     assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
     let foreign = change("PRAGMA application_id = 1")?;

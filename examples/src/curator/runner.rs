@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn more_privacy_costs_more_and_much_rho_costs_nothing() {
-        let mut study = study(&[0.01, 1e6], 100_000, 8);
+        let mut study = study(&[0.01, 1e6], 100_000, 32);
         let cheap = [Algorithm::AdacUcb, Algorithm::AdacUcbRemembering, Algorithm::AdacGope];
         study.algorithms.retain(|(algorithm, _)| cheap.contains(algorithm));
         let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();

@@ -8,6 +8,7 @@ const LEARNERS = [
   ["rand-ada-kl", "rand-ada-kl: less regret in the mean, without a proof"],
   ["truncated-ts", "truncated-ts: Thompson sampling with a prior that is cut"],
   ["ldp-ucb", "ldp-ucb: upper confidence bounds, for comparison"],
+  ["uniform", "uniform: all arms alike, for measuring"],
 ];
 
 const MECHANISMS = [
