@@ -9,8 +9,8 @@ use std::path::Path;
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::store::{
-    Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore, StoreError,
-    verify_directory, verify_file,
+    Backup, Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore,
+    StoreError, verify_directory, verify_file,
 };
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
@@ -232,5 +232,32 @@ fn what_is_no_store_of_ours_is_not_checked() -> Result<(), Failure> {
     fs::write(empty.path().join("empty"), "")?;
     assert!(matches!(verify_file(&empty.path().join("empty")), Err(StoreError::ForeignFile)));
     assert!(matches!(verify_file(&empty.path().join("none")), Err(StoreError::File { .. })));
+    Ok(())
+}
+
+#[test]
+fn a_backup_does_not_give_back_what_a_curator_has_spent() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    filled(folder.path())?.close()?;
+    let fill = "INSERT INTO curator_data_set VALUES
+            ('people', 'people.csv', zeroblob(32), 10, 'age:1..9', 'pure', 1000, 300, 0);
+        INSERT INTO curator_session VALUES ('habits', 'people', 'age', 'a plan', 5);
+        INSERT INTO curator_update VALUES ('habits', 0, 'age=3', 4);";
+    let database = folder.path().join("bandana.sqlite3");
+    Connection::open(&database)?.execute_batch(fill)?;
+    let out = folder.path().join("backup.sqlite3");
+    let backup = Backup::begin(folder.path(), &out)?;
+    backup.copy(|_| {})?;
+    assert!(backup.check()?.is_sound());
+    backup.publish()?;
+    let asked = "SELECT budget, spent, (SELECT count(*) FROM curator_session),
+            (SELECT count(*) FROM curator_update) FROM curator_data_set";
+    let of = |path: &Path| -> Result<[u32; 4], Failure> {
+        let read =
+            |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]);
+        Ok(Connection::open(path)?.query_row(asked, [], read)?)
+    };
+    assert_eq!(of(&out)?, [1000, 1000, 0, 0]);
+    assert_eq!(of(&database)?, [1000, 300, 1, 1]);
     Ok(())
 }

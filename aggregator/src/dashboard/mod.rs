@@ -7,8 +7,8 @@
 //! experiments are those of gRPC.
 //!
 //! A browser does what any page tells it to, with the rights of whoever sits before it.
-//! So pages may load and call this host alone ([`PROTECTION`]), and `/api/` answers to
-//! pages of its own origin alone ([`same_origin`]).
+//! So pages may load and call this host alone (`PROTECTION`), and `/api/` answers to
+//! pages of its own origin alone (`same_origin`).
 
 mod api;
 mod assets;

@@ -110,7 +110,7 @@ pub fn adac_oful(bound: OfulBound, rho: Rho, horizon: f64) -> f64 {
 /// *Proof of the second.* Arm 1 has the mean 1/2, arm 2 has 1/2 - Δ in one instance and 1/2 + Δ in
 /// the other, Δ = x/T, all others 0. Couple the tables so that entries of arm 2 differ with probability
 /// 2Δ, independently; the number D of rows that differ is binomial. By group privacy and
-/// convexity, the divergence of the views is at most ρ E[D²] <= ρ (2x + 4x²). In the first
+/// convexity, the divergence of the views is at most ρ `E[D²]` <= ρ (2x + 4x²). In the first
 /// instance regret is at least ΔT/2 when arm 2 is played more than T/2 times, in the other when
 /// it is not, and by Bretagnolle and Huber's inequality these have together a probability
 /// of at least exp(-divergence)/2.

@@ -92,7 +92,7 @@ impl std::fmt::Debug for LatticeReward {
 }
 
 /// The noise of a release: independent draws of
-/// [`DiscreteGaussian`](crate::noise::DiscreteGaussian), in steps of the lattice.
+/// [`DiscreteGaussian`], in steps of the lattice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoiseScale {
     /// σ² of each draw.

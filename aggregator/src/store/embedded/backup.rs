@@ -93,12 +93,29 @@ impl Backup {
         if let Some(source) = failure {
             return Err(self.explain(source));
         }
-        let finished = || {
-            let file = OpenOptions::new().write(true).open(&self.partial)?;
-            file.write_all_at(&WITHOUT_LOG, VERSIONS_OFFSET)?;
-            file.sync_all()
-        };
-        finished().map_err(|source| BackupError::Target { path: self.out.clone(), source })
+        let unusable = |source| BackupError::Target { path: self.out.clone(), source };
+        let write = || OpenOptions::new().write(true).open(&self.partial);
+        write().and_then(|f| f.write_all_at(&WITHOUT_LOG, VERSIONS_OFFSET)).map_err(unusable)?;
+        self.spend_budgets().map_err(|error| self.explain(error))?;
+        write().and_then(|file| file.sync_all()).map_err(unusable)
+    }
+
+    /// Leaves nothing of the curator's budgets in the copy, and ends its sessions. What is
+    /// paid and answered from now on is not in it: a store that is restored from it would
+    /// sell the same budget a second time.
+    fn spend_budgets(&self) -> rusqlite::Result<()> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let copy = Connection::open_with_flags(&self.partial, flags)?;
+        // A copy that is not finished is thrown away.
+        copy.pragma_update(None, "journal_mode", "OFF")?;
+        if copy.table_exists(None, "curator_data_set")? {
+            copy.execute_batch(
+                "UPDATE curator_data_set SET spent = budget;
+                DELETE FROM curator_update;
+                DELETE FROM curator_session;",
+            )?;
+        }
+        copy.close().map_err(|(_, error)| error)
     }
 
     /// Reads the copy to its end, as `bandana verify` does.
