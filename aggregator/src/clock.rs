@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandana_shared::identity::Day;
 
@@ -11,7 +11,7 @@ pub trait Clock: Debug + Send + Sync {
     /// Seconds since 1970-01-01 (UTC).
     fn unix_seconds(&self) -> u64;
 
-    /// Time since some fixed moment; never goes back.
+    /// Time since some fixed moment; never goes back, and goes on while the host sleeps.
     fn monotonic(&self) -> Duration;
 
     /// Today.
@@ -23,14 +23,13 @@ pub trait Clock: Debug + Send + Sync {
 /// The clocks of the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    start: Instant,
+    start: Duration,
 }
 
 impl SystemClock {
     /// A clock whose monotonic time starts now.
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self { start: since_boot() }
     }
 }
 
@@ -47,8 +46,27 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.start.elapsed()
+        since_boot().saturating_sub(self.start)
     }
+}
+
+/// [`std::time::Instant`] stands still while the host is suspended: of a day that was slept
+/// through it would seem that the calendar has jumped.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // It is not negative.
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+fn since_boot() -> Duration {
+    use std::sync::LazyLock;
+    use std::time::Instant;
+
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    FIRST.elapsed()
 }
 
 /// A clock that stands still until it is moved.

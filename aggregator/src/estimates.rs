@@ -1,7 +1,8 @@
 //! What the committed reports say about the arms.
 
-use bandana_shared::confidence::{NormalMixture, best_active_arm};
-use bandana_shared::estimate::{debiased_mean, manipulation_gain, manipulation_shift};
+use bandana_shared::channel::{Channel, KaryChannel};
+use bandana_shared::confidence::{NormalMixture, best_among};
+use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
@@ -24,27 +25,42 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     let specification = &*serving.specification;
     let mut tallies = experiment.tallies();
     tallies.resize(specification.arms().len(), Tally::EMPTY);
-    let floor = specification.floor();
+    let channel = specification.channel();
     let estimand = specification.estimand();
     let sequence = NormalMixture::new(settings.alpha);
     let range = estimand.range();
 
-    let shift = manipulation_shift(floor, settings.dishonest_share);
+    let shift = manipulation_shift(channel, settings.dishonest_share);
     let arm = |((arm, tally), place): ((&bandana_shared::specification::Arm, &Tally), usize)| {
-        let interval = estimand.interval_from_unit(sequence.mean(floor, *tally));
-        let interval = interval.clamped(range.low(), range.high());
+        let (mean, interval) = match estimand {
+            Estimand::Frequencies => (None, range),
+            _ => (channel.debiased_mean(tally), sequence.mean_through(channel, tally)),
+        };
+        let interval = estimand.interval_from_unit(interval).clamped(range.low(), range.high());
         v1::ArmEstimate {
             arm: u32::try_from(place).unwrap_or(u32::MAX),
             label: arm.label().to_owned(),
             retired: arm.is_retired(),
             reports: tally.reports(),
-            ones: tally.ones(),
-            estimate: debiased_mean(floor, *tally).map(|mean| estimand.from_unit(mean)),
+            ones: match channel {
+                Channel::Bit(_) => tally.ones(),
+                Channel::Kary(_) => 0,
+            },
+            estimate: mean.map(|mean| estimand.from_unit(mean)),
             low: interval.low(),
             high: interval.high(),
             weight: serving.policy.weights.share(place),
             manipulation_shift: estimand.difference_from_unit(shift),
+            symbols: match channel {
+                Channel::Bit(_) => Vec::new(),
+                Channel::Kary(kary) => symbols(kary, &sequence, tally),
+            },
         }
+    };
+    let (active, initial) = (specification.active_arms(), experiment.initial_arms());
+    let best = match estimand {
+        Estimand::Frequencies => None,
+        _ => best_among(&tallies, channel.alphabet(), &active, initial, settings.alpha),
     };
     v1::Estimates {
         experiment_id: experiment.id().to_string(),
@@ -52,9 +68,26 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         arms: specification.arms().iter().zip(&tallies).zip(0..).map(arm).collect(),
         reports: tallies.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
-        manipulation_gain: estimand.difference_from_unit(manipulation_gain(floor)),
-        best_arm: best_active_arm(&tallies, &specification.active_arms(), settings.alpha)
-            .and_then(|arm| u32::try_from(arm).ok()),
+        manipulation_gain: estimand.difference_from_unit(manipulation_gain(channel)),
+        best_arm: best.and_then(|arm| u32::try_from(arm).ok()),
         policy_version: serving.policy.version,
     }
+}
+
+/// The share of each symbol among the true ones.
+fn symbols(
+    channel: KaryChannel,
+    sequence: &NormalMixture,
+    tally: &Tally,
+) -> Vec<v1::SymbolEstimate> {
+    let estimate = |symbol| {
+        let interval = sequence.frequency(channel, tally, symbol).clamped(0.0, 1.0);
+        v1::SymbolEstimate {
+            count: tally.count(symbol),
+            frequency: channel.frequency(tally, symbol),
+            low: interval.low(),
+            high: interval.high(),
+        }
+    };
+    channel.alphabet().symbols().map(estimate).collect()
 }

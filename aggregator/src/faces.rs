@@ -1,17 +1,22 @@
 //! What both ports answer.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::curator_server::CuratorServer;
 use bandana_shared::wire::v1::device_server::DeviceServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
+use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
+use bandana_shared::wire::v1::trusted_server::TrustedServer;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Layer as _;
 
 use crate::clock::Clock;
+use crate::dashboard::Desk;
 use crate::ending::Ending;
 use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
 use crate::http;
@@ -20,10 +25,13 @@ use crate::network::{ConnectionLimits, Incoming, Listener};
 use crate::registry::Registry;
 use crate::security::Authorization;
 use crate::server::ServerError;
-use crate::service::{DeviceService, Door, Exports, OperatorService, with_reflection};
+use crate::service::{
+    CuratorService, DeviceService, Door, Exports, OperatorService, TrustedService, with_reflection,
+};
 use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
+use crate::trusted::shelf::Shelf;
 
 /// What is answered from the start.
 #[derive(Debug)]
@@ -42,8 +50,12 @@ pub(crate) struct Parts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
+    pub(crate) trusted: Option<Arc<Mutex<Shelf>>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ending: Ending,
+    /// Where data sets are.
+    pub(crate) data_sets: Option<PathBuf>,
+    pub(crate) desk: Desk,
 }
 
 /// What is answered once there is a store.
@@ -106,7 +118,8 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { registry, ingest, reader, clock, ending } = parts;
+        let Parts { registry, ingest, reader, trusted, clock, ending, data_sets, desk } = parts;
+        let trusted = TrustedService::new(trusted);
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -115,15 +128,29 @@ impl<H: Health> Doors<H> {
             self.calls.stream_idle_time,
         );
         let device = DeviceServer::new(device).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let curator =
+            CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
+        let curator =
+            CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let curator = InterceptedService::new(curator, authorization.clone());
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
+        desk.open(operator.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let operator = InterceptedService::new(operator, authorization.clone());
 
-        let device = DeviceGate::new(gates, device);
-        self.device.open(Routes::new(self.health.clone()).add_service(device));
+        let device = DeviceGate::new(Arc::clone(&gates), device);
+        let disclosing =
+            TrustedServer::new(trusted.clone()).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let disclosing = DeviceGate::new(gates, disclosing);
+        let of_devices = Routes::new(self.health.clone()).add_service(device);
+        self.device.open(of_devices.add_service(disclosing));
+        let trusted = TrustedOperatorServer::new(trusted)
+            .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let trusted = InterceptedService::new(trusted, authorization.clone());
         let routes = Routes::from(self.pages).add_service(self.health).add_service(operator);
+        let routes = routes.add_service(curator).add_service(trusted);
         self.operator.open(with_reflection(routes, authorization)?);
         Ok(())
     }

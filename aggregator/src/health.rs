@@ -9,7 +9,7 @@ use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
 use tonic_health::server::HealthReporter;
 
 /// What the health service tells about: the server as a whole, and each service.
-const SERVICES: [&str; 3] = ["", "bandana.v1.Device", "bandana.v1.Operator"];
+const SERVICES: [&str; 4] = ["", "bandana.v1.Device", "bandana.v1.Operator", "bandana.v1.Curator"];
 
 /// Whether the server takes calls: not before the store has been read, and not once the
 /// server goes down.

@@ -5,11 +5,14 @@
 //! it to the [`store`] and acknowledges, [`registry`] publishes the tallies,
 //! [`policy`] asks a [`learner`] for weights, and devices fetch them.
 //!
-//! Nothing in this crate ever holds a reward.
+//! Nothing in this crate ever holds a reward, except what [`trusted`] is told of experiments
+//! whose users disclose theirs.
 
 pub mod cli;
 pub mod clock;
 pub mod configuration;
+pub mod curator;
+pub mod dashboard;
 pub mod ending;
 pub mod estimates;
 mod faces;
@@ -19,6 +22,7 @@ pub mod http;
 pub mod ingest;
 pub mod learner;
 pub mod network;
+pub mod noise;
 mod opening;
 pub mod operator_client;
 pub mod policy;
@@ -29,3 +33,4 @@ pub mod server;
 pub mod service;
 pub mod store;
 pub mod telemetry;
+pub mod trusted;

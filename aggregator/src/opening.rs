@@ -1,6 +1,6 @@
 //! From settings to what services are made of.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use tokio::sync::{oneshot, watch};
 
@@ -12,12 +12,15 @@ use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{EmbeddedStore, PostgresStore, Store, StoreError, StoreReader};
 use crate::telemetry::Metrics;
+use crate::trusted::keeper::KeeperError;
+use crate::trusted::shelf::Shelf;
 
 /// The store, read into memory.
 pub(crate) struct Opening {
     registry: Arc<Registry>,
     ingest: Ingest,
     reader: StoreReader,
+    trusted: Option<Arc<Mutex<Shelf>>>,
     writer: Writer,
     policies: Policies,
 }
@@ -36,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
+    /// The trusted experiments, where there is a directory to keep them in.
+    pub(crate) trusted: Option<Arc<Mutex<Shelf>>>,
     /// What the writer ended with.
     pub(crate) ended: oneshot::Receiver<Result<(), WriterError>>,
     /// What the thread that computes or follows policies ended with; fails when it
@@ -57,6 +62,7 @@ impl Opening {
         spawn("opening", move || {
             let read = || {
                 let (store, reader) = open(&settings, &*clock)?;
+                let trusted = shelf(&settings)?;
                 let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
                 let random = getrandom::u64().map_err(ServerError::Entropy)?;
                 let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
@@ -76,7 +82,7 @@ impl Opening {
                     }
                 };
                 tracing::info!(experiments = registry.all().len(), ids, "store opened");
-                Ok(Self { registry, ingest, reader, writer, policies })
+                Ok(Self { registry, ingest, reader, trusted, writer, policies })
             };
             // Whoever waited may have been told to end.
             drop(opened.send(read()));
@@ -86,7 +92,7 @@ impl Opening {
 
     /// Starts the writer and what policies come from.
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
-        let Self { registry, ingest, reader, writer, policies } = self;
+        let Self { registry, ingest, reader, trusted, writer, policies } = self;
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
@@ -106,7 +112,7 @@ impl Opening {
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }
-        Ok(Core { registry, ingest, reader, ended, policies_ended, reachable })
+        Ok(Core { registry, ingest, reader, trusted, ended, policies_ended, reachable })
     }
 }
 
@@ -125,6 +131,16 @@ fn open(
             (Box::new(store), StoreReader::of_postgres(settings)?)
         }
     })
+}
+
+/// The trusted experiments; the directory is this process's own by now.
+fn shelf(settings: &StoreSettings) -> Result<Option<Arc<Mutex<Shelf>>>, KeeperError> {
+    match settings {
+        StoreSettings::Embedded { data_dir, .. } => {
+            Ok(Some(Arc::new(Mutex::new(Shelf::open(data_dir.clone())?))))
+        }
+        StoreSettings::Postgres(_) => Ok(None),
+    }
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {

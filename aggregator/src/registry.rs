@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
@@ -16,7 +16,8 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::learner::pending::Flow;
-use crate::learner::{LearnerError, Situation};
+use crate::learner::window::Days;
+use crate::learner::{Evidence, LearnerError, Situation};
 use crate::replica::FollowerHandle;
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 
@@ -32,8 +33,10 @@ pub struct Experiment {
     key: ExperimentKey,
     id: ExperimentId,
     conduct: Conduct,
+    /// Arms of the first revision.
+    initial_arms: usize,
     serving: ArcSwap<Serving>,
-    tallies: Mutex<Vec<Tally>>,
+    counted: Mutex<Counted>,
     /// How often each arm was drawn here, since the start of the process.
     selections: Box<[AtomicU64]>,
     flow: Mutex<Flow>,
@@ -41,6 +44,36 @@ pub struct Experiment {
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
     clock: Arc<dyn Clock>,
+}
+
+/// The committed tallies of an experiment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counted {
+    /// Of every arm, all days together.
+    pub(crate) tallies: Vec<Tally>,
+    /// The same by day, of the days that its memory reaches; empty when it keeps
+    /// everything.
+    pub(crate) days: Days,
+}
+
+impl Counted {
+    fn add(&mut self, conduct: Conduct, (day, arm, tally): (Day, ArmIndex, Tally)) {
+        add_to(&mut self.tallies, arm, tally);
+        if !conduct.memory.is_everything() {
+            let is_new = !self.days.contains_key(&day);
+            add_to(self.days.entry(day).or_default(), arm, tally);
+            if is_new {
+                conduct.memory.prune(&mut self.days);
+            }
+        }
+    }
+}
+
+fn add_to(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
+    if tallies.len() <= arm.get() {
+        tallies.resize(arm.get() + 1, Tally::EMPTY);
+    }
+    tallies[arm.get()] += tally;
 }
 
 /// What devices get, all of one piece.
@@ -66,12 +99,13 @@ impl Experiment {
         version: u64,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LearnerError> {
-        let ExperimentRecord { key, conduct, tallies, .. } = record;
+        let ExperimentRecord { key, conduct, tallies, days, .. } = record;
+        let counted = Counted { tallies: tallies.clone(), days: days.clone() };
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
         let StoredPolicy { policy, reports } = match &record.policy {
             Some(policy) => policy.clone(),
             None => StoredPolicy {
-                policy: make_policy(*conduct, &newest, tallies, &[], version)?,
+                policy: make_policy(*conduct, &newest, &counted, &[], version)?,
                 reports: reports(tallies),
             },
         };
@@ -84,15 +118,17 @@ impl Experiment {
             signatures: record.signatures.clone().into(),
             policy_since: clock.monotonic(),
         };
-        let timing = serving.specification.timing();
+        let mut flow = Flow::new(serving.specification.timing().mean_lag());
+        flow.serve(serving.policy_since, shares(&serving.policy.weights));
         Ok(Self {
             key: *key,
             conduct: *conduct,
+            initial_arms: record.revisions.first().map_or(0, |first| first.arms().len()),
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
-            flow: Mutex::new(Flow::new(timing.mean_lag())),
+            flow: Mutex::new(flow),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
-            tallies: Mutex::new(tallies.clone()),
+            counted: Mutex::new(counted),
             computing: Mutex::new(()),
             policy_version: watch::Sender::new(version),
             clock,
@@ -114,6 +150,11 @@ impl Experiment {
         self.conduct
     }
 
+    /// How many arms there were from the start; those after them have been added.
+    pub fn initial_arms(&self) -> usize {
+        self.initial_arms
+    }
+
     /// What devices get now.
     pub fn serving(&self) -> Arc<Serving> {
         self.serving.load_full()
@@ -121,7 +162,16 @@ impl Experiment {
 
     /// The committed tally of every arm.
     pub fn tallies(&self) -> Vec<Tally> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counted().tallies.clone()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Committed reports, all arms together.
+    pub(crate) fn reports(&self) -> u64 {
+        reports(&self.tallies())
     }
 
     /// Counts an arm that was drawn for a device.
@@ -131,10 +181,8 @@ impl Experiment {
 
     /// What is on its way for each arm, as far as that can be known.
     fn pending(&self) -> Vec<f64> {
-        let serving = self.serving();
-        let weights = &serving.policy.weights;
-        let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
-        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(&shares)
+        let arms = self.serving.load().policy.weights.len();
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(arms)
     }
 
     /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
@@ -153,20 +201,17 @@ impl Experiment {
     /// Publishes what a commit added. `true` when so much has come since the
     /// last policy that a new one is due: 1% of its reports, and at least
     /// [`REPORTS_PER_POLICY_MIN`].
-    pub(crate) fn add(&self, deltas: impl Iterator<Item = (ArmIndex, Tally)>) -> bool {
-        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        for (arm, tally) in deltas {
-            if tallies.len() <= arm.get() {
-                tallies.resize(arm.get() + 1, Tally::EMPTY);
-            }
-            tallies[arm.get()] += tally;
+    pub(crate) fn add(&self, deltas: impl Iterator<Item = (Day, ArmIndex, Tally)>) -> bool {
+        let mut counted = self.counted();
+        for delta in deltas {
+            counted.add(self.conduct, delta);
         }
-        self.is_due_with(reports(&tallies))
+        self.is_due_with(reports(&counted.tallies))
     }
 
     /// Whether a new policy is due, as [`Self::add`] tells.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_due_with(reports(&self.tallies()))
+        self.is_due_with(self.reports())
     }
 
     fn is_due_with(&self, reports: u64) -> bool {
@@ -176,7 +221,7 @@ impl Experiment {
 
     /// Whether reports have come since the last policy.
     pub(crate) fn has_news(&self) -> bool {
-        reports(&self.tallies()) != self.serving.load().policy_reports
+        self.reports() != self.serving.load().policy_reports
     }
 
     /// Computes the policy from all committed reports and serves it. Without
@@ -195,11 +240,23 @@ impl Experiment {
     }
 
     /// Replaces the tallies by what the store says, unless that is older.
-    pub(crate) fn set_tallies(&self, mut newer: Vec<Tally>) {
-        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        if reports(&newer) >= reports(&tallies) {
-            newer.resize(newer.len().max(tallies.len()), Tally::EMPTY);
-            *tallies = newer;
+    pub(crate) fn set_counted(&self, mut newer: Counted) {
+        let mut counted = self.counted();
+        if reports(&newer.tallies) >= reports(&counted.tallies) {
+            let arms = newer.tallies.len().max(counted.tallies.len());
+            newer.tallies.resize(arms, Tally::EMPTY);
+            *counted = newer;
+        }
+    }
+
+    /// Replaces the tallies, which had so many reports before the store was asked, by fewer:
+    /// it has lost some. Leaves them if more have become known since.
+    pub(crate) fn take_back_counted(&self, known: u64, mut fewer: Counted) {
+        let mut counted = self.counted();
+        if reports(&counted.tallies) == known {
+            let arms = fewer.tallies.len().max(counted.tallies.len());
+            fewer.tallies.resize(arms, Tally::EMPTY);
+            *counted = fewer;
         }
     }
 
@@ -212,9 +269,9 @@ impl Experiment {
         &self,
         specification: &Specification,
     ) -> Result<(Weights, u64), LearnerError> {
-        let tallies = self.tallies();
-        let weights = weigh(self.conduct, specification, &tallies, &self.pending())?;
-        Ok((weights, reports(&tallies)))
+        let counted = self.counted().clone();
+        let weights = weigh(self.conduct, specification, &counted, &self.pending())?;
+        Ok((weights, reports(&counted.tallies)))
     }
 
     /// Serves weights that were stored as the policy after `before`, unless something newer
@@ -231,12 +288,12 @@ impl Experiment {
 
     /// Serves what a record of this experiment says, unless that is older.
     fn take(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
-        let ExperimentRecord { state, revisions, signatures, tallies, policy, .. } = record;
+        let ExperimentRecord { state, revisions, signatures, tallies, days, policy, .. } = record;
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.serving();
         if let Some(StoredPolicy { policy, reports }) = policy {
-            self.set_tallies(tallies);
+            self.set_counted(Counted { tallies, days });
             if policy.version > before.policy.version {
                 let signatures = signatures.into();
                 let (policy, specification) = (Arc::new(policy), Arc::new(newest));
@@ -259,9 +316,9 @@ impl Experiment {
             self.serving.store(Arc::new(Serving { signatures: signatures.into(), ..serving }));
             return Ok(());
         }
-        let mut known = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        let arms = known.len().max(newest.arms().len());
-        known.resize(arms, Tally::EMPTY);
+        let mut known = self.counted();
+        let arms = known.tallies.len().max(newest.arms().len());
+        known.tallies.resize(arms, Tally::EMPTY);
         drop(known);
         self.serve(Arc::new(newest), state, signatures.into()).map(drop)
     }
@@ -273,12 +330,12 @@ impl Experiment {
         state: ExperimentState,
         signatures: Arc<[Signature]>,
     ) -> Result<Arc<Serving>, LearnerError> {
-        let tallies = self.tallies();
+        let counted = self.counted().clone();
         let version = *self.policy_version.borrow() + 1;
         let pending = self.pending();
-        let policy = make_policy(self.conduct, &specification, &tallies, &pending, version)?;
+        let policy = make_policy(self.conduct, &specification, &counted, &pending, version)?;
         let policy = Arc::new(policy);
-        let policy_reports = reports(&tallies);
+        let policy_reports = reports(&counted.tallies);
         let policy_since = self.clock.monotonic();
         let serving =
             Serving { specification, signatures, state, policy, policy_reports, policy_since };
@@ -288,6 +345,9 @@ impl Experiment {
     /// Must be called with `computing` held.
     fn show(&self, serving: Serving) -> Arc<Serving> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
+        let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
+        flow.serve(serving.policy_since, shares(&serving.policy.weights));
+        drop(flow);
         self.serving.store(Arc::clone(&serving));
         self.policy_version.send_replace(version);
         serving
@@ -297,6 +357,10 @@ impl Experiment {
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.policy_version.subscribe()
     }
+}
+
+fn shares(weights: &Weights) -> Vec<f64> {
+    (0..weights.len()).map(|arm| weights.share(arm)).collect()
 }
 
 fn reports(tallies: &[Tally]) -> u64 {
@@ -311,11 +375,11 @@ fn reports_until_policy(used: u64) -> u64 {
 fn make_policy(
     conduct: Conduct,
     specification: &Specification,
-    tallies: &[Tally],
+    counted: &Counted,
     pending: &[f64],
     version: u64,
 ) -> Result<Policy, LearnerError> {
-    let weights = weigh(conduct, specification, tallies, pending)?;
+    let weights = weigh(conduct, specification, counted, pending)?;
     Ok(policy(version, weights))
 }
 
@@ -328,16 +392,23 @@ pub(crate) fn policy(version: u64, weights: Weights) -> Policy {
 pub(crate) fn weigh(
     conduct: Conduct,
     specification: &Specification,
-    tallies: &[Tally],
+    counted: &Counted,
     pending: &[f64],
 ) -> Result<Weights, LearnerError> {
     let active = specification.active_arms();
-    let mut tallies = tallies.to_vec();
-    // Arms that nobody has reported on have none.
-    tallies.resize(active.len().max(tallies.len()), Tally::EMPTY);
-    let situation = Situation::new(&tallies, &active, specification.floor())
+    let channel = specification.channel();
+    let Counted { tallies, days } = counted;
+    let arms = active.len().max(tallies.len());
+    let evidence = if conduct.memory.is_everything() {
+        // Arms that nobody has reported on have none.
+        let tally = |arm| tallies.get(arm).copied().unwrap_or(Tally::EMPTY);
+        (0..arms).map(|arm| Evidence::of(&tally(arm), channel.alphabet())).collect()
+    } else {
+        conduct.memory.evidence(days, arms, channel.alphabet())
+    };
+    let situation = Situation::of(evidence, &active, channel)
         .with_pending(pending)
-        .with_ahead(reports_until_policy(reports(&tallies)) as f64)
+        .with_ahead(reports_until_policy(reports(tallies)) as f64)
         .with_floor_weight(conduct.floor_weight);
     conduct.learner.weights(&situation)
 }

@@ -9,22 +9,29 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::dashboard::Desk;
 use crate::ending::ending;
 use crate::faces::{Faces, Parts};
 use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX};
 use crate::health::Health;
 use crate::http::Pages;
-use crate::ingest::WriterError;
+use crate::ingest::{Ingest, WriterError};
 use crate::network::{ConnectionLimits, Listener};
 use crate::opening::{Core, Opening};
+use crate::registry::Registry;
 use crate::security::{
     ALPN_GRPC, ALPN_GRPC_AND_PAGES, AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles,
     TokenKind, Tokens, TokensError,
 };
 use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
 use crate::telemetry::Metrics;
+use crate::trusted::keeper::KeeperError;
+
+/// How long the end waits for a replica to give up its lease.
+const RESIGNATION: Duration = Duration::from_secs(2);
 
 /// Where and how to serve.
 #[derive(Clone, Debug)]
@@ -48,6 +55,8 @@ pub struct ServerSettings {
     pub app_keys: Option<PathBuf>,
     /// File of the tokens of operators. None: nobody is asked for one.
     pub operator_tokens: Option<PathBuf>,
+    /// Directory of the curator's data sets. None: there are none.
+    pub data_sets: Option<PathBuf>,
     /// Longest time from the signal to the end.
     pub drain_deadline: Duration,
 }
@@ -87,6 +96,7 @@ pub struct Server {
     store: StoreSettings,
     connections: ConnectionLimits,
     calls: CallLimits,
+    data_sets: Option<PathBuf>,
     drain_deadline: Duration,
 }
 
@@ -106,12 +116,12 @@ impl Server {
         let ServerSettings { connections, calls, .. } = settings;
         let open = |path| Tokens::open(TokenKind::Operator, path, Arc::clone(&clock));
         let tokens = settings.operator_tokens.map(open).transpose()?.map(Arc::new);
-        let open = |path| AppKeys::open(path, calls.app_rate, Arc::clone(&clock));
+        let open = |path| AppKeys::open(path, calls.app_rates, Arc::clone(&clock));
         let keys = settings.app_keys.map(open).transpose()?.map(Arc::new);
         let files = tokens.clone().into_iter().chain(keys.as_ref().map(|keys| keys.tokens()));
         let files = files.collect();
-        let rate = calls.connection_rate;
-        let gates = Arc::new(DeviceGates::new(keys, rate, calls.calls, Arc::clone(&clock)));
+        let rates = calls.connection_rates;
+        let gates = Arc::new(DeviceGates::new(keys, rates, calls.calls, Arc::clone(&clock)));
         let device_tls = settings.device_tls.map(|files| Tls::open(files, ALPN_GRPC));
         let device_tls = device_tls.transpose()?.map(Arc::new);
         let operator_tls = settings.operator_tls.map(|files| Tls::open(files, ALPN_GRPC_AND_PAGES));
@@ -136,6 +146,7 @@ impl Server {
             store: settings.store,
             connections,
             calls,
+            data_sets: settings.data_sets,
             drain_deadline: settings.drain_deadline,
         })
     }
@@ -163,7 +174,7 @@ impl Server {
 
     /// Answers probes at once, opens the store, calls `ready`, and serves until
     /// `signal`. Then it ends in order: health NOT_SERVING, streams closed, calls under
-    /// way answered, queue committed, store closed.
+    /// way answered, queue committed, store closed, the lease of a replica given up.
     ///
     /// # Errors
     /// [`ServerError`] when a listener, the store or `ready` fails. After a failed
@@ -176,14 +187,17 @@ impl Server {
         let (device, operator) = (self.device_address()?, self.operator_address()?);
         tracing::info!(%device, %operator, "listening; opening the store");
         let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
-        let Self { connections, calls, store, drain_deadline, .. } = self;
+        let Self { connections, calls, store, data_sets, drain_deadline, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = Health::starting().await;
-        let authorization = Authorization::new(tokens, metrics.unauthorised.clone());
+        let authorization =
+            Authorization::new(tokens, metrics.unauthorised.clone(), Arc::clone(&clock));
+        let desk = Desk::new(&connections, &calls);
         let pages = Pages {
             authorization: authorization.clone(),
             metrics: Arc::clone(&metrics),
             readiness: health.readiness(),
+            desk: desk.clone(),
         };
         let faces = Faces {
             health: health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
@@ -203,10 +217,13 @@ impl Server {
             outcome = &mut serving => return outcome,
             opening = opening => opening?,
         };
-        let Core { registry, ingest, reader, mut ended, policies_ended, reachable } =
+        let Core { registry, ingest, reader, trusted, mut ended, mut policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
-        metrics.opened(Arc::clone(&registry), ingest.clone());
-        let parts = Parts { registry, ingest: ingest.clone(), reader, clock, ending };
+        metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
+        let followed = Arc::clone(&registry);
+        let queue = ingest.clone();
+        let parts =
+            Parts { registry, ingest: queue, reader, trusted, clock, ending, data_sets, desk };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
@@ -214,28 +231,56 @@ impl Server {
 
         tokio::select! {
             () = signal => {}
-            outcome = &mut serving => { outcome?; }
+            outcome = &mut serving => return outcome.and(Err(ServerError::ServingEnded)),
             outcome = &mut ended => return writer_ended(outcome),
-            outcome = policies_ended => match outcome {
-                Err(_) => return Err(ServerError::PolicyThreadPanicked),
-                Ok(outcome) => outcome?,
-            },
+            outcome = &mut policies_ended => {
+                outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;
+                // That thread ends well when the writer has ended, and not before.
+                return writer_ended(ended.await);
+            }
         }
-        tracing::info!("draining");
+        // Were it only told to end, it could still say that calls are taken.
         following.abort();
+        following.await.ok();
         health.draining().await;
+        tracing::info!("draining");
         notifier.notify();
+        let rest = Rest { ingest, ended, policies_ended, registry: followed };
+        rest.end(&mut serving, drain_deadline).await
+    }
+}
+
+/// What ends after the ports.
+struct Rest<P> {
+    ingest: Ingest,
+    ended: oneshot::Receiver<Result<(), WriterError>>,
+    policies_ended: P,
+    registry: Arc<Registry>,
+}
+
+impl<P: Future> Rest<P> {
+    /// Waits until calls under way are answered and all is stored.
+    async fn end(
+        self,
+        serving: impl Future<Output = Result<(), ServerError>>,
+        within: Duration,
+    ) -> Result<(), ServerError> {
+        let deadline = Instant::now() + within;
         let drain = async {
             // The writer works on while calls under way are answered.
-            if tokio::time::timeout(drain_deadline / 2, &mut serving).await.is_err() {
+            if tokio::time::timeout(within / 2, serving).await.is_err() {
                 tracing::warn!("calls are still under way; closing their connections");
             }
-            ingest.stop().await;
-            writer_ended((&mut ended).await)
+            self.ingest.stop().await;
+            writer_ended(self.ended.await)
         };
-        tokio::time::timeout(drain_deadline, drain)
-            .await
-            .unwrap_or(Err(ServerError::Drain(drain_deadline)))
+        let drained = tokio::time::timeout_at(deadline, drain).await;
+        drained.unwrap_or(Err(ServerError::Drain(within)))?;
+        self.registry.end_following();
+        let resigned = deadline.min(Instant::now() + RESIGNATION);
+        // Otherwise the lease runs out by itself.
+        tokio::time::timeout_at(resigned, self.policies_ended).await.ok();
+        Ok(())
     }
 }
 
@@ -286,6 +331,9 @@ pub enum ServerError {
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The trusted experiments can't be opened.
+    #[error(transparent)]
+    Trusted(#[from] KeeperError),
     /// The services can't be described.
     #[error("this program is damaged; install it anew")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -304,6 +352,9 @@ pub enum ServerError {
     /// A listener failed.
     #[error("serving failed")]
     Transport(#[source] tonic::transport::Error),
+    /// Both listeners are gone.
+    #[error("the server stopped listening by itself; start it again")]
+    ServingEnded,
     /// The end took too long.
     #[error("the queue was not committed within {0:?}; what was not acknowledged may be lost")]
     Drain(Duration),

@@ -62,3 +62,28 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     assert!((LIMITS.handshake_time..LIMITS.handshake_time * 2).contains(&start.elapsed()));
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS).await?;
+    let address = listener.address()?;
+    let mut incoming = listener.incoming();
+    let mut client = TcpStream::connect(address).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    client.write_all(&[b'x'; 24]).await?;
+    connection.read_exact(&mut [0; 24]).await?;
+    let start = tokio::time::Instant::now();
+    // As a protocol does that has to write before it reads on.
+    let error = loop {
+        if let Err(error) = connection.write_all(&[b'x'; 8192]).await {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert!((LIMITS.idle_time..LIMITS.idle_time * 2).contains(&start.elapsed()));
+    // Nor is it waited for when the connection is closed.
+    let start = tokio::time::Instant::now();
+    connection.shutdown().await?;
+    assert!(start.elapsed() <= Duration::from_secs(1));
+    Ok(())
+}

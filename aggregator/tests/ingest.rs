@@ -15,11 +15,12 @@ use bandana_aggregator::ingest::{
     WriterError,
 };
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
 };
-use bandana_aggregator::telemetry::metrics::IngestMetrics;
+use bandana_aggregator::telemetry::metrics::{IngestMetrics, Metrics};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
@@ -33,7 +34,8 @@ type Failure = Box<dyn std::error::Error>;
 
 const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
 
-const CONDUCT: Conduct = Conduct { learner: Learner::LdpTs, floor_weight: 0.0 };
+const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpTs, floor_weight: 0.0, memory: Memory::Everything };
 
 /// A writer at work, and what a test needs to talk to it.
 struct Running<C> {
@@ -196,10 +198,12 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     let clock = Arc::new(ManualClock::at_day(Day::new(100)));
     let registry = Arc::new(Registry::new(1, clock.clone()));
     let (sender, _due) = mpsc::channel();
-    let metrics = IngestMetrics::new(clock.clone());
+    let shared: Arc<dyn Clock> = clock.clone();
+    let metrics = Metrics::new(&shared);
     store.close()?;
     let store = Box::new(EmbeddedStore::open(directory.path(), SETTINGS)?);
-    let (_writer, ingest) = Writer::open(store, registry.clone(), clock, sender, metrics)?;
+    let (writer, ingest) =
+        Writer::open(store, registry.clone(), clock, sender, metrics.ingest.clone())?;
     let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
     let submit = || -> Result<_, Failure> {
         Ok(ingest.submit(arrival(&experiment, 1, 100, 1)?).now_or_never())
@@ -210,6 +214,15 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     }
     assert_eq!(waiting, 8192);
     assert_eq!(submit()?, Some(Err(IngestError::QueueFull)));
+    drop(writer);
+    for _ in 0..2 {
+        assert_eq!(submit()?, Some(Err(IngestError::Ended)));
+    }
+    let shown = metrics.text()?;
+    for (reason, uploads) in [("queue_full", 2), ("going_down", 2), ("clock_behind", 0)] {
+        let line = format!("bandana_uploads_turned_away_total{{reason=\"{reason}\"}} {uploads}\n");
+        assert!(shown.contains(&line), "no {line} in {shown}");
+    }
     Ok(())
 }
 

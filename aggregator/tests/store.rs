@@ -6,10 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::store::{
     Conduct, DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore,
     StoreError, StoreReader,
 };
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
@@ -21,7 +23,8 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
+const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpUcb, floor_weight: 0.125, memory: Memory::Everything };
 
 fn group(
     day: u32,
@@ -95,6 +98,7 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     assert_eq!(store.oldest_day()?, Day::new(0));
     store.expire_before(Day::new(8))?;
     assert_eq!(store.oldest_day()?, Day::new(8));
+    store.commit_group(&[])?;
     let tallies = store.experiments()?.remove(0).tallies;
     assert_eq!(tallies, [Tally::new(14, 11)?, Tally::new(1, 0)?], "tallies never expire");
     assert_eq!(SeenIds::load(&store)?.len(), 1);
@@ -104,8 +108,90 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     assert_eq!(table(directory.path(), "SELECT day FROM upload_group")?, [[8]]);
     // Later, the rest.
     store.expire_before(Day::new(10))?;
-    assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
     assert!(SeenIds::load(&store)?.is_empty());
+    store.commit_group(&[])?;
+    assert_eq!(table(directory.path(), checkpoint)?.len(), 3);
+    Ok(())
+}
+
+#[test]
+fn a_large_day_is_folded_commit_by_commit_and_counted_at_any_time() -> Result<(), Failure> {
+    const GROUPS: i64 = 2500;
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let key =
+        store.create_experiment(&specification("large")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let mut rows = Vec::new();
+    for number in 0..GROUPS {
+        rows.push(group(7, &[1], &[(key, 0, 1, u64::from(number % 2 == 0))])?);
+        // Uploads of a day come on the days after it too, so its groups lie among others.
+        rows.push(group(8, &[2], &[(key, 0, 1, 0)])?);
+    }
+    store.commit_group(&rows)?;
+    // The groups of day 7 that are left, and the ones that are folded.
+    let progress = || -> Result<_, Failure> {
+        let left = "SELECT count(*) FROM upload_group WHERE day = 7";
+        let left = table(directory.path(), left)?[0][0];
+        let folded = table(directory.path(), "SELECT reports, ones FROM checkpoint")?;
+        let folded = folded.first().cloned().unwrap_or_else(|| vec![0, 0]);
+        assert_eq!(left + folded[0], GROUPS, "a group is lost, or folded twice");
+        Ok((left, folded[1]))
+    };
+    store.expire_before(Day::new(8))?;
+    assert_eq!(progress()?, (GROUPS, 0), "more than the watermark was moved");
+    let mut commits = 0;
+    while progress()?.0 > 0 {
+        let seen = SeenIds::load(&store)?;
+        assert_eq!((seen.len(), seen.contains(Day::new(7), UploadId::new([1; 16]))), (1, false));
+        if commits == 1 {
+            // As after a crash: nothing is closed.
+            drop(store);
+            store = SqliteStore::open(directory.path())?;
+        }
+        let (before, _) = progress()?;
+        store.commit_group(&[])?;
+        let folded = before - progress()?.0;
+        assert!((1..=1000).contains(&folded), "{folded} groups in one commit");
+        assert_eq!(i64::try_from(store.experiments()?[0].tallies[0].reports())?, 2 * GROUPS);
+        commits += 1;
+    }
+    assert!(commits > 2, "a large day takes {commits} commits only");
+    assert_eq!(progress()?, (0, GROUPS / 2));
+    assert_eq!(table(directory.path(), "SELECT count(*) FROM upload_group")?, [[GROUPS]]);
+    Ok(())
+}
+
+#[test]
+fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    let key =
+        store.create_experiment(&specification("levels")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let of = |number| Symbol::new(number).ok_or("no symbol");
+    let tally = Tally::with_symbols(9, [(of(1)?, 2), (of(2)?, 3), (of(15)?, 1)])?;
+    let said = |day, id| -> Result<GroupRow, Failure> {
+        let delta = Delta { experiment: key, arm: ArmIndex::new(1)?, tally };
+        Ok(GroupRow { deltas: vec![delta], ..group(day, &[id], &[])? })
+    };
+    store.commit_group(&[said(7, 1)?, said(8, 2)?])?;
+    store.commit_group(&[said(7, 3)?])?;
+    assert_eq!(store.experiments()?[0].tallies[1], [tally; 3].into_iter().sum());
+    store.expire_before(Day::new(8))?;
+    store.commit_group(&[])?;
+    let sums = "SELECT day, arm, symbol, reports FROM symbol_tally ORDER BY day, symbol";
+    let all = [[7, 1, 2, 6], [7, 1, 15, 2], [8, 1, 2, 3], [8, 1, 15, 1]];
+    assert_eq!(table(directory.path(), sums)?, all);
+    let folded = "SELECT day, arm, symbol, reports FROM symbol_checkpoint ORDER BY day, symbol";
+    assert_eq!(table(directory.path(), folded)?, all[..2]);
+    // For every day and arm, what is said beyond bits is among the reports that say no 1.
+    let bits = "SELECT day, arm, reports, ones FROM tally ORDER BY day";
+    assert_eq!(table(directory.path(), bits)?, [[7, 1, 18, 4], [8, 1, 9, 2]]);
+    let reader = StoreReader::new(directory.path());
+    let daily = reader.daily_tallies(key, &(Day::new(8)..=Day::new(8)))?;
+    assert_eq!(daily, [DailyTally { day: Day::new(8), arm: ArmIndex::new(1)?, tally }]);
+    let more = "UPDATE symbol_tally SET reports = 100 WHERE day = 8 AND symbol = 2";
+    Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(more)?;
+    assert!(matches!(store.experiments(), Err(StoreError::Damaged { .. })));
     Ok(())
 }
 
@@ -228,12 +314,13 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         let opened = SqliteStore::open(directory.path());
         let read = opened.and_then(|mut store| {
             store.experiments()?;
-            store.expire_before(Day::new(9))
+            store.expire_before(Day::new(9))?;
+            store.commit_group(&[])
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };
-    let newer = change("PRAGMA user_version = 4")?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 4, known: 3 }), "{newer}");
+    let newer = change("PRAGMA user_version = 6")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 6, known: 5 }), "{newer}");
     let unborn = change("PRAGMA user_version = 0")?;
     assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
     let foreign = change("PRAGMA application_id = 1")?;

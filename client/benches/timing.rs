@@ -24,6 +24,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use bandana_client::{BulkNoise, NoiseSource as _, Privatizer, Reward};
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
@@ -70,11 +71,12 @@ fn main() -> Outcome<ExitCode> {
         ("quadratic", Mechanism::Quadratic(Curvature::new(-1.0)?), bounded, 1.0),
         ("exponential", Mechanism::Exponential, bounded, 1.0),
         ("randomized response", Mechanism::RandomizedResponse, Rewards::binary(), 1.0),
+        ("6 levels", Mechanism::Kary(Alphabet::new(6)?), bounded, 1.0),
     ] {
         let privatizer = privatizer(mechanism, rewards)?;
         let random = match rewards.kind() {
             RewardKind::Binary => Class::RANDOM_BINARY,
-            RewardKind::Bounded => Class::RANDOM,
+            RewardKind::Bounded | RewardKind::Categorical => Class::RANDOM,
         };
         for (classes, [first, second]) in [
             ("low or high", [Class::fixed(0.0), Class::fixed(high)]),
@@ -111,7 +113,7 @@ fn privatizer(mechanism: Mechanism, rewards: Rewards) -> Outcome<Privatizer> {
 #[inline(never)]
 fn privatize(privatizer: &Privatizer, rewards: &[(Reward, f64)], noise: &mut BulkNoise) -> u32 {
     let bit = |(reward, _): &(Reward, f64)| privatizer.privatize(black_box(reward), noise);
-    rewards.iter().map(bit).map(|bit| bit.map_or(0, |bit| u32::from(bit.get()))).sum()
+    rewards.iter().map(bit).map(|bit| bit.map_or(0, |bit| u32::from(bit.get().get()))).sum()
 }
 
 /// What it must not do: curve only the rewards above the middle.

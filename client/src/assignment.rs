@@ -7,7 +7,7 @@ use bandana_shared::specification::Specification;
 
 use crate::noise::NoiseSource;
 use crate::outbox::CLOCK_SLACK;
-use crate::privatizer::{PrivateBit, PrivatizeError, Privatizer};
+use crate::privatizer::{PrivateReport, PrivatizeError, Privatizer};
 use crate::reward::Reward;
 use crate::time::Timestamp;
 
@@ -180,11 +180,12 @@ impl OpenAssignment {
     }
 
     /// Adds a reward. Binary rewards count as the higher value once any of them
-    /// has it; others are summed, and the sum is clamped to the range.
+    /// has it, of categories the last one counts; others are summed, and the sum is clamped
+    /// to the range.
     pub(crate) fn add(&mut self, reward: &Reward) -> Result<(), PrivatizeError> {
         let admitted = Privatizer::new(&self.specification).admit(reward)?;
         let sum = match (&self.sum, self.specification.rewards().kind()) {
-            (None, _) => admitted,
+            (None, _) | (Some(_), RewardKind::Categorical) => admitted,
             (Some(sum), RewardKind::Binary) => sum.expose().max(admitted),
             (Some(sum), RewardKind::Bounded) => {
                 // The sum of two finite numbers may overflow, not be NaN.
@@ -195,11 +196,11 @@ impl OpenAssignment {
         Ok(())
     }
 
-    /// The private bit of what was added, or of the default reward.
+    /// The private report of what was added, or of the default reward.
     pub(crate) fn privatize(
         &self,
         noise: &mut impl NoiseSource,
-    ) -> Result<PrivateBit, PrivatizeError> {
+    ) -> Result<PrivateReport, PrivatizeError> {
         let rewards = self.specification.rewards();
         let range = rewards.range();
         let total = self.sum.as_ref().map_or(rewards.default_reward(), Reward::expose);

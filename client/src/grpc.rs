@@ -25,6 +25,8 @@ use bandana_shared::identity::Day;
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
+#[cfg(feature = "trusted")]
+use bandana_shared::wire::v1::trusted_client::TrustedClient;
 use bandana_shared::wire::v1::{
     GetExperimentRequest, GetExperimentResponse, UploadRequest, UploadStatus,
 };
@@ -195,7 +197,7 @@ impl Transport {
     }
 
     /// A request that shows the app's key.
-    fn request<T>(&self, message: T) -> Request<T> {
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(key) = &self.app_key {
             key.show(request.metadata_mut());
@@ -205,11 +207,21 @@ impl Transport {
 
     /// The service. Needs a tokio runtime.
     fn device(&self) -> DeviceClient<Channel> {
-        let channel = match &self.connection {
+        DeviceClient::new(self.channel())
+    }
+
+    /// The service for disclosed rewards. Needs a tokio runtime.
+    #[cfg(feature = "trusted")]
+    pub(crate) fn trusted(&self) -> TrustedClient<Channel> {
+        TrustedClient::new(self.channel())
+    }
+
+    fn channel(&self) -> Channel {
+        match &self.connection {
             Connection::To(place) => place.1.get_or_init(|| place.0.connect_lazy()),
             Connection::Over(channel) => channel,
-        };
-        DeviceClient::new(channel.clone())
+        }
+        .clone()
     }
 
     /// Asks for an experiment. Waits as long as the call takes, so give it a limit;

@@ -67,9 +67,11 @@
 //!    all the same, and that assignment never reports ([`Assignment::unreported`]).
 //! 2. Off the caller's thread, the debit is written to the ledger and then the
 //!    assignment to the state. Until that is durable nothing of it can leave.
-//! 3. [`Assignment::reward`] adds rewards while the window lasts.
-//! 4. At the end of the window the sum, or the default reward, becomes one private bit,
-//!    which is written; the sum is gone.
+//! 3. [`Assignment::reward`] adds rewards while the window lasts; of categories the last
+//!    one counts.
+//! 4. At the end of the window the sum, or the default reward, becomes one private bit (or
+//!    one symbol, where the experiment has k-ary randomized response), which is written;
+//!    the sum is gone.
 //! 5. At the release time the bit gets a random name and the server's day, is written
 //!    again, and leaves; every retry has the same bytes, after a random wait. The order
 //!    of uploads is random.
@@ -163,6 +165,8 @@ mod signers;
 #[cfg(feature = "storage")]
 mod storage;
 mod time;
+#[cfg(feature = "trusted")]
+pub mod trusted;
 
 pub use acceptance::{Acceptance, Refusal};
 pub use assignment::{AssignmentId, Chosen, Unreported};
@@ -181,7 +185,7 @@ pub use ledger::{Budget, BudgetError, Spent};
 pub use noise::SeededNoise;
 pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
-pub use privatizer::{PrivateBit, PrivatizeError, Privatizer};
+pub use privatizer::{PrivateReport, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
 pub use signers::{SameKey, SignatureRefusal, Signers};
 #[cfg(feature = "storage")]

@@ -6,7 +6,7 @@ use bandana_shared::upload::Upload;
 
 use crate::assignment::AssignmentId;
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
-use crate::privatizer::PrivateBit;
+use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
 /// Reports that a client keeps at most for one experiment, assignments still
@@ -136,13 +136,13 @@ pub enum UploadOutcome {
     },
 }
 
-/// A private bit on its way.
+/// A private report on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Parcel {
     pub(crate) experiment_id: ExperimentId,
     pub(crate) digest: Digest,
     pub(crate) arm: ArmIndex,
-    pub(crate) bit: PrivateBit,
+    pub(crate) report: PrivateReport,
     /// Not handed out before this time, drawn with the arm.
     pub(crate) release_at: Timestamp,
     /// How far ahead that time can lie at most. One further ahead was set before
@@ -173,12 +173,12 @@ impl Parcel {
     fn seal(&self, id: UploadId, day: Day) -> UploadTask {
         let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
         let names = (id, self.digest, day);
-        Upload::encode_single_into(names, (self.arm, self.bit.get()), &mut bytes);
+        Upload::encode_single_into(names, (self.arm, self.report.get()), &mut bytes);
         UploadTask { id, bytes }
     }
 }
 
-/// Private bits that no server has counted yet. They leave in random order, so
+/// Private reports that no server has counted yet. They leave in random order, so
 /// that the order of uploads tells nothing about the order of events.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {

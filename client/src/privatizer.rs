@@ -1,4 +1,5 @@
-use bandana_shared::channel::Floor;
+use bandana_shared::alphabet::Symbol;
+use bandana_shared::channel::Channel;
 use bandana_shared::curve::Curve;
 use bandana_shared::rewards::{OutOfRange, RewardKind, Rewards};
 use bandana_shared::specification::Specification;
@@ -7,7 +8,8 @@ use thiserror::Error;
 use crate::noise::{EntropyError, NoiseSource};
 use crate::reward::Reward;
 
-/// What is left of a reward: one random bit. Safe to store and to send.
+/// What is left of a reward: one random bit, or one random symbol of an experiment with
+/// k-ary randomized response. Safe to store and to send.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -18,35 +20,36 @@ use crate::reward::Reward;
 /// let (reward, mut noise) = (Reward::new(1.0)?, BulkNoise::new()?);
 /// let mut ones = 0;
 /// for _ in 0..10_000 {
-///     ones += u32::from(privatizer.privatize(&reward, &mut noise)?.get());
+///     ones += u32::from(privatizer.privatize(&reward, &mut noise)?.get().get());
 /// }
 /// // Eleven standard deviations to each side.
 /// assert!((6_800..7_800).contains(&ones), "{ones}");
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrivateBit(bool);
+pub struct PrivateReport(Symbol);
 
-impl PrivateBit {
-    /// The bit.
-    pub fn get(self) -> bool {
+impl PrivateReport {
+    /// What it says: of a bit 0 or 1.
+    pub fn get(self) -> Symbol {
         self.0
     }
 
-    /// The bit as it was stored.
+    /// The report as it was stored; `None` for a number that no report says.
     #[cfg(feature = "storage")]
-    pub(crate) fn restored(bit: bool) -> Self {
-        Self(bit)
+    pub(crate) fn restored(number: u8) -> Option<Self> {
+        Symbol::new(number).map(Self)
     }
 }
 
-/// Turns rewards of one experiment into private bits.
+/// Turns rewards of one experiment into private reports.
 ///
 /// # Privacy
 /// One call is ε-locally differentially private with the specification's
 /// `certified_epsilon`, whatever the reward, and k calls on the same reward
 /// cost k ε. After the reward is found valid, no branch and no memory access
-/// depends on it, but for a second random word once in `2^64` reports.
+/// depends on it, but for a second random word once in `2^64` reports. (A report of k-ary
+/// randomized response always takes two words, and of a category one.)
 ///
 /// ```
 /// use bandana_client::{BulkNoise, Privatizer, Reward};
@@ -54,8 +57,8 @@ impl PrivateBit {
 ///
 /// let privatizer = Privatizer::new(&specification()?);
 /// let bit = privatizer.privatize(&Reward::new(1.0)?, &mut BulkNoise::new()?)?;
-/// println!("a {} says little of the 1", u8::from(bit.get()));
-/// // A reward that the experiment does not know makes no bit.
+/// println!("a {} says little of the 1", bit.get().get());
+/// // A reward that the experiment does not know makes no report.
 /// assert!(privatizer.privatize(&Reward::new(0.5)?, &mut BulkNoise::new()?).is_err());
 /// # Ok::<(), Failure>(())
 /// ```
@@ -63,7 +66,7 @@ impl PrivateBit {
 pub struct Privatizer {
     rewards: Rewards,
     curve: Curve,
-    floor: Floor,
+    channel: Channel,
     simulation: bool,
 }
 
@@ -83,12 +86,12 @@ impl Privatizer {
         Self {
             rewards: specification.rewards(),
             curve: specification.curve(),
-            floor: specification.floor(),
+            channel: specification.channel(),
             simulation: specification.is_simulation(),
         }
     }
 
-    /// Draws the private bit of `reward`.
+    /// Draws the private report of `reward`.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -107,16 +110,16 @@ impl Privatizer {
     /// counts them: a [`crate::Core`] does.
     ///
     /// # Errors
-    /// [`PrivatizeError::OutOfRange`] and [`PrivatizeError::NotBinary`] for
-    /// rewards that the experiment does not admit;
+    /// [`PrivatizeError::OutOfRange`], [`PrivatizeError::NotBinary`] and
+    /// [`PrivatizeError::NotCategory`] for rewards that the experiment does not admit;
     /// [`PrivatizeError::SimulationMark`] when noise and experiment are not both
     /// simulated or both real; [`PrivatizeError::Entropy`] without randomness.
-    /// There is no bit then.
+    /// There is no report then.
     pub fn privatize(
         &self,
         reward: &Reward,
         noise: &mut impl NoiseSource,
-    ) -> Result<PrivateBit, PrivatizeError> {
+    ) -> Result<PrivateReport, PrivatizeError> {
         let admitted = self.admit(reward)?;
         self.privatize_admitted(admitted, noise)
     }
@@ -137,28 +140,40 @@ impl Privatizer {
             RewardKind::Bounded => {
                 Err(PrivatizeError::OutOfRange { low: range.low(), high: range.high() })
             }
+            RewardKind::Categorical => Err(PrivatizeError::NotCategory { last: range.high() }),
         }
     }
 
-    /// The private bit of a value that [`Self::admit`] returned.
+    /// The private report of a value that [`Self::admit`] returned.
     pub(crate) fn privatize_admitted<N: NoiseSource>(
         &self,
         admitted: f64,
         noise: &mut N,
-    ) -> Result<PrivateBit, PrivatizeError> {
+    ) -> Result<PrivateReport, PrivatizeError> {
         if self.simulation != N::SIMULATED {
             return Err(PrivatizeError::SimulationMark { experiment: self.simulation });
         }
         let range = self.rewards.range();
-        let level = range
-            .level(admitted)
-            .map_err(|_| PrivatizeError::OutOfRange { low: range.low(), high: range.high() })?;
-        let threshold = self.floor.threshold(self.curve.apply(level));
-        Ok(PrivateBit(threshold.draw(|| noise.word())?))
+        let level = || {
+            let outside = PrivatizeError::OutOfRange { low: range.low(), high: range.high() };
+            range.level(admitted).map_err(|_| outside)
+        };
+        let symbol = match (self.channel, self.rewards.kind()) {
+            (Channel::Bit(floor), _) => {
+                let threshold = floor.threshold(self.curve.apply(level()?));
+                Symbol::from(threshold.draw(|| noise.word())?)
+            }
+            // Its level would be rounded, and so be another category once in a while.
+            (Channel::Kary(channel), RewardKind::Categorical) => {
+                channel.answer(self.rewards.category(admitted), noise.word()?)
+            }
+            (Channel::Kary(channel), _) => channel.draw(level()?, || noise.word())?,
+        };
+        Ok(PrivateReport(symbol))
     }
 }
 
-/// No bit was made. The reward is never part of the message.
+/// No report was made. The reward is never part of the message.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -187,6 +202,12 @@ pub enum PrivatizeError {
         low: f64,
         /// The upper value.
         high: f64,
+    },
+    /// Categories are numbered.
+    #[error("the reward is not a category: one of the whole numbers from 0 to {last}")]
+    NotCategory {
+        /// The last category.
+        last: f64,
     },
     /// Noise that can be repeated is for simulated experiments, and only for
     /// them.

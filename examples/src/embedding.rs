@@ -109,9 +109,9 @@ pub async fn create(server: &AggregatorProcess) -> anyhow::Result<()> {
         reward_kind: v1::RewardKind::Binary.into(),
         reward_high: 1.0,
         out_of_range: v1::OutOfRange::Refuse.into(),
-        mechanism: Some(v1::specification::Mechanism::RandomizedResponse(
-            v1::RandomizedResponse {},
-        )),
+        mechanism: Some(v1::specification::Mechanism::RandomizedResponse(v1::RandomizedResponse {
+            symbols: 0,
+        })),
         arms: HEADLINES.map(arm).to_vec(),
         attribution_window_seconds: u32::try_from(ATTRIBUTION_WINDOW.as_secs())?,
         release_delay_seconds_max: u32::try_from(RELEASE_DELAY_MAX.as_secs())?,

@@ -233,7 +233,8 @@ impl Instance {
     /// For every arm, the number that its debiased estimate estimates.
     pub fn true_estimands(&self, estimand: Estimand, curve: &Curve) -> Vec<f64> {
         let of = |arm: &SimulatedArm| match estimand {
-            Estimand::MeanReward(_) => arm.rewards.mean(),
+            // No instance has categories.
+            Estimand::MeanReward(_) | Estimand::Frequencies => arm.rewards.mean(),
             Estimand::MeanCurvedReward => arm.rewards.mean_of(curve),
         };
         self.arms.iter().map(of).collect()

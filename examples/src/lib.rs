@@ -1,11 +1,13 @@
 //! What the example programs are made of.
 
 pub mod aggregator_process;
+pub mod curator;
 pub mod embedding;
 pub mod instance;
 pub mod load;
 pub mod plot;
 pub mod process_usage;
+pub mod queries;
 pub mod report;
 pub mod simulation;
 pub mod study;

@@ -10,7 +10,9 @@ use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp}
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::specification::{
+    Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
+};
 use bandana_shared::wire::v1::{
     self, CreateExperimentRequest, Estimates, EstimatesRequest, ExperimentName,
 };
@@ -176,7 +178,7 @@ async fn create(
         revision: Revision::FIRST,
         simulation: true,
         epsilon: settings.epsilon,
-        floor: bandana_shared::channel::Floor::for_epsilon(settings.epsilon).get(),
+        floor: smallest_floor(settings.mechanism, settings.epsilon),
         rewards: instance.rewards(),
         mechanism: settings.mechanism,
         arms: arms.collect::<Result<_, _>>()?,
@@ -189,6 +191,7 @@ async fn create(
         // Whoever runs a simulation sees in its output what is estimated.
         accept_nonlinear_estimand: true,
         draft: false,
+        memory: None,
     };
     let created = operator.create_experiment(request).await.context("creating the experiment")?;
     let created = created.into_inner().specification.context("an answer without experiment")?;

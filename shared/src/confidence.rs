@@ -9,12 +9,14 @@
 //! Users may differ and drift; nothing is assumed but that each bit, given all
 //! before it, is 1 with some probability. Valid for undiscounted tallies only.
 
-use crate::channel::Floor;
+use crate::alphabet::{Alphabet, Symbol};
+use crate::channel::{Channel, Floor, KaryChannel};
 use crate::interval::{ErrorLevel, Interval};
+use crate::sample::Sample;
 use crate::tally::Tally;
 
-/// Variance proxy of one bit: a variable in [0, 1] is sub-Gaussian with
-/// σ = 1/2 (Hoeffding's lemma).
+/// Variance proxy of one report: a variable in [0, 1], such as a bit or a symbol that is
+/// scaled to it, is sub-Gaussian with σ = 1/2 (Hoeffding's lemma).
 const VARIANCE_PROXY: f64 = 0.25;
 
 /// The two-sided normal mixture of Robbins, as in Howard, Ramdas, McAuliffe and
@@ -61,19 +63,44 @@ impl NormalMixture {
     /// The interval for the mean of the private means. Without reports it is
     /// unbounded; it is not cut to [0, 1].
     pub fn private_mean(&self, tally: Tally) -> Interval {
-        let Some(mean) = tally.private_mean() else {
-            return Interval::UNBOUNDED;
-        };
-        let n = tally.reports() as f64;
+        tally.private_mean().map_or(Interval::UNBOUNDED, |mean| {
+            let radius = self.radius(tally.reports() as f64);
+            Interval::between(mean - radius, mean + radius)
+        })
+    }
+
+    /// How far the mean of so many reports, at least 1, may be from what it estimates.
+    fn radius(&self, n: f64) -> f64 {
         let v = VARIANCE_PROXY * n + self.rho;
-        let radius = (v * libm::log(v / (self.rho * self.alpha * self.alpha))).sqrt() / n;
-        Interval::between(mean - radius, mean + radius)
+        (v * libm::log(v / (self.rho * self.alpha * self.alpha))).sqrt() / n
     }
 
     /// The interval for the mean of g(r) among the reports. Unbounded without
     /// reports; not cut to [0, 1].
     pub fn mean(&self, floor: Floor, tally: Tally) -> Interval {
         self.private_mean(tally).debiased(floor)
+    }
+
+    /// [`Self::mean`] for a channel with any symbols.
+    pub fn mean_through(&self, channel: Channel, tally: &Tally) -> Interval {
+        match channel {
+            Channel::Bit(floor) => self.mean(floor, *tally),
+            Channel::Kary(kary) => self.around(channel.debiased_mean(tally), kary, tally),
+        }
+    }
+
+    /// The interval for the share of a symbol among the true ones of the reports. Whether
+    /// a report says it is a bit, whose mean is `t/2^64` plus `1 - k t/2^64` times that
+    /// share. Each symbol on its own; unbounded without reports, not cut to [0, 1].
+    pub fn frequency(&self, channel: KaryChannel, tally: &Tally, symbol: Symbol) -> Interval {
+        self.around(channel.frequency(tally, symbol), channel, tally)
+    }
+
+    fn around(&self, centre: Option<f64>, channel: KaryChannel, tally: &Tally) -> Interval {
+        centre.map_or(Interval::UNBOUNDED, |centre| {
+            let radius = self.radius(tally.reports() as f64) / channel.contrast();
+            Interval::between(centre - radius, centre + radius)
+        })
     }
 
     /// `ln` of the mixture martingale's normalisation, at most 0.
@@ -86,15 +113,16 @@ impl NormalMixture {
     ///
     /// The product of both arms' martingales, minimised over a common mean.
     /// Reports of the two arms may be interleaved in any adaptive order.
-    fn evidence_above(&self, a: Tally, b: Tally) -> f64 {
-        let (Some(mean_a), Some(mean_b)) = (a.private_mean(), b.private_mean()) else {
+    fn evidence_above(&self, a: Option<Sample>, b: Option<Sample>) -> f64 {
+        let (Some(a), Some(b)) = (a, b) else {
             return f64::NEG_INFINITY;
         };
+        let (mean_a, mean_b) = (a.mean(), b.mean());
         if mean_a <= mean_b {
             return f64::NEG_INFINITY;
         }
         let precision = |n: f64| n * n / (VARIANCE_PROXY * n + self.rho);
-        let (n_a, n_b) = (a.reports() as f64, b.reports() as f64);
+        let (n_a, n_b) = (a.reports(), b.reports());
         let (p_a, p_b) = (precision(n_a), precision(n_b));
         let distance = (mean_a - mean_b).powi(2) * p_a * p_b / (2.0 * (p_a + p_b));
         distance + self.log_normalisation(n_a) + self.log_normalisation(n_b)
@@ -105,33 +133,69 @@ impl NormalMixture {
 /// certain enough: a stopping rule that is wrong with probability at most α, at
 /// whatever time it is asked, and however often.
 ///
-/// `tallies` are those of the arms to compare. `None`: none yet.
+/// `tallies` are those of the arms to compare, of bits and all there from the start. `None`:
+/// none yet.
 ///
 /// A false verdict names an arm *i* that some arm *j* equals or exceeds, and
 /// must pass the test of that pair. Which pairs those are can change as users
-/// drift, so each of the K (K - 1)/2 pairs is tested at its part of α; the
-/// martingale of a pair is the same for both of its orders.
+/// drift, so each pair is tested at its part of α; the martingale of a pair is the
+/// same for both of its orders.
 pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
-    best_active_arm(tallies, &vec![true; tallies.len()], alpha)
+    best_active_arm(tallies, &vec![true; tallies.len()], tallies.len(), alpha)
 }
 
-/// [`best_arm`] among the arms that are `active`, one flag for each tally.
+/// [`best_arm`] among the arms that are `active`, one flag for each tally. The first
+/// `initial` arms were there from the start, the others have been added since.
 ///
-/// The error level is shared by the pairs of all arms, so the verdict holds
-/// whichever arms are retired, and whenever.
-pub fn best_active_arm(tallies: &[Tally], active: &[bool], alpha: ErrorLevel) -> Option<usize> {
-    let rivals = tallies.len().checked_sub(1)?;
-    let alpha = alpha.shared_by(tallies.len() * rivals / 2);
-    let needed = -libm::log(alpha.get());
-    let sequence = NormalMixture::new(alpha);
-    let contenders = || tallies.iter().enumerate().zip(active).filter(|(_, active)| **active);
-    let mean = |tally: &Tally| tally.private_mean().unwrap_or(f64::NEG_INFINITY);
+/// The part of α of a pair is fixed before its first report and stays, so a verdict holds
+/// whichever arms are retired or added, and whenever: nothing begins anew. Three quarters
+/// are for the pairs of the first arms, alike, and the rest is for those that come: 2% to
+/// 5% more reports than if none could be added. Parts that do not depend on `initial`
+/// would cost 20% or more.
+pub fn best_active_arm(
+    tallies: &[Tally],
+    active: &[bool],
+    initial: usize,
+    alpha: ErrorLevel,
+) -> Option<usize> {
+    best_among(tallies, Alphabet::BITS, active, initial, alpha)
+}
+
+/// [`best_active_arm`] for reports with any symbols, by the means of what they say.
+pub fn best_among(
+    tallies: &[Tally],
+    alphabet: Alphabet,
+    active: &[bool],
+    initial: usize,
+    alpha: ErrorLevel,
+) -> Option<usize> {
+    let samples: Vec<Option<Sample>> =
+        tallies.iter().map(|tally| Sample::of(tally, alphabet)).collect();
+    let contenders = || samples.iter().enumerate().zip(active).filter(|(_, active)| **active);
+    let mean = |sample: &Option<Sample>| sample.map_or(f64::NEG_INFINITY, Sample::mean);
     let ((best, leader), _) =
         contenders().max_by(|((_, a), _), ((_, b), _)| mean(a).total_cmp(&mean(b)))?;
-    let ahead = |((rival, tally), _): ((usize, &Tally), &bool)| {
-        rival == best || sequence.evidence_above(*leader, *tally) >= needed
+    let ahead = |((rival, sample), _): ((usize, &Option<Sample>), &bool)| {
+        let alpha = alpha.part(pair_share(initial, best.max(rival)));
+        let sequence = NormalMixture::new(alpha);
+        rival == best || sequence.evidence_above(*leader, *sample) >= -libm::log(alpha.get())
     };
     contenders().all(ahead).then_some(best)
+}
+
+/// Share of α that the pairs of the first arms have together.
+const INITIAL_SHARE: f64 = 0.75;
+
+/// The share of α for a pair of arms, of which `later` is the one with the larger index.
+/// Over all pairs that there can ever be they sum to 1 at most: of an added arm, the a-th,
+/// all pairs with those before have `1/(a (a+1))` of what is left for added arms.
+fn pair_share(initial: usize, later: usize) -> f64 {
+    if later < initial {
+        let pairs = initial as f64 * (initial as f64 - 1.0) / 2.0;
+        return INITIAL_SHARE / pairs.max(1.0);
+    }
+    let added = (later - initial + 1) as f64;
+    (1.0 - INITIAL_SHARE) / (added * (added + 1.0) * later.max(1) as f64)
 }
 
 /// The beta-binomial mixture: `{q : B(ones+a, n-ones+b) / (B(a,b) q^ones
@@ -231,4 +295,22 @@ fn boundary(contains: &impl Fn(f64) -> bool, inside: f64, outside: f64) -> f64 {
         if contains(middle) { (middle, outside) } else { (inside, middle) }
     };
     (0..64).fold((inside, outside), halve).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::ARMS_MAX;
+
+    #[test]
+    fn the_shares_of_all_pairs_are_no_more_than_the_whole() {
+        for initial in [1, 2, 3, 20, ARMS_MAX - 1, ARMS_MAX] {
+            let pairs = (0..ARMS_MAX).map(|later| later as f64 * pair_share(initial, later));
+            let sum: f64 = pairs.sum();
+            assert!(sum <= 1.0 + 1e-12, "{initial}: {sum}");
+            let first: f64 = (0..initial).map(|j| j as f64 * pair_share(initial, j)).sum();
+            let expected = if initial > 1 { INITIAL_SHARE } else { 0.0 };
+            assert!((first - expected).abs() < 1e-9, "{initial}: {first}");
+        }
+    }
 }

@@ -10,6 +10,7 @@
 
 use thiserror::Error;
 
+use crate::alphabet::Alphabet;
 use crate::epsilon::Epsilon;
 
 /// `2^53`, the level of the highest reward.
@@ -121,7 +122,8 @@ impl Curvature {
 #[error("the curvature of a quadratic mechanism must be a number from -1 to 1")]
 pub struct CurvatureError;
 
-/// A reward-privatizing mechanism: a curve, then randomized response.
+/// A reward-privatizing mechanism: a curve, then randomized response; or k-ary randomized
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// g(r) = r, for which P(1) = ((e^ε - 1) r + 1)/(e^ε + 1). The only one
@@ -134,13 +136,16 @@ pub enum Mechanism {
     /// Warner's randomized response, for rewards that are 0 or 1; the three
     /// others do the same there.
     RandomizedResponse,
+    /// k-ary randomized response: for categories as they are, for rewards in a range
+    /// rounded at random to one of so many levels, which keeps their means.
+    Kary(Alphabet),
 }
 
 impl Mechanism {
     /// Whether the mean of g(r) is the mean of r whatever the distribution.
     pub fn is_linear(self) -> bool {
         match self {
-            Self::Linear | Self::RandomizedResponse => true,
+            Self::Linear | Self::RandomizedResponse | Self::Kary(_) => true,
             Self::Quadratic(k) => k.units() == 0,
             Self::Exponential => false,
         }
@@ -153,6 +158,7 @@ impl Mechanism {
             Self::Quadratic(_) => "quadratic",
             Self::Exponential => "exponential",
             Self::RandomizedResponse => "rr",
+            Self::Kary(_) => "k-ary",
         }
     }
 }
@@ -174,7 +180,9 @@ impl Curve {
     /// Prepares the curve of `mechanism` for reports at `epsilon`.
     pub fn new(mechanism: Mechanism, epsilon: Epsilon) -> Self {
         let shape = match mechanism {
-            Mechanism::Linear | Mechanism::RandomizedResponse => Shape::Identity,
+            Mechanism::Linear | Mechanism::RandomizedResponse | Mechanism::Kary(_) => {
+                Shape::Identity
+            }
             Mechanism::Quadratic(k) => Shape::Quadratic { units: i128::from(k.units()) },
             Mechanism::Exponential => {
                 let epsilon = epsilon.get();

@@ -5,9 +5,11 @@
 //! their range, is that the mean reward; [`Estimand`] says which it is, so that
 //! no number goes without its meaning.
 
-use crate::channel::{Floor, TWO_POW_64};
+use crate::alphabet::Symbol;
+use crate::channel::{Channel, Floor, KaryChannel, TWO_POW_64};
 use crate::interval::Interval;
 use crate::rewards::{RewardKind, RewardRange};
+use crate::sample::Sample;
 use crate::tally::Tally;
 
 /// What the debiased estimates of an experiment estimate.
@@ -18,23 +20,28 @@ pub enum Estimand {
     /// The mean of g(r), r scaled to [0, 1]. Its order of the arms can differ
     /// from that of the mean rewards.
     MeanCurvedReward,
+    /// The share of each category. Categories have no order, so arms are not compared.
+    Frequencies,
 }
 
 impl Estimand {
     /// What a channel with such a curve lets a server estimate.
     pub fn of(linear: bool, kind: RewardKind, range: RewardRange) -> Self {
-        if linear || kind == RewardKind::Binary {
-            Self::MeanReward(range)
-        } else {
-            Self::MeanCurvedReward
+        match kind {
+            RewardKind::Categorical => Self::Frequencies,
+            RewardKind::Binary => Self::MeanReward(range),
+            RewardKind::Bounded if linear => Self::MeanReward(range),
+            RewardKind::Bounded => Self::MeanCurvedReward,
         }
     }
 
-    /// Its name in reports: `mean reward` or `mean of g(reward)`.
+    /// Its name in reports: `mean reward`, `mean of g(reward)` or `shares of the
+    /// categories`.
     pub fn name(self) -> &'static str {
         match self {
             Self::MeanReward(_) => "mean reward",
             Self::MeanCurvedReward => "mean of g(reward)",
+            Self::Frequencies => "shares of the categories",
         }
     }
 
@@ -47,7 +54,7 @@ impl Estimand {
     pub fn from_unit(self, mean: f64) -> f64 {
         match self {
             Self::MeanReward(range) => range.low() + mean * range.width(),
-            Self::MeanCurvedReward => mean,
+            Self::MeanCurvedReward | Self::Frequencies => mean,
         }
     }
 
@@ -60,7 +67,7 @@ impl Estimand {
     pub fn difference_from_unit(self, difference: f64) -> f64 {
         match self {
             Self::MeanReward(range) => difference * range.width(),
-            Self::MeanCurvedReward => difference,
+            Self::MeanCurvedReward | Self::Frequencies => difference,
         }
     }
 }
@@ -128,17 +135,87 @@ pub fn private_mean_of(floor: Floor, mean: f64) -> f64 {
     (floor.get() as f64 + mean * floor.width() as f64) / TWO_POW_64
 }
 
-/// How far one dishonest bit can move a debiased sum: `1/(1 - 2 t0/2^64)`.
+/// How far one dishonest report can move a debiased sum: `1/(1 - 2 t0/2^64)` for a bit.
 ///
 /// Stronger privacy gives every single participant more weight (Cheu, Smith and
 /// Ullman, "Manipulation Attacks in Local Differential Privacy", 2021).
-pub fn manipulation_gain(floor: Floor) -> f64 {
-    1.0 / floor.contrast()
+pub fn manipulation_gain(channel: impl Into<Channel>) -> f64 {
+    1.0 / channel.into().contrast()
 }
 
 /// How far a share of dishonest reports, 0 to 1, can move a debiased mean.
-pub fn manipulation_shift(floor: Floor, dishonest_share: f64) -> f64 {
-    dishonest_share * manipulation_gain(floor)
+pub fn manipulation_shift(channel: impl Into<Channel>, dishonest_share: f64) -> f64 {
+    dishonest_share * manipulation_gain(channel)
+}
+
+impl Channel {
+    /// The debiased mean of g(r), of whatever symbols: [`debiased_mean`] for bits, and for
+    /// levels `1/2 + (m - 1/2)/(1 - k t/2^64)`, m the mean of what was sent, scaled to
+    /// 0..=1. `None` without reports. Neither is clamped.
+    pub fn debiased_mean(self, tally: &Tally) -> Option<f64> {
+        let channel = match self {
+            Self::Bit(floor) => return debiased_mean(floor, *tally),
+            Self::Kary(channel) => channel,
+        };
+        // In units of half a step the deviation from the middle is a whole number.
+        let last = i128::from(channel.alphabet().last().get());
+        let deviation = |(symbol, count): (Symbol, u64)| {
+            (2 * i128::from(symbol.get()) - last) * i128::from(count)
+        };
+        let symbols = channel.alphabet().symbols();
+        let sum: i128 = symbols.zip(tally.counts(channel.alphabet())).map(deviation).sum();
+        let scale = 2.0 * last as f64 * channel.contrast();
+        let reports = tally.reports() as f64;
+        (tally.reports() > 0).then(|| 0.5 + sum as f64 / reports / scale)
+    }
+
+    /// The standard error of [`Self::debiased_mean`] for a sample of fixed size, as
+    /// [`standard_error`] for bits. For levels it is that of the mean of what was sent,
+    /// from its own spread, or from the least that randomized response leaves any rewards
+    /// if that is more.
+    pub fn standard_error(self, tally: &Tally) -> Option<f64> {
+        let channel = match self {
+            Self::Bit(floor) => return standard_error(floor, *tally),
+            Self::Kary(channel) => channel,
+        };
+        let sample = Sample::of(tally, channel.alphabet())?;
+        let variance = (sample.squares() / sample.reports()).max(channel.variance_min());
+        Some(libm::sqrt(variance / sample.reports()) / self.contrast())
+    }
+}
+
+impl KaryChannel {
+    /// The least variance that a scaled symbol can have: `c (k + 1)/(12 (k - 1))`, with c =
+    /// `k t/2^64`.
+    ///
+    /// What is sent is, with probability c, any symbol, and otherwise the true one, at x
+    /// between 0 and 1. The variance is `c V + c (1 - c) (x - 1/2)^2` for a fixed x, with
+    /// `V = (k + 1)/(12 (k - 1))` that of the evenly spaced symbols, and more for others.
+    pub fn variance_min(self) -> f64 {
+        let symbols = f64::from(self.alphabet().len());
+        (1.0 - self.contrast()) * (symbols + 1.0) / (12.0 * (symbols - 1.0))
+    }
+
+    /// The debiased share of a symbol among the true ones, `(n_s/n - t/2^64)/(1 - k
+    /// t/2^64)`; `None` without reports. Not clamped, and unbiased as [`debiased_mean`] is.
+    ///
+    /// ```
+    /// use bandana_shared::alphabet::{Alphabet, Symbol};
+    /// use bandana_shared::{channel::KaryChannel, epsilon::Epsilon, tally::Tally};
+    /// let channel = KaryChannel::for_epsilon(Alphabet::new(3)?, Epsilon::new(2.0)?);
+    /// let red = Symbol::new(2).unwrap();
+    /// // Were all truths red, e^2/(e^2 + 2) = 78.7% of the reports would say so.
+    /// let tally = Tally::with_symbols(1000, [(red, 787)])?;
+    /// assert!((channel.frequency(&tally, red).unwrap() - 1.0).abs() < 0.001);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn frequency(self, tally: &Tally, symbol: Symbol) -> Option<f64> {
+        // In integers up to the last division, as for bits.
+        let said = i128::from(tally.count(symbol)) << 64;
+        let noise = i128::from(tally.reports()) * i128::from(self.share());
+        let signal = (said - noise) as f64 / tally.reports() as f64;
+        (tally.reports() > 0).then_some(signal / self.width() as f64)
+    }
 }
 
 #[cfg(test)]

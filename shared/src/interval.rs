@@ -37,6 +37,12 @@ impl ErrorLevel {
     pub fn shared_by(self, statements: usize) -> Self {
         Self(self.0 / statements.max(1) as f64)
     }
+
+    /// The part of α for one of several statements: `share` is above 0 and at most 1.
+    #[must_use]
+    pub(crate) fn part(self, share: f64) -> Self {
+        Self(self.0 * share)
+    }
 }
 
 /// An error level outside (0, 1).

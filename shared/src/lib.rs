@@ -1,9 +1,10 @@
 //! What a Bandana device and a Bandana aggregator agree on.
 //!
 //! - [`channel`] and [`curve`]: the one-bit channel under ε-local differential
-//!   privacy, decided by integers, and the curves of the Bernoulli mechanisms.
-//! - [`tally`], [`estimate`], [`interval`], [`confidence`]: what a server can
-//!   say about the rewards from private bits.
+//!   privacy, decided by integers, the curves of the Bernoulli mechanisms, and k-ary
+//!   randomized response.
+//! - [`tally`], [`sample`], [`estimate`], [`interval`], [`confidence`]: what a server can
+//!   say about the rewards from private reports.
 //! - [`specification`], [`upload`], [`policy`]: the validated form of what
 //!   travels. The features `messages` and `services` add the protobuf messages
 //!   and the gRPC stubs generated from `proto/`, and the only conversions
@@ -31,6 +32,7 @@
 //! ```
 
 pub mod accounting;
+pub mod alphabet;
 pub mod canonical;
 pub mod channel;
 pub mod confidence;
@@ -42,6 +44,7 @@ pub mod interval;
 pub mod limits;
 pub mod policy;
 pub mod rewards;
+pub mod sample;
 #[cfg(feature = "signatures")]
 pub mod signing;
 pub mod specification;

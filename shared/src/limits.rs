@@ -10,11 +10,11 @@ pub const LABEL_BYTES_MAX: usize = 128;
 /// Characters of an experiment's id.
 pub const EXPERIMENT_ID_CHARS_MAX: usize = 64;
 
-/// Reports in one upload: 2 KiB of bits. Larger batches gain nothing, since the
-/// fixed part of an upload is already below one hundredth of its size.
+/// Reports in one upload: 2 KiB of bits, 8 KiB of symbols. Larger batches gain nothing,
+/// since the fixed part of an upload is already below one hundredth of its size.
 pub const REPORTS_PER_UPLOAD_MAX: usize = 16_384;
 
-/// Bytes of an encoded upload: the bits of the largest number of reports, a run
+/// Bytes of an encoded upload: the symbols of the largest number of reports, a run
 /// for every arm, and the fixed fields, with room to spare.
 pub const UPLOAD_BYTES_MAX: usize = 16 * 1024;
 
@@ -33,6 +33,6 @@ pub const SIGNATURES_MAX: usize = 8;
 /// never be taken back.
 pub const SIGNATURE_DAYS_MAX: u32 = 3650;
 
-// Two varints of at most 3 bytes for each arm, a byte for eight reports, and
-// 64 bytes for id, digest, day and the tags.
-const _: () = assert!(ARMS_MAX * 6 + REPORTS_PER_UPLOAD_MAX / 8 + 64 <= UPLOAD_BYTES_MAX);
+// Two varints of at most 3 bytes for each arm, a byte for two reports of the largest
+// alphabet, and 64 bytes for id, digest, day and the tags.
+const _: () = assert!(ARMS_MAX * 6 + REPORTS_PER_UPLOAD_MAX / 2 + 64 <= UPLOAD_BYTES_MAX);

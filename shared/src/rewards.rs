@@ -4,15 +4,19 @@ use std::hint::black_box;
 
 use thiserror::Error;
 
+use crate::alphabet::{Alphabet, Symbol};
 use crate::curve::{Level, LevelError};
 
-/// Whether rewards take two values or a range of them.
+/// Whether rewards take two values or a range of them, or are categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewardKind {
     /// The two ends of the range, nothing between.
     Binary,
     /// Anything in the range.
     Bounded,
+    /// A category by its number: 0 to the upper end of the range, whole numbers only.
+    /// The numbers are names: their order and their sums mean nothing.
+    Categorical,
 }
 
 /// What a device does with a reward outside the range.
@@ -102,7 +106,8 @@ impl Rewards {
     /// # Errors
     /// [`RewardsError::Default`] when this kind of reward can't take the value
     /// `default`; [`RewardsError::BinaryClamp`] when binary rewards are to be
-    /// clamped.
+    /// clamped; [`RewardsError::Categories`] when categories do not have the range 0 to 1,
+    /// 2 and so on up to 15, or are to be clamped.
     pub fn new(
         kind: RewardKind,
         range: RewardRange,
@@ -111,6 +116,11 @@ impl Rewards {
     ) -> Result<Self, RewardsError> {
         if kind == RewardKind::Binary && out_of_range == OutOfRange::Clamp {
             return Err(RewardsError::BinaryClamp);
+        }
+        if kind == RewardKind::Categorical
+            && (out_of_range == OutOfRange::Clamp || categories_of(range).is_none())
+        {
+            return Err(RewardsError::Categories);
         }
         let rewards = Self { kind, range, out_of_range, default: without_sign_of_zero(default) };
         if rewards.admits(default) { Ok(rewards) } else { Err(RewardsError::Default { default }) }
@@ -136,7 +146,30 @@ impl Rewards {
         }
     }
 
-    /// Two values or a range.
+    /// So many categories, 0 and up, and 0 when there was none.
+    pub fn categorical(categories: Alphabet) -> Self {
+        Self {
+            kind: RewardKind::Categorical,
+            range: RewardRange { low: 0.0, high: f64::from(categories.last().get()) },
+            out_of_range: OutOfRange::Refuse,
+            default: 0.0,
+        }
+    }
+
+    /// The category of a reward that is one. As secret as the reward; no branch depends
+    /// on it.
+    #[inline]
+    pub fn category(self, reward: f64) -> Symbol {
+        let reaches = |number: u8| u8::from(reward >= f64::from(number));
+        Symbol::of_checked((1..=MOST).map(reaches).sum())
+    }
+
+    /// How many categories there are; `None` for other rewards.
+    pub fn categories(self) -> Option<Alphabet> {
+        (self.kind == RewardKind::Categorical).then(|| categories_of(self.range)).flatten()
+    }
+
+    /// Two values, a range or categories.
     pub fn kind(self) -> RewardKind {
         self.kind
     }
@@ -170,8 +203,25 @@ impl Rewards {
                 black_box((reward == self.range.low) | (reward == self.range.high))
             }
             RewardKind::Bounded => self.range.contains(reward),
+            // All comparisons are made, whichever of them holds.
+            RewardKind::Categorical => {
+                let same = |number: u32| u32::from(reward == f64::from(number));
+                let known =
+                    (0..Alphabet::MAX).filter(|number| f64::from(*number) <= self.range.high);
+                black_box(known.map(same).sum::<u32>()) == 1
+            }
         }
     }
+}
+
+/// The largest number of a category.
+const MOST: u8 = Alphabet::MAX.to_le_bytes()[0] - 1;
+
+/// The categories 0 to the end of this range, if it begins at 0 and has so many.
+#[expect(clippy::float_cmp, reason = "whole numbers are exact")]
+fn categories_of(range: RewardRange) -> Option<Alphabet> {
+    let mut all = (Alphabet::MIN..=Alphabet::MAX).filter_map(|count| Alphabet::new(count).ok());
+    all.find(|all| range.low == 0.0 && range.high == f64::from(all.last().get()))
 }
 
 /// -0 as +0. Protobuf libraries differ in whether they send -0, so a digest must
@@ -201,6 +251,12 @@ pub enum RewardsError {
     /// Clamping of binary rewards.
     #[error("binary rewards take two values, so there is nothing to clamp; refuse others instead")]
     BinaryClamp,
+    /// Categories that are not numbered as they should be.
+    #[error(
+        "categories are the numbers from 0 to 1, 2 and so on up to 15, and others are refused: \
+         the range is 0 to one less than their number"
+    )]
+    Categories,
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use crate::alphabet::Alphabet;
 use crate::canonical::Writer;
-use crate::channel::{Floor, FloorError};
+use crate::channel::{Channel, Floor, FloorError, KaryChannel};
 use crate::curve::{Curve, Mechanism};
 use crate::epsilon::Epsilon;
 use crate::estimate::Estimand;
@@ -99,11 +100,12 @@ pub struct SpecificationParts {
     pub simulation: bool,
     /// Privacy loss bound of one report.
     pub epsilon: Epsilon,
-    /// `t0`, as somebody claims it; see [`Floor::verify`].
+    /// The channel's floor, as somebody claims it; see [`Floor::verify`] and
+    /// [`KaryChannel::verify`].
     pub floor: u64,
     /// What rewards may be.
     pub rewards: Rewards,
-    /// How a reward becomes a bit.
+    /// How a reward becomes a report.
     pub mechanism: Mechanism,
     /// The options, 1 to [`ARMS_MAX`].
     pub arms: Vec<Arm>,
@@ -134,7 +136,7 @@ pub struct SpecificationParts {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Specification {
     parts: SpecificationParts,
-    floor: Floor,
+    channel: Channel,
     digest: Digest,
 }
 
@@ -148,13 +150,14 @@ impl Specification {
     /// A floor that promises less privacy than the epsilon is refused here, so
     /// no `Specification` with such a floor exists.
     pub fn new(parts: SpecificationParts) -> Result<Self, SpecificationError> {
-        let floor = Floor::verify(parts.floor, parts.epsilon)?;
+        let channel = match parts.mechanism {
+            Mechanism::Kary(alphabet) => {
+                KaryChannel::verify(alphabet, parts.floor, parts.epsilon)?.into()
+            }
+            _ => Floor::verify(parts.floor, parts.epsilon)?.into(),
+        };
         check_arms(&parts.arms)?;
-        if parts.mechanism == Mechanism::RandomizedResponse
-            && parts.rewards.kind() != RewardKind::Binary
-        {
-            return Err(SpecificationError::RandomizedResponseNeedsBinary);
-        }
+        check_mechanism(parts.mechanism, parts.rewards)?;
         let ReleaseTiming { attribution_window_seconds, release_delay_seconds_max } = parts.timing;
         if attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX
             || release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
@@ -167,7 +170,7 @@ impl Specification {
         let hash: [u8; 32] = hasher.finalize().into();
         let mut digest = [0; 16];
         digest.copy_from_slice(&hash[..16]);
-        Ok(Self { parts, floor, digest: Digest::new(digest) })
+        Ok(Self { parts, channel, digest: Digest::new(digest) })
     }
 
     /// The first revision of an experiment with real users, with the floor
@@ -188,7 +191,7 @@ impl Specification {
             revision: Revision::FIRST,
             simulation: false,
             epsilon,
-            floor: Floor::for_epsilon(epsilon).get(),
+            floor: smallest_floor(mechanism, epsilon),
             rewards,
             mechanism,
             arms,
@@ -262,15 +265,15 @@ impl Specification {
         self.parts.epsilon
     }
 
-    /// The floor of the channel.
-    pub fn floor(&self) -> Floor {
-        self.floor
+    /// The channel that reports go through.
+    pub fn channel(&self) -> Channel {
+        self.channel
     }
 
     /// The least ε that the floor certifies, in nats: rounded up, and never
     /// above [`Self::epsilon`], which the integers were checked against.
     pub fn certified_epsilon(&self) -> f64 {
-        self.floor.certified_epsilon().min(self.parts.epsilon.get())
+        self.channel.certified_epsilon().min(self.parts.epsilon.get())
     }
 
     /// What rewards may be.
@@ -278,7 +281,7 @@ impl Specification {
         self.parts.rewards
     }
 
-    /// How a reward becomes a bit.
+    /// How a reward becomes a report.
     pub fn mechanism(&self) -> Mechanism {
         self.parts.mechanism
     }
@@ -310,6 +313,32 @@ impl Specification {
     }
 }
 
+/// The smallest floor that a mechanism can have for an ε.
+pub fn smallest_floor(mechanism: Mechanism, epsilon: Epsilon) -> u64 {
+    match mechanism {
+        Mechanism::Kary(alphabet) => KaryChannel::for_epsilon(alphabet, epsilon).share(),
+        _ => Floor::for_epsilon(epsilon).get(),
+    }
+}
+
+/// Whether a mechanism takes such rewards.
+fn check_mechanism(mechanism: Mechanism, rewards: Rewards) -> Result<(), SpecificationError> {
+    match (mechanism, rewards.kind()) {
+        (Mechanism::RandomizedResponse, RewardKind::Bounded) => {
+            Err(SpecificationError::RandomizedResponseNeedsBinary)
+        }
+        (Mechanism::Kary(_), RewardKind::Binary) => Err(SpecificationError::KaryNeedsMore),
+        (Mechanism::Kary(symbols), RewardKind::Categorical) => match rewards.categories() {
+            Some(categories) if categories != symbols => {
+                Err(SpecificationError::CategoryCount { symbols, categories })
+            }
+            _ => Ok(()),
+        },
+        (_, RewardKind::Categorical) => Err(SpecificationError::CategoriesNeedKary),
+        _ => Ok(()),
+    }
+}
+
 /// Number, labels and activity of the arms.
 fn check_arms(arms: &[Arm]) -> Result<(), SpecificationError> {
     if arms.is_empty() || arms.len() > ARMS_MAX {
@@ -338,6 +367,7 @@ fn encode(parts: &SpecificationParts) -> Vec<u8> {
     let kind = match rewards.kind() {
         RewardKind::Binary => 1,
         RewardKind::Bounded => 2,
+        RewardKind::Categorical => 3,
     };
     writer.varint(6, kind);
     writer.double(7, rewards.range().low());
@@ -357,6 +387,11 @@ fn encode(parts: &SpecificationParts) -> Vec<u8> {
         }
         Mechanism::Exponential => writer.message(13, &[]),
         Mechanism::RandomizedResponse => writer.message(14, &[]),
+        Mechanism::Kary(alphabet) => {
+            let mut inner = Vec::with_capacity(2);
+            Writer::new(&mut inner).varint(1, u64::from(alphabet.len()));
+            writer.message(14, &inner);
+        }
     }
     for arm in &parts.arms {
         let mut inner = Vec::with_capacity(LABEL_BYTES_MAX + 8);
@@ -418,6 +453,26 @@ pub enum SpecificationError {
     /// Warner's mechanism for rewards it is not made for.
     #[error("randomized response takes binary rewards; use the linear mechanism for bounded ones")]
     RandomizedResponseNeedsBinary,
+    /// k-ary randomized response for two values.
+    #[error(
+        "k-ary randomized response is for bounded rewards and categories; binary rewards take \
+         randomized response"
+    )]
+    KaryNeedsMore,
+    /// Another mechanism for categories.
+    #[error("categories take k-ary randomized response and no other mechanism")]
+    CategoriesNeedKary,
+    /// Symbols that are not the categories.
+    #[error(
+        "k-ary randomized response with {} symbols does not fit {} categories; the numbers must \
+         be equal", symbols.len(), categories.len()
+    )]
+    CategoryCount {
+        /// What the mechanism has.
+        symbols: Alphabet,
+        /// What the rewards have.
+        categories: Alphabet,
+    },
     /// Times beyond the limits.
     #[error(
         "attribution window and release delay must be at most {} and {} seconds; got {} and {}",

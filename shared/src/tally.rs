@@ -1,16 +1,22 @@
-//! Sums of private bits.
+//! Sums of reports.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
 
 use thiserror::Error;
 
-/// How many reports an arm has, and how many of their bits are 1.
+use crate::alphabet::{Alphabet, Symbol};
+
+/// How many reports an arm has, and how many of them say what. Of bits: how many are 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     reports: u64,
-    ones: u64,
+    /// Those that say 1, 2 and so on; the rest says 0.
+    counts: [u64; OTHERS],
 }
+
+/// Symbols other than 0.
+const OTHERS: usize = Alphabet::MAX as usize - 1;
 
 impl Tally {
     /// The largest number of reports, `2^62`: sums of two tallies and their
@@ -18,24 +24,54 @@ impl Tally {
     pub const REPORTS_MAX: u64 = 1 << 62;
 
     /// No reports.
-    pub const EMPTY: Self = Self { reports: 0, ones: 0 };
+    pub const EMPTY: Self = Self { reports: 0, counts: [0; OTHERS] };
 
-    /// Checks that the numbers can be counts of one set of reports.
+    /// A tally of bits, if the numbers can be counts of one set of reports.
     ///
     /// # Errors
     /// [`TallyError`] when there are more ones than reports, or more reports
     /// than [`Self::REPORTS_MAX`].
     pub fn new(reports: u64, ones: u64) -> Result<Self, TallyError> {
-        if ones <= reports && reports <= Self::REPORTS_MAX {
-            Ok(Self { reports, ones })
+        Self::with_symbols(reports, [(Symbol::from(true), ones)])
+    }
+
+    /// A tally of so many reports, of which so many say these symbols and the rest says 0.
+    /// What is said of one symbol twice is added up.
+    ///
+    /// # Errors
+    /// [`TallyError`] when there are more symbols than reports, or more reports than
+    /// [`Self::REPORTS_MAX`].
+    pub fn with_symbols(
+        reports: u64,
+        counts: impl IntoIterator<Item = (Symbol, u64)>,
+    ) -> Result<Self, TallyError> {
+        let mut tally = Self { reports, ..Self::EMPTY };
+        let mut others = 0_u64;
+        for (symbol, count) in counts {
+            others = others.saturating_add(count);
+            if let Some(place) = usize::from(symbol.get()).checked_sub(1) {
+                tally.counts[place] = tally.counts[place].saturating_add(count);
+            }
+        }
+        if others <= reports && reports <= Self::REPORTS_MAX {
+            Ok(tally)
         } else {
-            Err(TallyError { reports, ones })
+            Err(TallyError { reports, others })
         }
     }
 
     /// The tally of a single bit.
     pub fn of_bit(bit: bool) -> Self {
-        Self { reports: 1, ones: u64::from(bit) }
+        Self::of_symbol(bit.into())
+    }
+
+    /// The tally of a single report.
+    pub fn of_symbol(symbol: Symbol) -> Self {
+        let mut tally = Self { reports: 1, ..Self::EMPTY };
+        if let Some(place) = usize::from(symbol.get()).checked_sub(1) {
+            tally.counts[place] = 1;
+        }
+        tally
     }
 
     /// Number of reports.
@@ -43,27 +79,60 @@ impl Tally {
         self.reports
     }
 
+    /// Number of reports that say this.
+    pub fn count(&self, symbol: Symbol) -> u64 {
+        match usize::from(symbol.get()).checked_sub(1) {
+            Some(place) => self.counts[place],
+            None => self.reports - self.counts.iter().sum::<u64>(),
+        }
+    }
+
+    /// Number of reports that say each of these symbols, in their order.
+    pub fn counts(&self, alphabet: Alphabet) -> impl ExactSizeIterator<Item = u64> + Clone {
+        alphabet.symbols().map(|symbol| self.count(symbol))
+    }
+
     /// Number of ones among them.
     pub fn ones(self) -> u64 {
-        self.ones
+        self.counts[0]
     }
 
     /// Number of zeros among them.
     pub fn zeros(self) -> u64 {
-        self.reports - self.ones
+        self.count(Symbol::from(false))
+    }
+
+    /// Whether there are other symbols than these.
+    pub fn exceeds(&self, alphabet: Alphabet) -> bool {
+        self.counts[usize::from(alphabet.len()) - 1..].iter().any(|count| *count > 0)
+    }
+
+    /// The symbols from 2 on that occur, each with its number of reports. Bits have none.
+    pub fn beyond_bits(&self) -> impl Iterator<Item = (Symbol, u64)> {
+        let numbered = (2..).zip(&self.counts[1..]);
+        numbered
+            .filter_map(|(number, count)| Some((Symbol::new(number)?, *count)))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// Share of ones; `None` without reports.
     pub fn private_mean(self) -> Option<f64> {
-        (self.reports > 0).then(|| self.ones as f64 / self.reports as f64)
+        (self.reports > 0).then(|| self.ones() as f64 / self.reports as f64)
     }
 }
 
-/// Saturates at [`Tally::REPORTS_MAX`], which no sum of real uploads reaches.
+/// What would exceed [`Tally::REPORTS_MAX`], which no sum of real uploads does, is left
+/// out.
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
-        self.reports = (self.reports + other.reports).min(Self::REPORTS_MAX);
-        self.ones = (self.ones + other.ones).min(self.reports);
+        let reports = self.reports + other.reports;
+        if reports > Self::REPORTS_MAX {
+            return;
+        }
+        self.reports = reports;
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
     }
 }
 
@@ -78,8 +147,11 @@ impl Sum for Tally {
 
 /// Counts that contradict each other.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{ones} ones among {reports} reports is not a tally; expected ones <= reports <= 2^62")]
+#[error(
+    "{others} reports of some symbols among {reports} reports is not a tally; expected at most as \
+     many, and at most 2^62 reports"
+)]
 pub struct TallyError {
     reports: u64,
-    ones: u64,
+    others: u64,
 }

@@ -2,12 +2,14 @@
 
 use thiserror::Error;
 
+use crate::alphabet::{Alphabet, Symbol};
 use crate::canonical::Writer;
 use crate::identity::{ArmIndex, Day, Digest, UploadId};
 use crate::limits::REPORTS_PER_UPLOAD_MAX;
 use crate::tally::Tally;
 
-/// Private bits sorted by arm: a run of bits for each arm, packed.
+/// Private reports sorted by arm: a run of symbols for each arm, packed. The symbols are
+/// bits unless something else is said.
 ///
 /// ```
 /// use bandana_shared::identity::ArmIndex;
@@ -23,14 +25,16 @@ use crate::tally::Tally;
 pub struct PackedReports {
     /// Strictly ascending arms, each with its number of reports, at least 1.
     runs: Vec<(ArmIndex, u32)>,
-    /// Eight bits to a byte, the first in the least significant bit.
+    alphabet: Alphabet,
+    /// [`Alphabet::bits_per_symbol`] bits for each report, the first ones in the least
+    /// significant bits. Eight bits, four pairs or two nibbles to a byte.
     bits: Vec<u8>,
 }
 
 impl PackedReports {
     /// A single report.
     pub fn single(arm: ArmIndex, bit: bool) -> Self {
-        Self { runs: vec![(arm, 1)], bits: vec![u8::from(bit)] }
+        Self { runs: vec![(arm, 1)], alphabet: Alphabet::BITS, bits: vec![u8::from(bit)] }
     }
 
     /// Sorts and packs reports. Their order within an arm is kept.
@@ -38,19 +42,35 @@ impl PackedReports {
     /// # Errors
     /// [`UploadError::ReportCount`] for none, and for more than
     /// [`REPORTS_PER_UPLOAD_MAX`].
-    pub fn pack(mut reports: Vec<(ArmIndex, bool)>) -> Result<Self, UploadError> {
+    pub fn pack(reports: Vec<(ArmIndex, bool)>) -> Result<Self, UploadError> {
+        let reports = reports.into_iter().map(|(arm, bit)| (arm, Symbol::from(bit)));
+        Self::pack_symbols(reports.collect(), Alphabet::BITS)
+    }
+
+    /// [`Self::pack`] for reports of these symbols.
+    ///
+    /// # Errors
+    /// As [`Self::pack`], and [`UploadError::UnknownSymbol`].
+    pub fn pack_symbols(
+        mut reports: Vec<(ArmIndex, Symbol)>,
+        alphabet: Alphabet,
+    ) -> Result<Self, UploadError> {
         check_count(reports.len() as u64)?;
         reports.sort_by_key(|&(arm, _)| arm);
         let mut runs: Vec<(ArmIndex, u32)> = Vec::new();
-        let mut bits = vec![0; reports.len().div_ceil(8)];
-        for (place, (arm, bit)) in reports.into_iter().enumerate() {
+        let width = alphabet.bits_per_symbol();
+        let mut bits = vec![0; (reports.len() * width).div_ceil(8)];
+        for (place, (arm, symbol)) in reports.into_iter().enumerate() {
+            if !alphabet.contains(symbol) {
+                return Err(UploadError::UnknownSymbol { symbol: symbol.get(), alphabet });
+            }
             match runs.last_mut() {
                 Some((last, count)) if *last == arm => *count += 1,
                 _ => runs.push((arm, 1)),
             }
-            bits[place / 8] |= u8::from(bit) << (place % 8);
+            bits[place * width / 8] |= symbol.get() << (place * width % 8);
         }
-        Ok(Self { runs, bits })
+        Ok(Self { runs, alphabet, bits })
     }
 
     /// Checks runs and bits that somebody else packed: flattened pairs of arm
@@ -59,31 +79,49 @@ impl PackedReports {
     /// # Errors
     /// [`UploadError`] says which rule is broken.
     pub fn from_packed(runs: &[u32], bits: &[u8]) -> Result<Self, UploadError> {
-        let (pairs, []) = runs.as_chunks::<2>() else {
-            return Err(UploadError::OddRuns);
-        };
-        check_count(pairs.iter().map(|&[_, count]| u64::from(count)).sum())?;
-        let mut checked: Vec<(ArmIndex, u32)> = Vec::with_capacity(pairs.len());
-        for &[arm, count] in pairs {
-            let arm = ArmIndex::new(arm as usize).map_err(|_| UploadError::UnknownArm { arm })?;
-            if count == 0 {
-                return Err(UploadError::EmptyRun { arm });
-            }
-            if checked.last().is_some_and(|&(last, _)| last >= arm) {
-                return Err(UploadError::UnsortedRuns { arm });
-            }
-            checked.push((arm, count));
-        }
-        let reports: usize = checked.iter().map(|&(_, count)| count as usize).sum();
-        let expected = reports.div_ceil(8);
+        Self::symbols_from_packed(runs, bits, Alphabet::BITS)
+    }
+
+    /// [`Self::from_packed`] for reports of these symbols.
+    ///
+    /// # Errors
+    /// [`UploadError`] says which rule is broken.
+    pub fn symbols_from_packed(
+        runs: &[u32],
+        bits: &[u8],
+        alphabet: Alphabet,
+    ) -> Result<Self, UploadError> {
+        let runs = check_runs(runs)?;
+        let reports: usize = runs.iter().map(|&(_, count)| count as usize).sum();
+        let width = alphabet.bits_per_symbol();
+        let expected = (reports * width).div_ceil(8);
         if bits.len() != expected {
             return Err(UploadError::BitLength { bytes: bits.len(), reports, expected });
         }
-        let unused = expected * 8 - reports;
+        let unused = expected * 8 - reports * width;
         if unused > 0 && bits[expected - 1] >> (8 - unused) != 0 {
             return Err(UploadError::UnusedBits);
         }
-        Ok(Self { runs: checked, bits: bits.to_vec() })
+        let packed = Self { runs, alphabet, bits: bits.to_vec() };
+        if u32::from(alphabet.len()) < 1 << width {
+            let mut symbols = (0..reports).map(|place| packed.symbol(place));
+            if let Some(symbol) = symbols.find(|symbol| *symbol >= alphabet.len()) {
+                return Err(UploadError::UnknownSymbol { symbol, alphabet });
+            }
+        }
+        Ok(packed)
+    }
+
+    /// The number of the symbol of the report at this place.
+    fn symbol(&self, place: usize) -> u8 {
+        let width = self.alphabet.bits_per_symbol();
+        let mask = (1 << width) - 1;
+        (self.bits[place * width / 8] >> (place * width % 8)) & mask
+    }
+
+    /// The symbols that the reports have.
+    pub fn alphabet(&self) -> Alphabet {
+        self.alphabet
     }
 
     /// Number of reports, 1 to [`REPORTS_PER_UPLOAD_MAX`].
@@ -106,10 +144,26 @@ impl PackedReports {
         let mut start = 0;
         self.runs.iter().map(move |&(arm, count)| {
             let end = start + count as usize;
-            let ones = count_ones(&self.bits, start, end);
+            let tally = self.tally(start, end);
             start = end;
-            (arm, Tally::new(u64::from(count), ones).unwrap_or_default())
+            (arm, tally)
         })
+    }
+
+    /// The tally of the reports `start..end`.
+    fn tally(&self, start: usize, end: usize) -> Tally {
+        let reports = (end - start) as u64;
+        let tally = if self.alphabet == Alphabet::BITS {
+            Tally::new(reports, count_ones(&self.bits, start, end))
+        } else {
+            let mut counts = [0_u64; Alphabet::MAX as usize];
+            for place in start..end {
+                counts[usize::from(self.symbol(place))] += 1;
+            }
+            Tally::with_symbols(reports, self.alphabet.symbols().zip(counts))
+        };
+        // The counts are of these reports.
+        tally.unwrap_or_default()
     }
 
     /// The runs as they travel.
@@ -117,7 +171,7 @@ impl PackedReports {
         flatten(&self.runs)
     }
 
-    /// The packed bits.
+    /// The packed symbols.
     pub fn bits(&self) -> &[u8] {
         &self.bits
     }
@@ -145,6 +199,26 @@ fn low_mask(count: usize) -> u8 {
     (1 << count) - 1
 }
 
+/// Checks flattened pairs of arm and number of reports.
+fn check_runs(runs: &[u32]) -> Result<Vec<(ArmIndex, u32)>, UploadError> {
+    let (pairs, []) = runs.as_chunks::<2>() else {
+        return Err(UploadError::OddRuns);
+    };
+    check_count(pairs.iter().map(|&[_, count]| u64::from(count)).sum())?;
+    let mut checked: Vec<(ArmIndex, u32)> = Vec::with_capacity(pairs.len());
+    for &[arm, count] in pairs {
+        let arm = ArmIndex::new(arm as usize).map_err(|_| UploadError::UnknownArm { arm })?;
+        if count == 0 {
+            return Err(UploadError::EmptyRun { arm });
+        }
+        if checked.last().is_some_and(|&(last, _)| last >= arm) {
+            return Err(UploadError::UnsortedRuns { arm });
+        }
+        checked.push((arm, count));
+    }
+    Ok(checked)
+}
+
 fn check_count(reports: u64) -> Result<(), UploadError> {
     if (1..=REPORTS_PER_UPLOAD_MAX as u64).contains(&reports) {
         Ok(())
@@ -170,18 +244,19 @@ pub struct Upload {
 impl Upload {
     /// Appends the canonical encoding of `bandana.v1.UploadRequest`.
     pub fn encode_into(&self, buffer: &mut Vec<u8>) {
-        let PackedReports { runs, bits } = &self.reports;
+        let PackedReports { runs, bits, .. } = &self.reports;
         encode((&self.id, &self.digest, self.day), runs, bits, buffer);
     }
 
-    /// Appends the same bytes as [`Self::encode_into`] does for the reports of
-    /// [`PackedReports::single`], without allocating.
+    /// Appends the same bytes as [`Self::encode_into`] does for a single report, without
+    /// allocating. They are the same whatever the number of symbols, and as many for each
+    /// of them.
     pub fn encode_single_into(
         (id, digest, day): (UploadId, Digest, Day),
-        (arm, bit): (ArmIndex, bool),
+        (arm, symbol): (ArmIndex, impl Into<Symbol>),
         buffer: &mut Vec<u8>,
     ) {
-        encode((&id, &digest, day), &[(arm, 1)], &[u8::from(bit)], buffer);
+        encode((&id, &digest, day), &[(arm, 1)], &[symbol.into().get()], buffer);
     }
 
     /// The canonical encoding of `bandana.v1.UploadRequest`.
@@ -258,6 +333,16 @@ pub enum UploadError {
         reports: usize,
         /// Length that would fit.
         expected: usize,
+    },
+    /// A symbol that the channel does not have.
+    #[error(
+        "a report says {symbol}; the specification has {} symbols, counted from 0", alphabet.len()
+    )]
+    UnknownSymbol {
+        /// The symbol's number.
+        symbol: u8,
+        /// The symbols that there are.
+        alphabet: Alphabet,
     },
     /// Ones after the last report.
     #[error("the unused bits of the last byte must be zero")]

@@ -7,7 +7,7 @@
 #![expect(clippy::float_cmp, reason = "results that are exact are compared exactly")]
 
 use bandana_shared::channel::Floor;
-use bandana_shared::confidence::{BetaBinomialMixture, NormalMixture, best_arm};
+use bandana_shared::confidence::{BetaBinomialMixture, NormalMixture, best_active_arm, best_arm};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::{ErrorLevel, ErrorLevelError, Interval, wilson};
 use bandana_shared::tally::{Tally, TallyError};
@@ -336,14 +336,32 @@ fn a_clear_best_arm_is_found() {
 fn more_rivals_need_a_larger_lead() {
     // With n = 10 000 reports each and a lead of d ones, both factors of the
     // pairwise martingale have S = d/2: d^2/(4 (n/4 + ρ)) must reach
-    // ln(K (K-1)/(2 α)) + ln(1 + n/(4 ρ)). By hand: 273.4 for 2 arms, 320.2 for 5.
+    // ln(K (K-1)/(1.5 α)) + ln(1 + n/(4 ρ)). By hand: 280.0 for 2 arms, 325.4 for 5.
     let verdict = |arms: usize, lead: u64| {
         let mut tallies = vec![tally(10_000, 5000); arms];
         tallies[1] = tally(10_000, 5000 + lead);
         best_arm(&tallies, ErrorLevel::FIVE_PERCENT)
     };
-    assert_eq!([verdict(2, 273), verdict(2, 274)], [None, Some(1)]);
-    assert_eq!([verdict(5, 320), verdict(5, 321)], [None, Some(1)]);
+    assert_eq!([verdict(2, 279), verdict(2, 280)], [None, Some(1)]);
+    assert_eq!([verdict(5, 325), verdict(5, 326)], [None, Some(1)]);
+}
+
+#[test]
+fn added_arms_leave_the_others_their_level() {
+    let verdict = |initial: usize, arms: usize, lead: u64| {
+        let mut tallies = vec![tally(10_000, 5000); arms];
+        tallies[1] = tally(10_000, 5000 + lead);
+        let active = |retired: usize| (0..arms).map(|arm| arm < arms - retired).collect::<Vec<_>>();
+        let alpha = ErrorLevel::FIVE_PERCENT;
+        let among = |retired| best_active_arm(&tallies, &active(retired), initial, alpha);
+        (among(0), among(arms - 2))
+    };
+    // As between two arms alone, however many have come and gone since.
+    assert_eq!(verdict(2, 40, 279).1, None);
+    assert_eq!(verdict(2, 40, 280).1, Some(1));
+    // As above with α/16 for the pairs of the third arm and α/72 for those of the fourth.
+    assert_eq!([verdict(2, 3, 328).0, verdict(2, 3, 329).0], [None, Some(1)]);
+    assert_eq!([verdict(2, 4, 353).0, verdict(2, 4, 354).0], [None, Some(1)]);
 }
 
 #[test]

@@ -176,10 +176,8 @@ fn start_after_kill() -> anyhow::Result<()> {
         vec![bandana_shared::specification::Arm::new("only")?],
         bandana_shared::specification::ReleaseTiming::IMMEDIATE,
     )?;
-    let conduct = bandana_aggregator::store::Conduct {
-        learner: bandana_aggregator::learner::Learner::LdpTs,
-        floor_weight: 0.0,
-    };
+    let learner = bandana_aggregator::learner::Learner::LdpTs;
+    let conduct = bandana_aggregator::store::Conduct::new(learner);
     let entry = bandana_aggregator::store::AuditEntry {
         at: bandana_shared::identity::UnixSeconds::new(0),
         caller: String::new(),

@@ -164,7 +164,7 @@ fn specification(name: &str) -> anyhow::Result<Specification> {
 /// Draws private bits of the same reward, one a byte.
 fn bits(privatizer: &Privatizer, noise: &mut impl NoiseSource) -> anyhow::Result<Vec<u8>> {
     let reward = Reward::new(1.0)?;
-    let mut bit = || Ok(privatizer.privatize(&reward, noise)?.get().into());
+    let mut bit = || Ok(privatizer.privatize(&reward, noise)?.get().get());
     (0..DRAWS).map(|_| bit()).collect()
 }
 

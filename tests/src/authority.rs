@@ -1,8 +1,15 @@
 //! Certificates for tests.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// An authority that signs certificates.
@@ -48,5 +55,23 @@ impl Authority {
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem));
         let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
         Ok(endpoint.tls_config(tls)?.connect().await?)
+    }
+
+    /// The same for HTTP/1.1.
+    ///
+    /// # Errors
+    /// When there is nobody who can be trusted.
+    pub async fn connect_http1(&self, address: &str) -> anyhow::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes())?)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from("127.0.0.1")?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 }

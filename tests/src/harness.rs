@@ -68,7 +68,20 @@ impl Aggregator {
     /// # Errors
     /// When it does not exit with 0, or does not start again.
     pub async fn stop_and_restart(self) -> anyhow::Result<Self> {
+        self.stop_look_and_restart(|_| Ok(())).await
+    }
+
+    /// As [`Self::stop_and_restart`], after a look at what the process has left in its
+    /// directory.
+    ///
+    /// # Errors
+    /// As there, and those of `look`.
+    pub async fn stop_look_and_restart(
+        self,
+        look: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
         self.process.stop().await?;
+        look(self.data_dir.path())?;
         Self::open(&self.program, self.data_dir).await
     }
 
@@ -125,6 +138,7 @@ pub async fn create(
         floor_weight: 0.0,
         accept_nonlinear_estimand: false,
         draft: false,
+        memory: None,
     };
     let created = operator.create_experiment(request).await?.into_inner();
     let created = created.specification.context("an answer without specification")?;
@@ -201,7 +215,11 @@ pub async fn submit_one(
     Ok(device.submit_upload(request).await?.into_inner().status())
 }
 
-/// Sends uploads of one report, a one for the first arm, from 16 workers at once
+/// Workers of [`keep_uploading`]. The numbers of each begin with its own, from 0 on, in the
+/// upper half, and go up by one.
+pub const UPLOADERS: u128 = 16;
+
+/// Sends uploads of one report, a one for the first arm, from [`UPLOADERS`] at once
 /// until the server is gone, and tells the number of each with its answer.
 pub fn keep_uploading(
     device: &DeviceClient<Channel>,
@@ -209,7 +227,7 @@ pub fn keep_uploading(
     day: Day,
 ) -> UnboundedReceiver<(u128, UploadStatus)> {
     let (acknowledged, acknowledgements) = unbounded_channel();
-    for worker in 0..16_u128 {
+    for worker in 0..UPLOADERS {
         let (mut device, acknowledged) = (device.clone(), acknowledged.clone());
         let specification = specification.clone();
         tokio::spawn(async move {

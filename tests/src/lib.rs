@@ -1,6 +1,7 @@
 //! What the end-to-end tests share, and the generators of committed files.
 
 pub mod authority;
+pub mod browser;
 pub mod committed;
 pub mod harness;
 pub mod page;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// How long a page may take.
@@ -29,30 +29,64 @@ pub async fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> anyhow:
     get_on(TcpStream::connect(address).await?, address, path, headers).await
 }
 
+/// Makes a request with a body, whose length is among the headers.
+///
+/// # Errors
+/// When the server does not answer as HTTP/1.1 says.
+pub async fn send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> anyhow::Result<Page> {
+    let stream = TcpStream::connect(address).await?;
+    exchange(stream, address, &format!("{method} {path}"), headers, body).await
+}
+
 /// The same on a connection that is open.
 ///
 /// # Errors
 /// When the server does not answer as HTTP/1.1 says.
 pub async fn get_on(
-    mut stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,
     path: &str,
     headers: &[(&str, &str)],
+) -> anyhow::Result<Page> {
+    exchange(stream, host, &format!("GET {path}"), headers, "").await
+}
+
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    what: &str,
+    headers: &[(&str, &str)],
+    body: &str,
 ) -> anyhow::Result<Page> {
     let host = headers.iter().find(|(name, _)| *name == "host").map_or(host, |(_, host)| host);
     let others = headers.iter().filter(|(name, _)| *name != "host");
     let others: Vec<_> = others.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let others = others.concat();
     let request =
-        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n");
+        format!("{what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n{body}");
     let answer = async {
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
         anyhow::Ok(answer)
     };
     let answer = tokio::time::timeout(PATIENCE, answer).await??;
     parse(&String::from_utf8(answer)?)
+}
+
+/// Whether an answer has come that says how long it is. Not all servers close connections.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|length| length.trim().parse::<usize>().ok());
+    length.is_some_and(|length| answer.len() >= end + 4 + length)
 }
 
 fn parse(answer: &str) -> anyhow::Result<Page> {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 mod channel;
 mod estimate;
+mod kary;
 mod messages;
 mod signature;
 
@@ -23,6 +24,7 @@ pub fn generate() -> anyhow::Result<Vec<(String, String)>> {
         file("floor", &channel::floors()?)?,
         file("channel", &channel::reports()?)?,
         file("estimate", &estimate::estimates()?)?,
+        file("kary", &kary::vectors()?)?,
         file("specification", &messages::specifications()?)?,
         file("signature", &signature::signatures()?)?,
         file("upload", &messages::uploads()?)?,

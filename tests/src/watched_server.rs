@@ -133,7 +133,11 @@ impl WatchedServer {
         self.child.id().context("the server has ended")
     }
 
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         send(&self.child, signal)
     }
 }

@@ -16,8 +16,13 @@ pub const PATH: &str = "shared/src/wire/bandana.v1.rs";
 /// Where the descriptors are committed, which the server tells its callers.
 pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
 
-const PROTOS: [&str; 3] =
-    ["bandana/v1/specification.proto", "bandana/v1/device.proto", "bandana/v1/operator.proto"];
+const PROTOS: [&str; 5] = [
+    "bandana/v1/specification.proto",
+    "bandana/v1/device.proto",
+    "bandana/v1/operator.proto",
+    "bandana/v1/curator.proto",
+    "bandana/v1/trusted.proto",
+];
 
 /// Compiles the `.proto` files below `root`, comments included.
 ///

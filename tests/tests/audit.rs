@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use bandana_client::grpc::{AppKey, Transport};
 use bandana_client::{Acceptance, Budget, Client, Reward, Task, Timestamp};
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{RewardRange, Rewards};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
-use bandana_shared::upload::Upload;
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::read_upload;
 use bandana_shared::wire::v1::UploadRequest;
 use bandana_tests::recorder::Recorder;
 use prost::Message as _;
@@ -48,7 +50,7 @@ struct Records {
     rest: BTreeMap<(Vec<u8>, String), u64>,
     /// How often each bit of the uploads' names was 1.
     name_bits: Vec<u64>,
-    /// How often the private bit was 1.
+    /// How often the private bit was 1, or the symbol the last one.
     ones: u64,
     questions: usize,
 }
@@ -129,8 +131,10 @@ async fn record(
     records.questions = recorder.questions().len();
     for upload in recorder.uploads() {
         let message = UploadRequest::decode(upload.bytes.clone())?;
-        let reports = Upload::try_from(&message)?.reports;
-        records.ones += reports.tallies().map(|(_, tally)| tally.ones()).sum::<u64>();
+        let alphabet = specification.channel().alphabet();
+        let reports = read_upload(&message, alphabet)?.reports;
+        let highest = |(_, tally): (_, Tally)| tally.count(alphabet.last());
+        records.ones += reports.tallies().map(highest).sum::<u64>();
         for (bit, count) in records.name_bits.iter_mut().enumerate() {
             *count += u64::from(message.upload_id[bit / 8] >> (bit % 8) & 1);
         }
@@ -201,6 +205,7 @@ async fn rewards_differ_in_the_private_bit_and_in_nothing_else() -> anyhow::Resu
         Mechanism::Quadratic(Curvature::new(0.5)?),
         Mechanism::Exponential,
         Mechanism::RandomizedResponse,
+        Mechanism::Kary(Alphabet::new(5)?),
     ] {
         let specification = specification(mechanism)?;
         // The pair that is told apart best. One user reacts once, the other thrice.

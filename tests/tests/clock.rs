@@ -7,6 +7,7 @@ use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus as S;
 use bandana_tests::harness::{create, submit_one, tallies, three_arms};
+use bandana_tests::page::{self, Samples};
 use bandana_tests::test_clock::TestClock;
 use bandana_tests::watched_server::WatchedServer;
 use tempfile::TempDir;
@@ -89,9 +90,18 @@ async fn a_clock_that_jumps_under_a_running_server_loses_nothing() -> anyhow::Re
         assert_eq!(site.submit(&server, TODAY.back(5), number + 2).await?, S::Accepted);
         assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
     }
-    server.log_until("the clock has jumped ahead").await?;
+    server.log_until("restart the server").await?;
+    let days_ahead = async || -> anyhow::Result<f64> {
+        let page = page::get(&server.operator, "/metrics", &[]).await?;
+        Ok(Samples::parse(&page.body)?.get("bandana_clock_ahead_seconds")? / 86_400.0)
+    };
+    site.clock.set(TODAY.forward(YEAR))?;
+    assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
+    // One day is believed.
+    assert!((days_ahead().await? - f64::from(YEAR - 1)).abs() < 0.5);
     site.clock.set(TODAY)?;
     assert_eq!(site.submit(&server, TODAY, 30).await?, S::Accepted);
+    assert!(days_ahead().await? < 0.5);
     assert_eq!(site.counted(&server).await?, 7);
     server.stop().await?;
 
@@ -144,6 +154,9 @@ async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Res
     for day in [TODAY, TODAY.back(YEAR)] {
         assert!(is_unavailable(site.submit(&server, day, 3).await));
     }
+    let shown = Samples::parse(&page::get(&server.operator, "/metrics", &[]).await?.body)?;
+    let behind = "bandana_uploads_turned_away_total{reason=\"clock_behind\"}";
+    assert_eq!(shown.count(behind)?, 2);
     // Time synchronisation comes late: no restart is needed.
     site.clock.set(TODAY.forward(7))?;
     assert_eq!(site.submit(&server, TODAY.forward(7), 3).await?, S::Accepted);

@@ -6,7 +6,8 @@
 
 #![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -14,6 +15,7 @@ use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::load::{Load, Manners};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -26,6 +28,7 @@ use libtest_mimic::{Arguments, Trial};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -46,6 +49,8 @@ type Case = fn(&Postgres) -> anyhow::Result<()>;
 
 const CASES: &[(&str, Case)] = &[
     ("what_one_replica_is_told_the_others_know", know_each_other),
+    ("what_one_replica_forgets_the_others_forget", forget_together),
+    ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
 
@@ -80,10 +85,40 @@ async fn ask(url: &str, sql: &'static str) -> anyhow::Result<Vec<Vec<String>>> {
     tokio::task::spawn_blocking(move || query(&url, sql)).await?
 }
 
+/// Has whoever holds the lease keep it for long, however little time it gets. Tells who.
+async fn keep_lease(url: &str) -> anyhow::Result<String> {
+    let keep = "UPDATE lease SET expires = now() + interval '1 hour' WHERE expires > now()
+        RETURNING holder";
+    let kept = async {
+        loop {
+            if let [row] = &ask(url, keep).await?[..] {
+                return anyhow::Ok(row[0].clone());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, kept).await.context("nobody takes the lease")?
+}
+
+/// Waits until a policy knows so many reports, without being asked for one.
+async fn until_learnt(url: &str, reports: &str) -> anyhow::Result<()> {
+    let computed = async {
+        while ask(url, "SELECT policy_reports FROM experiment").await? != [[reports]] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, computed).await.context("nobody took the lease")?
+}
+
+/// The way of devices to a replica, and the newest policy that its process has shown on it.
+type DeviceWay = (DeviceClient<Channel>, Arc<AtomicU64>);
+
 /// A replica, and ways to it that connect when they are used.
 struct Replica {
     process: AggregatorProcess,
     device: DeviceClient<Channel>,
+    newest: Arc<AtomicU64>,
     operator: OperatorClient<Channel>,
 }
 
@@ -96,7 +131,11 @@ impl Replica {
         };
         let device = DeviceClient::new(channel(&process.device_url)?);
         let operator = OperatorClient::new(channel(&process.operator_url)?);
-        Ok(Self { process, device, operator })
+        Ok(Self { process, device, newest: Arc::default(), operator })
+    }
+
+    fn device_way(&self) -> DeviceWay {
+        (self.device.clone(), Arc::clone(&self.newest))
     }
 
     async fn create(&mut self, message: v1::Specification) -> anyhow::Result<Specification> {
@@ -133,8 +172,9 @@ impl Replica {
 fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
-        let mut replicas = Vec::new();
-        for _ in 0..REPLICAS {
+        let mut replicas = vec![Replica::start(&url).await?];
+        let holder = keep_lease(&url).await?;
+        for _ in 1..REPLICAS {
             replicas.push(Replica::start(&url).await?);
         }
         let [one, two, three] = &mut replicas[..] else { anyhow::bail!("not three") };
@@ -174,27 +214,130 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
 
         // Who computes the policies dies; another goes on without being asked.
         two.operator.resume_experiment(pause).await?;
+        let lapse = "UPDATE lease SET expires = now() + interval '5 seconds' RETURNING holder";
+        let held = ask(&url, lapse).await?;
+        ensure!(held == [[holder.as_str()]], "{held:?} and not {holder}");
         for replica in replicas.drain(..REPLICAS - 1) {
             replica.process.kill().await?;
         }
         let [last] = &mut replicas[..] else { anyhow::bail!("not one") };
         let request = upload(5, &experiment, day, &[(2, true)])?;
         last.device.submit_upload(request).await?;
-        let computed = async {
-            let policy_reports = "SELECT policy_reports FROM experiment";
-            loop {
-                if ask(&url, policy_reports).await? == [["3"]] {
-                    return anyhow::Ok(());
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, computed).await.context("nobody took the lease")??;
+        until_learnt(&url, "3").await?;
+        let held = ask(&url, "SELECT holder FROM lease").await?;
+        ensure!(held != [[holder.as_str()]], "the holder is not among the dead");
         for replica in replicas {
             replica.process.stop().await?;
         }
         Ok(())
     })
+}
+
+fn forget_together(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut replicas = [Replica::start(&url).await?, Replica::start(&url).await?];
+        let request = CreateExperimentRequest {
+            specification: Some(three_arms("forgets")),
+            learner: v1::Learner::LdpTs.into(),
+            memory: Some(Memory::WindowDays(1)),
+            ..Default::default()
+        };
+        let created = replicas[0].operator.create_experiment(request).await?.into_inner();
+        let message = created.specification.context("an answer without specification")?;
+        let experiment = Specification::try_from(&message)?;
+        let today = replicas[1].day("forgets").await?;
+        // Yesterday the first arm was liked, by three times as many; today the second one is.
+        for (number, day, liked, reports) in [(1, today.back(1), 0, 9000), (2, today, 1, 3000)] {
+            let of = |report: usize| {
+                (report % 3, (report / 3) % 10 < 3 + 4 * usize::from(report % 3 == liked))
+            };
+            let reports: Vec<_> = (0..reports).map(of).collect();
+            let request = upload(number, &experiment, day, &reports)?;
+            let replica = &mut replicas[liked];
+            let told = replica.device.submit_upload(request).await?.into_inner();
+            ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
+        }
+        for replica in &mut replicas {
+            ensure!(replica.refresh("forgets").await?.1 == 12_000);
+            let request =
+                EstimatesRequest { experiment_id: "forgets".to_owned(), ..Default::default() };
+            let estimates = replica.operator.get_estimates(request).await?.into_inner();
+            let liked = &estimates.arms[1];
+            ensure!(liked.weight > 0.99 && liked.reports == 4000, "{estimates:?}");
+        }
+        for replica in replicas {
+            replica.process.stop().await?;
+        }
+        Ok(())
+    })
+}
+
+fn resignation(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut first = Replica::start(&url).await?;
+        // Were it not given up, nobody else would have it before the test gives up.
+        let holder = keep_lease(&url).await?;
+        let mut next = Replica::start(&url).await?;
+        let experiment = first.create(three_arms("resigned")).await?;
+        let day = first.day("resigned").await?;
+        first.process.stop().await?;
+        let held = ask(&url, "SELECT holder FROM lease WHERE expires > now()").await?;
+        ensure!(held != [[holder.as_str()]], "who has ended still holds the lease");
+        next.device.submit_upload(upload(1, &experiment, day, &[(0, true)])?).await?;
+        until_learnt(&url, "1").await?;
+        next.process.stop().await
+    })
+}
+
+/// Ways to the replicas, and the policies that were fetched over them.
+#[derive(Default)]
+struct Policies {
+    ways: Mutex<Vec<DeviceWay>>,
+    fetched: AtomicU64,
+}
+
+impl Policies {
+    fn replace(&self, replicas: &[Replica]) {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        *ways = replicas.iter().map(Replica::device_way).collect();
+    }
+
+    /// Fetches policies from one replica after the other. Those of a process must not get
+    /// older.
+    async fn follow(self: Arc<Self>) -> anyhow::Result<()> {
+        for turn in 0_usize.. {
+            let way = {
+                let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+                ways[turn % ways.len()].clone()
+            };
+            self.fetch(way).await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Whether they were followed all the time.
+    async fn check(&self, following: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+        ensure!(!following.is_finished(), "{:?}", following.await);
+        following.abort();
+        ensure!(self.fetched.load(Ordering::Relaxed) > 0, "no policy was fetched");
+        Ok(())
+    }
+
+    async fn fetch(&self, (mut device, newest): DeviceWay) -> anyhow::Result<()> {
+        let before = newest.load(Ordering::SeqCst);
+        let experiment_id = "deaths".to_owned();
+        let request = GetExperimentRequest { experiment_id, ..Default::default() };
+        // The server may be gone for now.
+        let Ok(answer) = device.get_experiment(request).await else { return Ok(()) };
+        let version = answer.into_inner().policy.context("an answer without a policy")?.version;
+        ensure!(version >= before, "one process: {version} came after {before}");
+        newest.fetch_max(version, Ordering::SeqCst);
+        self.fetched.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 /// The reports of an upload: one of the first arm for each, and for each its own pattern of
@@ -248,6 +391,9 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
         };
         let load = Load::new(devices(&replicas), total as u64, MANNERS, Box::new(make));
         let mut workers = load.start(WORKERS);
+        let policies = Arc::new(Policies::default());
+        policies.replace(&replicas);
+        let following = tokio::spawn(Arc::clone(&policies).follow());
         // Deaths come with progress, not with time.
         let mut newest = 0;
         for death in 1..=8 {
@@ -267,6 +413,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
             replicas.remove(place).process.kill().await?;
             replicas.insert(place, Replica::start(&url).await?);
             load.replace(devices(&replicas));
+            policies.replace(&replicas);
             if let Ok((version, _)) = replicas[(place + 1) % REPLICAS].refresh("deaths").await {
                 ensure!(version >= newest, "{version} came after {newest}");
                 newest = version;
@@ -287,6 +434,7 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
             sent > total as u64 && told > 0,
             "{sent} calls, {told} duplicates: nothing was repeated"
         );
+        policies.check(following).await?;
         let names = ask(&url, "SELECT count(*) FROM upload").await?;
         ensure!(names == [[total.to_string()]], "{names:?}");
         for replica in replicas {

@@ -2,9 +2,13 @@
 //! counts once.
 
 use anyhow::Context as _;
+use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
-use bandana_tests::harness::{Aggregator, estimates_request, keep_uploading, three_arms, upload};
+use bandana_tests::harness::{
+    Aggregator, create, estimates_request, keep_uploading, submit_one, tallies, three_arms, upload,
+};
+use bandana_tests::watched_server::WatchedServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -125,5 +129,42 @@ async fn a_failed_commit_ends_the_process_and_acknowledges_nobody() -> anyhow::R
     let error = aggregator.device.submit_upload(request).await.unwrap_err();
     assert!(matches!(error.code(), Code::Unavailable | Code::Unknown), "{error}");
     assert_eq!(aggregator.process.wait().await?.code(), Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_locks_the_database_ends_the_server_and_nothing_is_lost() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    let (mut device, mut operator) = server.clients().await?;
+    let experiment = create(&mut operator, three_arms("locked")).await?;
+    let experiment_id = experiment.experiment_id().to_string();
+    let question = GetExperimentRequest { experiment_id, ..Default::default() };
+    let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
+    let submitted = submit_one(&mut device, &experiment, day, 1).await?;
+    assert_eq!(submitted, UploadStatus::Accepted);
+    // Another program breaks the rule that only the server writes, and does not end.
+    let file = folder.path().join("bandana.sqlite3");
+    let other = rusqlite::Connection::open(&file)?;
+    other.execute_batch("BEGIN IMMEDIATE")?;
+    let unanswered = submit_one(&mut device, &experiment, day, 2).await;
+    assert!(unanswered.is_err(), "{unanswered:?}");
+    let (code, log) = server.ended().await?;
+    assert_eq!(code, Some(1), "{log}");
+    let named = format!("another program has locked the database file {}", file.display());
+    assert!(log.contains(&named), "{log}");
+    let said = WatchedServer::start(PROGRAM, folder.path(), &[]).await.err();
+    let said = format!("{:#}", said.context("it starts all the same")?);
+    assert!(said.contains(&named), "{said}");
+
+    other.execute_batch("ROLLBACK")?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    let (mut device, mut operator) = server.clients().await?;
+    for (number, expected) in [(1, UploadStatus::Duplicate), (2, UploadStatus::Accepted)] {
+        assert_eq!(submit_one(&mut device, &experiment, day, number).await?, expected);
+    }
+    assert_eq!(tallies(&mut operator, &experiment).await?[0], (2, 2));
+    drop((device, operator));
+    server.stop().await?;
     Ok(())
 }

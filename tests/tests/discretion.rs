@@ -184,7 +184,7 @@ fn hostile() -> Vec<Vec<u8>> {
         vec![0xff; 5000],
         [&*begin, &[0xff; 5000]].concat(),
         [&*begin, &call, &frame(Kind::Data, 1, 1, &claiming(u32::MAX, 0, &[1]))].concat(),
-        [&*begin, &call, &reset].concat().repeat(1),
+        [&*begin, &call, &reset].concat(),
         [&*begin, &frame(Kind::Headers, 5, 1, &[0xff; 100])].concat(),
     ]
 }

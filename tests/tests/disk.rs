@@ -114,6 +114,7 @@ async fn upload_until_it_fails(
     }
     let (code, log) = server.ended().await?;
     assert_eq!(code, Some(1), "{log}");
+    assert!(!log.contains("draining"), "it goes on after a failed commit: {log}");
     assert!(!acknowledged.is_empty());
 
     make_room()?;
@@ -269,6 +270,7 @@ async fn devices_keep_what_a_full_disk_did_not_take() -> anyhow::Result<()> {
     let left = visit(REPORTS).await?;
     let (code, log) = server.ended().await?;
     assert_eq!(code, Some(1), "{log}");
+    assert!(!log.contains("draining"), "it goes on after a failed commit: {log}");
     assert!((1..REPORTS).contains(&left), "{left} of {REPORTS} wait");
 
     let server = WatchedServer::start(PROGRAM, &data_dir, &at).await?;

@@ -18,6 +18,7 @@ fn creation(specification: v1::Specification) -> CreateExperimentRequest {
         floor_weight: 0.0,
         accept_nonlinear_estimand: false,
         draft: false,
+        memory: None,
     }
 }
 
@@ -59,7 +60,10 @@ async fn bad_experiments_are_refused_with_a_reason() -> anyhow::Result<()> {
         (with(|s| s.arms.iter_mut().for_each(|arm| arm.retired = true)), "every arm is retired"),
         (with(|s| s.attribution_window_seconds = u32::MAX), "attribution window"),
         (with(|s| s.attribution_window_seconds = 0), "real users take time"),
-        (bounded(Mechanism::RandomizedResponse(v1::RandomizedResponse {})), "binary rewards"),
+        (
+            bounded(Mechanism::RandomizedResponse(v1::RandomizedResponse { symbols: 0 })),
+            "binary rewards",
+        ),
         (bounded(Mechanism::Exponential(v1::Exponential {})), "accept_nonlinear_estimand"),
         (bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 })), "accept_nonlinear"),
         (bounded(Mechanism::Quadratic(v1::Quadratic { curvature: 1 << 21 })), "curvature"),

@@ -36,6 +36,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// More calls than a rate of one in a second can let through.
+const MANY: u128 = 1000;
+
 /// A server and a folder for its files.
 struct Gated {
     folder: TempDir,
@@ -193,6 +196,28 @@ async fn keys_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_revoked_key_ends_a_stream_that_is_all_the_traffic() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = app_key(folder.path(), &["new", "--name", "gateway"]).await?;
+    let file = keys_file(folder.path()).display().to_string();
+    let gated = Gated::start_in(folder, &["--app-keys-file", &file]).await?;
+    let experiment = gated.experiment().await?;
+    let (uploads, outgoing) = mpsc::channel(1);
+    let stream = with_key(ReceiverStream::new(outgoing), &key)?;
+    // The server's day does not matter: a refusal is an answer too.
+    uploads.send(upload(1, &experiment, Day::new(1), &[(0, true)])?).await?;
+    let mut answers = gated.device().await?.submit_uploads(stream).await?.into_inner();
+    answers.message().await?.context("no answer")?;
+
+    // Nobody calls, and no signal is sent.
+    app_key(gated.folder.path(), &["revoke", "--name", "gateway"]).await?;
+    let end = tokio::time::timeout(PATIENCE, answers.message()).await?;
+    assert_eq!(code(end), Code::Unauthenticated);
+    drop(uploads);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -246,8 +271,7 @@ async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Resul
 #[tokio::test]
 async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "1"];
-    let gated =
-        Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "30"]].concat()).await?;
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "30"]].concat()).await?;
     let experiment = gated.experiment().await?;
     let (mut busy, mut other) = (gated.device().await?, gated.device().await?);
     let day = day_of(&mut busy).await?;
@@ -259,6 +283,7 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
             Err(refusal) => break refusal,
         }
         accepted += 1;
+        ensure!(accepted < MANY, "no rate");
     };
     // The burst, and what the rate allows for as long as it took.
     assert!(accepted >= 30, "{accepted}");
@@ -269,7 +294,7 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
     day_of(&mut busy).await?;
     let request = upload(1 << 100, &experiment, day, &[(0, true)])?;
     assert_eq!(other.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
-    // Whoever waits that long is taken.
+    // Whoever waits that long is taken; nothing but that time makes it so.
     tokio::time::sleep(wait).await;
     let request = upload(accepted, &experiment, day, &[(0, true)])?;
     assert_eq!(busy.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
@@ -277,9 +302,41 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
 }
 
 #[tokio::test]
+async fn questions_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()> {
+    let rate = ["--limit-questions-per-second-per-connection", "1"];
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "30"]].concat()).await?;
+    let experiment = gated.experiment().await?;
+    let (mut busy, mut other) = (gated.device().await?, gated.device().await?);
+    let day = day_of(&mut other).await?;
+    let arm = || SelectArmRequest { experiment_id: "gated".to_owned() };
+    // Either kind counts.
+    let mut answered = 0;
+    let refusal = loop {
+        let outcome = match answered % 2 {
+            0 => busy.get_experiment(question()).await.map(drop),
+            _ => busy.select_arm(arm()).await.map(drop),
+        };
+        match outcome {
+            Ok(()) => answered += 1,
+            Err(refusal) => break refusal,
+        }
+        ensure!(answered < MANY, "no rate");
+    };
+    assert!(answered >= 30, "{answered}");
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    let wait = pushback(&refusal)?;
+    assert!(!wait.is_zero() && wait <= Duration::from_secs(1), "{wait:?}");
+    // Uploads have a rate of their own, and others are not concerned.
+    let request = upload(1, &experiment, day, &[(0, true)])?;
+    assert_eq!(busy.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
+    other.select_arm(arm()).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn streams_over_the_rate_are_slowed_down_and_lose_nothing() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "20"];
-    let gated = Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "1"]].concat()).await?;
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "1"]].concat()).await?;
     let experiment = gated.experiment().await?;
     let mut device = gated.device().await?;
     let day = day_of(&mut device).await?;
@@ -302,7 +359,7 @@ async fn streams_over_the_rate_are_slowed_down_and_lose_nothing() -> anyhow::Res
 #[tokio::test]
 async fn slow_streams_of_single_uploads_live_on() -> anyhow::Result<()> {
     let rate = ["--limit-uploads-per-second-per-connection", "500"];
-    let gated = Gated::start(&[&rate[..], &["--limit-upload-burst-seconds", "1"]].concat()).await?;
+    let gated = Gated::start(&[&rate[..], &["--limit-burst-seconds", "1"]].concat()).await?;
     let experiment = gated.experiment().await?;
     let day = day_of(&mut gated.device().await?).await?;
     let stream = TcpStream::connect(&gated.server.device).await?;
@@ -390,6 +447,7 @@ async fn apps_share_a_rate_over_all_connections_and_the_log_names_them() -> anyh
             Ok(_) => number += 1,
             Err(refusal) => break refusal,
         }
+        ensure!(number < MANY, "no rate");
     };
     assert_eq!(refusal.code(), Code::ResourceExhausted);
     assert!(pushback(&refusal)? <= Duration::from_secs(1));
@@ -405,7 +463,7 @@ async fn apps_share_a_rate_over_all_connections_and_the_log_names_them() -> anyh
 #[tokio::test]
 async fn calls_beyond_the_limit_come_back_and_a_stalled_stream_gives_up_its_place()
 -> anyhow::Result<()> {
-    let limits = ["--limit-calls", "1", "--limit-stream-idle-seconds", "2"];
+    let limits = ["--limit-calls", "1", "--limit-stream-idle-seconds", "5"];
     let gated = Gated::start(&limits).await?;
     gated.experiment().await?;
     let mut device = gated.device().await?;

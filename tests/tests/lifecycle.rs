@@ -19,6 +19,7 @@ fn draft(id: &str) -> CreateExperimentRequest {
         specification: Some(three_arms(id)),
         learner: Learner::LdpTs.into(),
         draft: true,
+        memory: None,
         ..Default::default()
     }
 }

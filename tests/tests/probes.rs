@@ -9,9 +9,11 @@ use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
 use bandana_tests::page::{self, Samples};
 use bandana_tests::watched_server::{StartingServer, WatchedServer};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tonic::codegen::http;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -48,7 +50,8 @@ async fn metrics_are_for_operators_and_probes_for_everybody() -> anyhow::Result<
         page::get(&server.operator, path, &[("authorization", &format!("Bearer {token}"))]).await
     };
     let no_token = page::get(&server.operator, "/metrics", &[]).await?;
-    for refused in [&no_token, &get("/metrics", "bndn_x").await?, &get("/metrics", "").await?] {
+    let api = get("/api/experiments", "bndn_x").await?;
+    for refused in [&no_token, &api, &get("/metrics", "bndn_x").await?] {
         assert_eq!((refused.status, &*refused.body), (401, "a valid token is needed\n"));
         assert_eq!(refused.headers["www-authenticate"], "Bearer");
         assert!(refused.headers.contains_key("x-request-id"));
@@ -64,7 +67,7 @@ async fn metrics_are_for_operators_and_probes_for_everybody() -> anyhow::Result<
             (200, said, "no-store")
         );
     }
-    assert_eq!(get("/", &token).await?.status, 404);
+    assert_eq!(get("/nowhere", &token).await?.status, 404);
     // gRPC is not spoken over HTTP/1.1, where browsers could be made to.
     let grpc = [("content-type", "application/grpc")];
     let path = "/bandana.v1.Operator/ListExperiments";
@@ -78,8 +81,10 @@ async fn without_tokens_pages_are_for_this_host_by_its_own_names() -> anyhow::Re
     let folder = tempfile::tempdir()?;
     let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
     for (host, status) in [("localhost", 200), ("[::1]:7302", 200), ("evil.example", 403)] {
-        let page = page::get(&server.operator, "/metrics", &[("host", host)]).await?;
-        assert_eq!(page.status, status, "{host}");
+        for path in ["/metrics", "/", "/assets/main.js", "/api/experiments"] {
+            let page = page::get(&server.operator, path, &[("host", host)]).await?;
+            assert_eq!(page.status, status, "{host} {path}");
+        }
     }
     server.stop().await?;
     Ok(())
@@ -188,6 +193,8 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         assert!(status.metadata().contains_key("grpc-retry-pushback-ms"), "{status:?}");
     }
+    assert_eq!(page::get(&operator, "/", &[]).await?.status, 200);
+    assert_eq!(page::get(&operator, "/api/experiments", &[]).await?.status, 503);
     let page = page::get(&operator, "/metrics", &[]).await?;
     assert_eq!(Samples::parse(&page.body)?.count("bandana_ready")?, 0);
 
@@ -213,4 +220,36 @@ async fn a_server_that_is_starting_can_be_stopped() -> anyhow::Result<()> {
     let mut starting = StartingServer::start(PROGRAM, folder.path(), &[])?;
     starting.listening().await?;
     starting.stop().await
+}
+
+#[tokio::test]
+async fn a_server_that_goes_down_is_not_ready_while_a_call_is_under_way() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    let stream = TcpStream::connect(&server.device).await?;
+    let (send, connection) = h2::client::handshake(stream).await?;
+    tokio::spawn(connection);
+    let request = http::Request::post("http://x/bandana.v1.Device/GetExperiment")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())?;
+    let (answer, mut body) = send.ready().await?.send_request(request, false)?;
+    // The server has the call once it has answered a later one.
+    health(&server.device).await?;
+    let open = TcpStream::connect(&server.operator).await?;
+
+    server.signal(Signal::TERM)?;
+    server.log_until("draining").await?;
+    // Whoever is still answered hears no; most are not.
+    for probe in [
+        page::get_on(open, &server.operator, "/readyz", &[]).await,
+        page::get(&server.operator, "/readyz", &[]).await,
+    ] {
+        assert!(probe.as_ref().map_or(true, |page| page.status == 503), "{probe:?}");
+    }
+    body.send_data(prost::bytes::Bytes::from_static(&[0; 5]), true)?;
+    assert_eq!(answer.await?.status(), 200);
+    let (code, log) = server.ended().await?;
+    assert_eq!(code, Some(0), "{log}");
+    Ok(())
 }

@@ -1,46 +1,75 @@
 //! Ending in order, and refusing to start where that would be wrong.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_tests::harness::{
-    Aggregator, estimates_request, keep_uploading, submit_one, three_arms, upload,
+    Aggregator, UPLOADERS, estimates_request, keep_uploading, submit_one, three_arms, upload,
 };
 use bandana_tests::watched_server::WatchedServer;
 use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// As [`keep_uploading`], over a single stream, and with other numbers.
+/// What a server says at the end of a stream that it cuts off.
+const GOING_DOWN: &str = "the aggregator is going down; call again";
+
+/// A stream of uploads that goes on until the server ends it.
+struct Streamed {
+    acknowledgements: UnboundedReceiver<(u128, UploadStatus)>,
+    /// How many uploads were taken from here, from [`FIRST_STREAMED`] on.
+    sent: Arc<AtomicU64>,
+    /// How it ended.
+    ended: JoinHandle<anyhow::Result<Option<Status>>>,
+}
+
+/// The number of the first upload in a stream; no worker gets so far.
+const FIRST_STREAMED: u128 = 1 << 100;
+
+/// As [`keep_uploading`], over a single stream.
 fn keep_streaming(
     device: &DeviceClient<Channel>,
     specification: &Specification,
     day: Day,
-) -> UnboundedReceiver<(u128, UploadStatus)> {
+) -> Streamed {
     let (acknowledged, acknowledgements) = unbounded_channel();
     let (mut device, specification) = (device.clone(), specification.clone());
-    let uploads = (1_u128 << 100..)
-        .map_while(move |number| upload(number, &specification, day, &[(0, true)]).ok());
-    tokio::spawn(async move {
-        let mut answers = device.submit_uploads(tokio_stream::iter(uploads)).await?.into_inner();
-        while let Some(answer) = answers.message().await? {
-            let number = u128::from_be_bytes(answer.upload_id[..].try_into()?);
-            acknowledged.send((number, answer.status()))?;
-        }
-        anyhow::Ok(())
+    let sent = Arc::<AtomicU64>::default();
+    let counter = Arc::clone(&sent);
+    let uploads = (FIRST_STREAMED..).map_while(move |number| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        upload(number, &specification, day, &[(0, true)]).ok()
     });
-    acknowledgements
+    let ended = tokio::spawn(async move {
+        let mut answers = device.submit_uploads(tokio_stream::iter(uploads)).await?.into_inner();
+        loop {
+            match answers.message().await {
+                Ok(Some(answer)) => {
+                    let number = u128::from_be_bytes(answer.upload_id[..].try_into()?);
+                    acknowledged.send((number, answer.status()))?;
+                }
+                Ok(None) => return Ok(None),
+                Err(status) => return Ok(Some(status)),
+            }
+        }
+    });
+    Streamed { acknowledgements, sent, ended }
 }
 
 #[tokio::test]
@@ -53,21 +82,25 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     watched.next().await.transpose()?;
     let mut acknowledgements = keep_uploading(&aggregator.device, &experiment, day);
     let mut streamed = keep_streaming(&aggregator.device, &experiment, day);
-    let mut numbers = Vec::new();
+    let mut numbers = BTreeSet::new();
     while numbers.len() < 200 {
-        for source in [&mut acknowledgements, &mut streamed] {
+        for source in [&mut acknowledgements, &mut streamed.acknowledgements] {
             let (number, status) = source.recv().await.context("all workers failed")?;
             assert_eq!(status, UploadStatus::Accepted);
-            numbers.push(number);
+            numbers.insert(number);
         }
     }
     // The watch stays open, and uploads keep coming, until the server ends both.
-    let log = aggregator.data_dir().join("bandana.sqlite3-wal");
-    let mut aggregator = aggregator.stop_and_restart().await?;
-    for mut source in [acknowledgements, streamed] {
+    let nothing_is_left_in_the_log = |data_dir: &Path| {
+        let log = data_dir.join("bandana.sqlite3-wal");
+        ensure!(log.metadata().map_or(0, |log| log.len()) == 0, "the log is left");
+        Ok(())
+    };
+    let mut aggregator = aggregator.stop_look_and_restart(nothing_is_left_in_the_log).await?;
+    for source in [&mut acknowledgements, &mut streamed.acknowledgements] {
         while let Some((number, status)) = source.recv().await {
             assert_eq!(status, UploadStatus::Accepted);
-            numbers.push(number);
+            assert!(numbers.insert(number), "{number} was counted twice");
         }
     }
     let mut last = watched.next().await;
@@ -76,15 +109,36 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     }
     let end = last.and_then(Result::err).context("the watch ended as if that was all")?;
     assert_eq!(end.code(), Code::Unavailable);
-    let accepted = numbers.len() as u64;
-    assert_eq!(aggregator.tallies(&experiment).await?[0], (accepted, accepted));
-    for number in numbers {
-        let status = submit_one(&mut aggregator.device, &experiment, day, number).await?;
+
+    // Everything that was acknowledged is counted, and once.
+    let counted = aggregator.tallies(&experiment).await?[0].0;
+    assert!(counted >= numbers.len() as u64, "{counted} of {}", numbers.len());
+    for number in &numbers {
+        let status = submit_one(&mut aggregator.device, &experiment, day, *number).await?;
         assert_eq!(status, UploadStatus::Duplicate);
     }
-    assert_eq!(aggregator.tallies(&experiment).await?[0], (accepted, accepted));
-    // Nothing was left in the log.
-    assert!(!log.metadata().is_ok_and(|log| log.len() > 0));
+    assert_eq!(aggregator.tallies(&experiment).await?[0].0, counted);
+    // What was sent and not answered may be counted if the way back was lost; sent again it
+    // is so in any case.
+    let end = streamed.ended.await??.context("the stream ended as if that was all")?;
+    let is_answered = end.message() == GOING_DOWN;
+    let sent = u128::from(streamed.sent.load(Ordering::SeqCst));
+    let mut unanswered: Vec<u128> = (FIRST_STREAMED..FIRST_STREAMED + sent).collect();
+    unanswered.retain(|number| !numbers.contains(number));
+    let of_stream = unanswered.len();
+    for worker in 0..UPLOADERS {
+        let of_worker = numbers.range(worker << 64..(worker + 1) << 64);
+        unanswered.push(of_worker.last().map_or(worker << 64, |last| last + 1));
+    }
+    for (place, number) in unanswered.iter().enumerate() {
+        let status = submit_one(&mut aggregator.device, &experiment, day, *number).await?;
+        let is_known = status == UploadStatus::Duplicate;
+        assert!(is_known || status == UploadStatus::Accepted, "{status:?}");
+        // A stream that was ended with a word was answered for all that it had counted.
+        assert!(!(is_known && is_answered && place < of_stream), "no answer to {number}");
+    }
+    let all = (numbers.len() + unanswered.len()) as u64;
+    assert_eq!(aggregator.tallies(&experiment).await?[0], (all, all));
     aggregator.process.stop().await
 }
 

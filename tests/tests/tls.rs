@@ -10,6 +10,7 @@ use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest, UploadStatus};
 use bandana_tests::authority::Authority;
 use bandana_tests::harness::{create, keep_uploading, tallies, three_arms};
+use bandana_tests::page;
 use bandana_tests::watched_server::WatchedServer;
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
@@ -96,6 +97,25 @@ async fn devices_and_operators_are_answered_behind_tls_only() -> anyhow::Result<
     let clear = format!("http://{}", server.operator);
     let output = files.list(&clear, &[("ca", "ca.pem")]).await?;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+    server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn pages_are_answered_behind_tls_only() -> anyhow::Result<()> {
+    let files = Files::new()?;
+    let server = files.server(&[]).await?;
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let stream = files.authority.connect_http1(&server.operator).await?;
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+        let answer = page::get_on(stream, &server.operator, path, &[]).await?;
+        assert_eq!(answer.status, 200, "{path}");
+        let clear = page::get(&server.operator, path, &[]).await;
+        assert!(clear.is_err(), "{path} in the clear: {clear:?}");
+    }
+    assert!(Authority::new()?.connect_http1(&server.operator).await.is_err());
+    // Devices' port has no pages to offer.
+    assert!(files.authority.connect_http1(&server.device).await.is_err());
     server.stop().await?;
     Ok(())
 }

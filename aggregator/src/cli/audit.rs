@@ -39,8 +39,9 @@ pub(super) struct Audit {
     json: bool,
 }
 
+/// The stable form of entries.
 #[derive(Debug, Serialize)]
-struct AuditView {
+pub(crate) struct AuditView {
     entries: Vec<EntryView>,
 }
 
@@ -82,6 +83,10 @@ fn action(action: AuditAction) -> &'static str {
 }
 
 impl AuditView {
+    pub(crate) fn new(entries: Vec<AuditEntry>) -> Self {
+        Self { entries: entries.into_iter().map(Into::into).collect() }
+    }
+
     fn describe(&self, columns: Option<usize>) -> String {
         let mut table = Table::new([
             ("number", Side::Right),
@@ -116,6 +121,6 @@ pub(super) fn run(audit: &Audit) -> anyhow::Result<()> {
         let answer = client.list_audit_entries(request).await.map_err(Failure::from)?;
         anyhow::Ok(answer.into_inner().entries)
     })?;
-    let view = AuditView { entries: entries.into_iter().map(Into::into).collect() };
+    let view = AuditView::new(entries);
     if audit.json { say_json(&view) } else { say(&view.describe(terminal_columns())) }
 }

@@ -7,7 +7,7 @@ use super::date::date_of;
 /// A column with a cell for each record.
 #[derive(Debug)]
 pub(super) struct Column {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) cells: Cells,
 }
 
@@ -56,7 +56,7 @@ impl Cells {
 /// The columns as CSV (RFC 4180), with a line of names.
 pub(super) fn csv(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(columns.iter().map(|column| column.name))?;
+    writer.write_record(columns.iter().map(|column| &column.name))?;
     for record in 0..columns.first().map_or(0, |column| column.cells.len()) {
         writer.write_record(columns.iter().map(|column| column.cells.text(record)))?;
     }

@@ -53,12 +53,13 @@ fn channel(specification: &Specification) -> Vec<(&'static str, String)> {
     vec![
         ("epsilon", format!("{} nats for each report", specification.epsilon().get())),
         ("certified epsilon", format!("{} nats, by the floor", specification.certified_epsilon())),
-        ("floor", format!("{} / 2^64", specification.floor().get())),
+        ("floor", format!("{} / 2^64", specification.channel().floor())),
         (
             "rewards",
             match rewards.kind() {
                 RewardKind::Binary => format!("binary: {low} or {high}"),
                 RewardKind::Bounded => format!("from {low} to {high}"),
+                RewardKind::Categorical => format!("categories {low} to {high}"),
             },
         ),
         (
@@ -78,6 +79,9 @@ fn channel(specification: &Specification) -> Vec<(&'static str, String)> {
                 }
                 Mechanism::Exponential => "exponential".to_owned(),
                 Mechanism::RandomizedResponse => "randomized response".to_owned(),
+                Mechanism::Kary(alphabet) => {
+                    format!("k-ary randomized response, {} symbols", alphabet.len())
+                }
             },
         ),
     ]

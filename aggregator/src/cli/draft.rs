@@ -4,23 +4,20 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bandana_shared::curve::Curvature;
+use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::failure::Failure;
 use crate::learner::Learner;
-
-/// What a learner learns from nonlinear curves on bounded rewards.
-const NONLINEAR: &str = "\
-with a nonlinear curve and rewards between the ends of their range, the server learns the mean of \
-g(reward), and may prefer an arm whose mean reward is lower";
+use crate::service::NONLINEAR;
 
 /// What is said of a new experiment. The names in a file are those of the flags, with
 /// underscores.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     /// Id: 1 to 64 of a-z, 0-9, ".", "_", "-"; `experiment_id` in a file.
     #[arg(value_name = "ID")]
     experiment_id: Option<String>,
@@ -39,13 +36,17 @@ pub(super) struct Draft {
     /// [default: 0].
     #[arg(long, value_name = "SECONDS")]
     release_delay_seconds_max: Option<u32>,
-    /// What rewards may be: one of two values, or anything in a range [default: binary].
+    /// What rewards may be: one of two values, anything in a range, or categories [default:
+    /// binary, or categorical with --categories].
     #[arg(long)]
     reward_kind: Option<RewardKind>,
+    /// How many categories there are: 2 to 16. Rewards are their numbers, from 0 on.
+    #[arg(long, value_name = "K")]
+    categories: Option<u32>,
     /// Low end of the rewards [default: 0].
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     reward_low: Option<f64>,
-    /// High end of the rewards [default: 1].
+    /// High end of the rewards [default: 1, or the last category].
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     reward_high: Option<f64>,
     /// What a device does with rewards out of range; clamp is for bounded ones
@@ -55,19 +56,33 @@ pub(super) struct Draft {
     /// Reported for an assignment without a reward [default: the low end].
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     default_reward: Option<f64>,
-    /// The curve before randomized response [default: linear].
+    /// The curve before randomized response, or k-ary randomized response [default: linear,
+    /// or k-ary for categories].
     #[arg(long)]
     mechanism: Option<Mechanism>,
+    /// Levels that rewards are rounded to by the k-ary mechanism: 2 to 16.
+    ///
+    /// From an epsilon of about 3 on, five or six of them tell more than a bit.
+    #[arg(long, value_name = "K")]
+    levels: Option<u32>,
     /// Curvature of the quadratic mechanism: -1 to 1, convex above 0.
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     curvature: Option<f64>,
-    /// Who chooses the arms [default: ldp-ts].
+    /// Who chooses the arms [default: ldp-ts, or uniform for categories].
     #[arg(long)]
     learner: Option<Learner>,
     /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
     /// [default: 0].
     #[arg(long, value_name = "SHARE")]
     floor_weight: Option<f64>,
+    /// Learn from the last days only, for rewards that drift: 1 to 3650, counted back from
+    /// the newest day with reports [default: all].
+    #[arg(long, value_name = "DAYS", conflicts_with = "discount_per_day")]
+    window_days: Option<u32>,
+    /// Learn less from older reports, for rewards that drift: a day's count this much less
+    /// than those of the next one, a factor between 0 and 1 [default: none].
+    #[arg(long, value_name = "FACTOR")]
+    discount_per_day: Option<f64>,
     /// For simulated users only, with noise that can be repeated.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
@@ -79,6 +94,7 @@ pub(super) struct Draft {
 enum RewardKind {
     Binary,
     Bounded,
+    Categorical,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -95,6 +111,7 @@ enum Mechanism {
     Quadratic,
     Exponential,
     RandomizedResponse,
+    KAry,
 }
 
 impl Draft {
@@ -125,8 +142,17 @@ impl Draft {
             default_reward: self.default_reward.or(file.default_reward),
             mechanism: self.mechanism.or(file.mechanism),
             curvature: self.curvature.or(file.curvature),
+            levels: self.levels.or(file.levels),
+            categories: self.categories.or(file.categories),
             learner: self.learner.or(file.learner),
             floor_weight: self.floor_weight.or(file.floor_weight),
+            // One of them in a flag replaces the other one in the file.
+            window_days: self
+                .window_days
+                .or(file.window_days.filter(|_| self.discount_per_day.is_none())),
+            discount_per_day: self
+                .discount_per_day
+                .or(file.discount_per_day.filter(|_| self.window_days.is_none())),
             simulation: self.simulation.or(file.simulation),
         }
     }
@@ -136,35 +162,45 @@ impl Draft {
         let curved = match self.mechanism {
             Some(Mechanism::Exponential) => true,
             Some(Mechanism::Quadratic) => self.curvature != Some(0.0),
-            Some(Mechanism::Linear | Mechanism::RandomizedResponse) | None => false,
+            Some(Mechanism::Linear | Mechanism::RandomizedResponse | Mechanism::KAry) | None => {
+                false
+            }
         };
         (curved && self.reward_kind == Some(RewardKind::Bounded)).then_some(NONLINEAR)
     }
 
     /// What to ask of the server, which checks the values.
-    pub(super) fn request(
+    pub(crate) fn request(
         self,
         accept_nonlinear_estimand: bool,
     ) -> Result<CreateExperimentRequest, Failure> {
         self.check_complete()?;
         if let (Some(warning), false) = (self.warning(), accept_nonlinear_estimand) {
             return Err(Failure::Refused(format!(
-                "{warning}; use the linear mechanism, or add --accept-nonlinear-estimand if that \
+                "{warning}. Use the linear mechanism, or add --accept-nonlinear-estimand if that \
                  is what you want"
             )));
         }
-        let mechanism = self.mechanism()?;
+        let kind = self.kind()?;
+        let mechanism = self.mechanism(kind)?;
+        let memory = self.memory()?;
         let reward_low = self.reward_low.unwrap_or(0.0);
+        let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
+        let default_learner = match kind {
+            RewardKind::Categorical => Learner::Uniform,
+            RewardKind::Binary | RewardKind::Bounded => Learner::default(),
+        };
         let specification = v1::Specification {
             experiment_id: self.experiment_id.unwrap_or_default(),
             epsilon: self.epsilon.unwrap_or_default(),
             simulation: self.simulation.unwrap_or(false),
-            reward_kind: match self.reward_kind.unwrap_or(RewardKind::Binary) {
+            reward_kind: match kind {
                 RewardKind::Binary => v1::RewardKind::Binary.into(),
                 RewardKind::Bounded => v1::RewardKind::Bounded.into(),
+                RewardKind::Categorical => v1::RewardKind::Categorical.into(),
             },
             reward_low,
-            reward_high: self.reward_high.unwrap_or(1.0),
+            reward_high: self.reward_high.unwrap_or(last),
             out_of_range: match self.out_of_range.unwrap_or(OutOfRange::Refuse) {
                 OutOfRange::Refuse => v1::OutOfRange::Refuse.into(),
                 OutOfRange::Clamp => v1::OutOfRange::Clamp.into(),
@@ -178,11 +214,38 @@ impl Draft {
         };
         Ok(CreateExperimentRequest {
             specification: Some(specification),
-            learner: self.learner.unwrap_or_default().to_wire().into(),
+            learner: self.learner.unwrap_or(default_learner).to_wire().into(),
             floor_weight: self.floor_weight.unwrap_or(0.0),
             accept_nonlinear_estimand,
             draft: false,
+            memory,
         })
+    }
+
+    /// What rewards are to be.
+    fn kind(&self) -> Result<RewardKind, Failure> {
+        match (self.reward_kind, self.categories) {
+            (None, None) => Ok(RewardKind::Binary),
+            (None | Some(RewardKind::Categorical), Some(_)) => Ok(RewardKind::Categorical),
+            (Some(RewardKind::Categorical), None) => Err(Failure::Incomplete(
+                "categorical rewards need --categories (`categories`), how many there are".into(),
+            )),
+            (Some(_), Some(_)) => Err(Failure::Refused(
+                "only categorical rewards have a number of categories; leave it out".into(),
+            )),
+            (Some(kind), None) => Ok(kind),
+        }
+    }
+
+    fn memory(&self) -> Result<Option<Memory>, Failure> {
+        match (self.window_days, self.discount_per_day) {
+            (Some(_), Some(_)) => Err(Failure::Refused(
+                "a window and a discount do not go together; leave one of them out".into(),
+            )),
+            (Some(days), None) => Ok(Some(Memory::WindowDays(days))),
+            (None, Some(factor)) => Ok(Some(Memory::DiscountPerDay(factor))),
+            (None, None) => Ok(None),
+        }
     }
 
     /// What has no default must be said.
@@ -207,8 +270,27 @@ impl Draft {
         Err(Failure::Incomplete(format!("a new experiment needs, by flags or --file: {missing}")))
     }
 
-    fn mechanism(&self) -> Result<specification::Mechanism, Failure> {
-        let mechanism = self.mechanism.unwrap_or(Mechanism::Linear);
+    fn mechanism(&self, kind: RewardKind) -> Result<specification::Mechanism, Failure> {
+        let mechanism = self.mechanism.unwrap_or(match kind {
+            RewardKind::Categorical => Mechanism::KAry,
+            RewardKind::Binary | RewardKind::Bounded => Mechanism::Linear,
+        });
+        let symbols = match (mechanism, self.categories.or(self.levels)) {
+            (Mechanism::KAry, Some(symbols)) => symbols,
+            (Mechanism::KAry, None) => {
+                let needed = "the k-ary mechanism needs --levels (`levels`), 2 to 16";
+                return Err(Failure::Incomplete(needed.to_owned()));
+            }
+            (_, _) if self.levels.is_some() => {
+                let unused = "only the k-ary mechanism has levels; leave them out";
+                return Err(Failure::Refused(unused.to_owned()));
+            }
+            (_, _) => 0,
+        };
+        if self.categories.is_some() && self.levels.is_some() {
+            let unused = "categories are not rounded to levels; leave --levels out";
+            return Err(Failure::Refused(unused.to_owned()));
+        }
         let curvature = match (mechanism, self.curvature) {
             (Mechanism::Quadratic, Some(curvature)) => curvature,
             (Mechanism::Quadratic, None) => {
@@ -229,8 +311,8 @@ impl Draft {
                 specification::Mechanism::Quadratic(v1::Quadratic { curvature: curvature.units() })
             }
             Mechanism::Exponential => specification::Mechanism::Exponential(v1::Exponential {}),
-            Mechanism::RandomizedResponse => {
-                specification::Mechanism::RandomizedResponse(v1::RandomizedResponse {})
+            Mechanism::RandomizedResponse | Mechanism::KAry => {
+                specification::Mechanism::RandomizedResponse(v1::RandomizedResponse { symbols })
             }
         })
     }
@@ -301,6 +383,45 @@ mod tests {
         let quadratic = v1::Quadratic { curvature: 1 << 18 };
         let expected = specification::Mechanism::Quadratic(quadratic);
         assert_eq!(request.specification.unwrap().mechanism, Some(expected));
+    }
+
+    #[test]
+    fn levels_and_categories_make_k_ary_experiments() {
+        let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+        let symbols = |symbols| {
+            let message = v1::RandomizedResponse { symbols };
+            Some(specification::Mechanism::RandomizedResponse(message))
+        };
+        let levels = of("mechanism = \"k-ary\"\nlevels = 6\nreward_kind = \"bounded\"").unwrap();
+        assert_eq!(levels.learner(), v1::Learner::LdpTs);
+        assert_eq!(levels.specification.unwrap().mechanism, symbols(6));
+        let categories = of("categories = 5").unwrap();
+        assert_eq!(categories.learner(), v1::Learner::Uniform);
+        let specification = categories.specification.unwrap();
+        assert_eq!(specification.reward_kind(), v1::RewardKind::Categorical);
+        assert_eq!((specification.reward_low, specification.reward_high), (0.0, 4.0));
+        assert_eq!(specification.mechanism, symbols(5));
+        for (text, complaint) in [
+            ("mechanism = \"k-ary\"\nreward_kind = \"bounded\"", "--levels"),
+            ("levels = 6", "only the k-ary"),
+            ("categories = 5\nlevels = 5", "not rounded"),
+            ("reward_kind = \"categorical\"", "--categories"),
+            ("reward_kind = \"bounded\"\ncategories = 5", "only categorical"),
+        ] {
+            let message = of(text).unwrap_err().to_string();
+            assert!(message.contains(complaint), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_window_replaces_a_discount_of_the_file_and_not_its_own() {
+        let days = Some(Memory::WindowDays(7));
+        let file = || draft(&format!("{COMPLETE}discount_per_day = 0.9"));
+        assert_eq!(file().request(false).unwrap().memory, Some(Memory::DiscountPerDay(0.9)));
+        let over = draft("window_days = 7").over(file());
+        assert_eq!(over.request(false).unwrap().memory, days);
+        let both = draft(&format!("{COMPLETE}discount_per_day = 0.9\nwindow_days = 7"));
+        assert!(both.request(false).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Estimates, for people and for programs.
 
-use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates};
+use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, SymbolEstimate};
 use serde::Serialize;
 
 use super::columns::{Cells, Column};
@@ -9,16 +9,18 @@ use super::table::{Side, Table, visible};
 
 /// What the help says of the fields.
 pub(super) const FIELDS: &str = "\
-Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, or \
-mean_curved_reward: the mean of g(reward), rewards scaled to 0..1), reports, alpha, \
+Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, \
+mean_curved_reward: the mean of g(reward), rewards scaled to 0..1, or frequencies: the share of \
+each category), reports, alpha, \
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
 policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
-without reports, low, high, weight: share of the traffic, manipulation_shift). Fields may be \
-added; none changes its meaning.";
+without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
+symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
+debiased share among the true ones, low, high). Fields may be added; none changes its meaning.";
 
 /// The stable form of estimates.
 #[derive(Debug, Serialize)]
-pub(super) struct EstimatesView {
+pub(crate) struct EstimatesView {
     experiment_id: String,
     estimand: &'static str,
     reports: u64,
@@ -41,6 +43,22 @@ struct ArmEstimateView {
     high: f64,
     weight: f64,
     manipulation_shift: f64,
+    symbols: Vec<SymbolView>,
+}
+
+#[derive(Debug, Serialize)]
+struct SymbolView {
+    count: u64,
+    frequency: Option<f64>,
+    low: f64,
+    high: f64,
+}
+
+impl From<SymbolEstimate> for SymbolView {
+    fn from(shown: SymbolEstimate) -> Self {
+        let SymbolEstimate { count, frequency, low, high } = shown;
+        Self { count, frequency, low, high }
+    }
 }
 
 impl From<Estimates> for EstimatesView {
@@ -49,6 +67,7 @@ impl From<Estimates> for EstimatesView {
             estimand: match estimates.estimand() {
                 Estimand::MeanReward => "mean_reward",
                 Estimand::MeanCurvedReward => "mean_curved_reward",
+                Estimand::Frequencies => "frequencies",
                 Estimand::Unspecified => "unknown",
             },
             experiment_id: estimates.experiment_id,
@@ -75,6 +94,7 @@ impl From<ArmEstimate> for ArmEstimateView {
             high: shown.high,
             weight: shown.weight,
             manipulation_shift: shown.manipulation_shift,
+            symbols: shown.symbols.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -112,6 +132,9 @@ impl EstimatesView {
             Some(arm) => {
                 format!("best with confidence {confidence}: {} ({})", arm.arm, visible(&arm.label))
             }
+            None if self.estimand == "frequencies" => {
+                "categories have no order, so no arm is best".to_owned()
+            }
             None => format!("no arm is best with confidence {confidence} yet"),
         };
         format!(
@@ -122,7 +145,36 @@ impl EstimatesView {
             self.policy_version,
             estimand_in_words(self.estimand),
             table.render(columns),
-        )
+        ) + &self.frequencies(columns)
+    }
+
+    /// A table of the symbols, if there are any.
+    fn frequencies(&self, columns: Option<usize>) -> String {
+        if self.arms.iter().all(|arm| arm.symbols.is_empty()) {
+            return String::new();
+        }
+        let what = if self.estimand == "frequencies" { "category" } else { "level" };
+        let mut table = Table::new([
+            ("arm", Side::Right),
+            (what, Side::Right),
+            ("said by", Side::Right),
+            ("share", Side::Right),
+            ("low", Side::Right),
+            ("high", Side::Right),
+        ]);
+        for arm in &self.arms {
+            for (place, symbol) in arm.symbols.iter().enumerate() {
+                table.push([
+                    arm.arm.to_string(),
+                    place.to_string(),
+                    symbol.count.to_string(),
+                    symbol.frequency.map_or_else(|| "-".to_owned(), number),
+                    number(symbol.low),
+                    number(symbol.high),
+                ]);
+            }
+        }
+        format!("\nshare of each {what}, before randomized response\n\n{}", table.render(columns))
     }
 
     /// One line: what is estimated, and for each arm in play its estimate and traffic.
@@ -131,21 +183,25 @@ impl EstimatesView {
             let estimate = arm.estimate.map_or_else(|| "-".to_owned(), number);
             format!("; {} {estimate} at {:.1}%", visible(&arm.label), 100.0 * arm.weight)
         };
-        let estimand = if self.estimand == "mean_reward" { "reward" } else { "g(reward)" };
+        let estimand = match self.estimand {
+            "mean_reward" => "mean reward",
+            "frequencies" => "no mean",
+            _ => "mean g(reward)",
+        };
         let arms: String = self.arms.iter().filter(|arm| !arm.retired).map(arm).collect();
-        format!("{} reports, mean {estimand} and traffic{arms}\n", self.reports)
+        format!("{} reports, {estimand} and traffic{arms}\n", self.reports)
     }
 
     /// A record for each arm, in full precision.
     pub(super) fn columns(&self) -> Vec<Column> {
-        let column = |name, cells| Column { name, cells };
+        let column = |name: &str, cells| Column { name: name.to_owned(), cells };
         let repeated = |text: &str| Cells::Text(vec![text.to_owned(); self.arms.len()]);
         let always = |number| Cells::Numbers(vec![number; self.arms.len()]);
         let numbers =
             |of: fn(&ArmEstimateView) -> f64| Cells::Numbers(self.arms.iter().map(of).collect());
         let counts =
             |of: fn(&ArmEstimateView) -> u64| Cells::Counts(self.arms.iter().map(of).collect());
-        vec![
+        let mut columns = vec![
             column("experiment_id", repeated(&self.experiment_id)),
             column("estimand", repeated(self.estimand)),
             column("policy_version", repeated(&self.policy_version)),
@@ -164,7 +220,22 @@ impl EstimatesView {
             column("high", numbers(|arm| arm.high)),
             column("weight", numbers(|arm| arm.weight)),
             column("manipulation_shift", numbers(|arm| arm.manipulation_shift)),
-        ]
+        ];
+        let symbols = self.arms.iter().map(|arm| arm.symbols.len()).min().unwrap_or(0);
+        for place in 0..symbols {
+            let of = |part: fn(&SymbolView) -> f64| {
+                Cells::Numbers(self.arms.iter().map(|arm| part(&arm.symbols[place])).collect())
+            };
+            let counts = self.arms.iter().map(|arm| arm.symbols[place].count).collect();
+            let shares = self.arms.iter().map(|arm| arm.symbols[place].frequency).collect();
+            columns.extend([
+                column(&format!("symbol_{place}"), Cells::Counts(counts)),
+                column(&format!("frequency_{place}"), Cells::Estimates(shares)),
+                column(&format!("frequency_{place}_low"), of(|symbol| symbol.low)),
+                column(&format!("frequency_{place}_high"), of(|symbol| symbol.high)),
+            ]);
+        }
+        columns
     }
 }
 

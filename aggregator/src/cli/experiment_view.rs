@@ -6,6 +6,7 @@ use bandana_shared::estimate::Estimand;
 use bandana_shared::rewards::{OutOfRange, RewardKind};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::experiment_status::Memory;
 use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
@@ -16,23 +17,27 @@ use crate::learner::Learner;
 /// What the help says of the fields.
 pub(super) const FIELDS: &str = "\
 Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
-paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts or rand-ada-kl), floor_weight, reports, policy_version (a string: numbers of \
-this size lose digits in some programs), simulation, epsilon, certified_epsilon (both in nats for \
-each report), mechanism (linear, quadratic, exponential or randomized-response), curvature (null \
-unless quadratic), rewards (kind: binary or bounded, low, high, out_of_range: refuse or clamp, \
-default), estimand (mean_reward or mean_curved_reward), attribution_window_seconds, \
-release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
+paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl or uniform), floor_weight, \
+window_days, discount_per_day (what the learner forgets; both null: nothing), reports, \
+policy_version (a string: numbers of this size lose digits in some programs), simulation, epsilon, \
+certified_epsilon (both in nats for each report), mechanism (linear, quadratic, exponential, \
+randomized-response or k-ary), curvature (null unless quadratic), symbols (of a report; null \
+unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_range: refuse or \
+clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
+attribution_window_seconds, release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds). Fields may be added; none changes its meaning.";
 
 /// The stable form of an experiment.
 #[derive(Debug, Serialize)]
-pub(super) struct ExperimentView {
+pub(crate) struct ExperimentView {
     experiment_id: String,
     revision: u32,
     digest: String,
     state: &'static str,
     learner: &'static str,
     floor_weight: f64,
+    window_days: Option<u32>,
+    discount_per_day: Option<f64>,
     reports: u64,
     policy_version: String,
     simulation: bool,
@@ -40,6 +45,7 @@ pub(super) struct ExperimentView {
     certified_epsilon: f64,
     mechanism: &'static str,
     curvature: Option<f64>,
+    symbols: Option<u8>,
     rewards: RewardsView,
     estimand: &'static str,
     attribution_window_seconds: u32,
@@ -74,7 +80,7 @@ struct SignatureView {
 
 impl ExperimentView {
     /// Reads what a server sent.
-    pub(super) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
+    pub(crate) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
         let specification = current_revision(status)
             .context("what the server sent is not an experiment that this program understands")?;
         let signature = |message| {
@@ -95,6 +101,14 @@ impl ExperimentView {
             state: state(status),
             learner: learner(status),
             floor_weight: status.floor_weight,
+            window_days: match status.memory {
+                Some(Memory::WindowDays(days)) => Some(days),
+                _ => None,
+            },
+            discount_per_day: match status.memory {
+                Some(Memory::DiscountPerDay(factor)) => Some(factor),
+                _ => None,
+            },
             reports: status.reports,
             policy_version: status.policy_version.to_string(),
             simulation: specification.is_simulation(),
@@ -102,10 +116,15 @@ impl ExperimentView {
             certified_epsilon: specification.certified_epsilon(),
             mechanism,
             curvature,
+            symbols: match specification.mechanism() {
+                Mechanism::Kary(alphabet) => Some(alphabet.len()),
+                _ => None,
+            },
             rewards: rewards(&specification),
             estimand: match specification.estimand() {
                 Estimand::MeanReward(_) => "mean_reward",
                 Estimand::MeanCurvedReward => "mean_curved_reward",
+                Estimand::Frequencies => "frequencies",
             },
             attribution_window_seconds: timing.attribution_window_seconds,
             release_delay_seconds_max: timing.release_delay_seconds_max,
@@ -122,9 +141,15 @@ impl ExperimentView {
     /// All of it, one thing a line, and the arms.
     pub(super) fn describe(&self, columns: Option<usize>) -> String {
         let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
-        let mechanism = match self.curvature {
-            Some(curvature) => format!("{}, curvature {curvature}", self.mechanism),
-            None => self.mechanism.to_owned(),
+        let mechanism = match (self.curvature, self.symbols) {
+            (Some(curvature), _) => format!("{}, curvature {curvature}", self.mechanism),
+            (_, Some(symbols)) => format!("{}, {symbols} symbols", self.mechanism),
+            _ => self.mechanism.to_owned(),
+        };
+        let memory = match (self.window_days, self.discount_per_day) {
+            (Some(days), _) => format!("{days} days"),
+            (_, Some(factor)) => format!("discount of {factor} per day"),
+            _ => "everything".to_owned(),
         };
         let mut rows = vec![
             ("experiment", self.experiment_id.clone()),
@@ -134,6 +159,7 @@ impl ExperimentView {
             ("digest", self.digest.clone()),
             ("reports", self.reports.to_string()),
             ("learner", format!("{}, floor weight {}", self.learner, self.floor_weight)),
+            ("memory", memory),
             ("epsilon", format!("{} nats for each report", self.epsilon)),
             ("certified epsilon", format!("{} nats", self.certified_epsilon)),
             ("rewards", format!("{kind}, {low} to {high}, out of range: {out_of_range}")),
@@ -162,10 +188,10 @@ impl ExperimentView {
 
 /// What an estimate is an estimate of.
 pub(super) fn estimand_in_words(estimand: &str) -> &'static str {
-    if estimand == "mean_reward" {
-        "mean reward"
-    } else {
-        "mean of g(reward), whose order of the arms can differ from that of the mean rewards"
+    match estimand {
+        "mean_reward" => "mean reward",
+        "frequencies" => "share of each category",
+        _ => "mean of g(reward), whose order of the arms can differ from that of the mean rewards",
     }
 }
 
@@ -219,6 +245,7 @@ fn mechanism(specification: &Specification) -> (&'static str, Option<f64>) {
         Mechanism::Quadratic(curvature) => ("quadratic", Some(curvature.get())),
         Mechanism::Exponential => ("exponential", None),
         Mechanism::RandomizedResponse => ("randomized-response", None),
+        Mechanism::Kary(_) => ("k-ary", None),
     }
 }
 
@@ -228,6 +255,7 @@ fn rewards(specification: &Specification) -> RewardsView {
         kind: match rewards.kind() {
             RewardKind::Binary => "binary",
             RewardKind::Bounded => "bounded",
+            RewardKind::Categorical => "categorical",
         },
         low: rewards.range().low(),
         high: rewards.range().high(),

@@ -18,10 +18,11 @@ use super::{Readers, tallies_view, write_new};
 /// What the help says of tallies.
 pub(super) const COLUMNS: &str = "\
 Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
-reports, ones (private bits that are 1), estimate (the debiased estimate from that day's reports \
+reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
 alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \
 advance, and say nothing about looking every day: for that, the estimates have bounds that hold at \
-all times at once. A Parquet file has the columns of the CSV, typed, and null where there is no \
+all times at once. With k-ary randomized response there are columns symbol_0 and so on, the \
+reports that say each symbol. A Parquet file has the columns of the CSV, typed, and null where there is no \
 estimate.";
 
 /// Write the estimates of every arm, or the tallies of every day, to a file.

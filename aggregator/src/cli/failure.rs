@@ -6,21 +6,26 @@ use thiserror::Error;
 use tonic::{Code, Status};
 
 use crate::operator_client::ConnectError;
+use crate::store::StoreError;
 
 /// What the help says of exit codes.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
-refused by the server's rules, 5 the server can't be reached.";
+refused by the server's rules, 5 the server (or its database) can't be reached, 6 the store is \
+damaged.";
 
 /// A failure with an exit code of its own.
 #[derive(Debug, Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// What the command line and the files that it names lack.
     #[error("{0}")]
     Incomplete(String),
     /// What the server would not take, or what it must be told first.
     #[error("{0}")]
     Refused(String),
+    /// A store is not as its server left it.
+    #[error("{0}")]
+    Damaged(String),
     /// The server answered, and not with a success.
     #[error("the server declined ({:?}): {}", _0.code(), _0.message())]
     Declined(Box<Status>),
@@ -37,6 +42,7 @@ impl Failure {
         match self {
             Self::Incomplete(_) => 2,
             Self::Refused(_) => 4,
+            Self::Damaged(_) => 6,
             Self::Declined(status) => match status.code() {
                 Code::NotFound => 3,
                 Code::InvalidArgument
@@ -59,7 +65,11 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref() {
         Some(ConnectError::Unusable(_)) => 2,
         Some(ConnectError::Unreachable { .. }) => 5,
-        None => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
+        None => match error.downcast_ref() {
+            Some(StoreError::Postgres { .. } | StoreError::Slow { .. }) => 5,
+            Some(StoreError::DamagedFile { .. }) => 6,
+            _ => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
+        },
     }
 }
 

@@ -1,7 +1,8 @@
 //! The command line: `bandana`.
 
 mod app_key;
-mod audit;
+pub(crate) mod audit;
+mod backup;
 mod check_config;
 mod columns;
 mod connection;
@@ -9,11 +10,11 @@ mod consent;
 mod date;
 mod descriptors;
 mod disclosure;
-mod draft;
+pub(crate) mod draft;
 mod estimate;
-mod estimates_view;
+pub(crate) mod estimates_view;
 mod experiment;
-mod experiment_view;
+pub(crate) mod experiment_view;
 mod export;
 mod failure;
 mod generated;
@@ -22,13 +23,18 @@ mod keys;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod plan;
+mod query;
+mod query_view;
 mod serve;
 mod settings_arguments;
 mod sign;
+mod store_source;
 mod table;
 mod tallies_view;
 mod token;
 mod token_file;
+mod verification_view;
+mod verify;
 mod watermark;
 
 use std::ffi::OsString;
@@ -65,6 +71,9 @@ enum Command {
     Watch(estimate::Watch),
     Plan(plan::Plan),
     Audit(audit::Audit),
+    /// Ask private questions about data sets that the server holds.
+    #[command(subcommand)]
+    Query(Box<query::Query>),
     /// Make and show keys that sign experiments.
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -75,6 +84,8 @@ enum Command {
     /// Make and revoke the keys of apps.
     #[command(subcommand)]
     AppKey(app_key::AppKeyCommand),
+    Backup(backup::Backup),
+    Verify(verify::Verify),
     #[command(subcommand)]
     Watermark(watermark::WatermarkCommand),
     Completions(generated::Completions),
@@ -120,10 +131,13 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Plan(plan) => plan::run(&plan),
         Command::Audit(audit) => audit::run(&audit),
+        Command::Query(query) => query::run(*query),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
         Command::AppKey(command) => app_key::run(&command),
+        Command::Backup(wanted) => backup::run(&wanted),
+        Command::Verify(wanted) => verify::run(&wanted),
         Command::Watermark(command) => watermark::run(&command, &*clock),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),

@@ -38,7 +38,7 @@ fn field(column: &Column) -> parquet::errors::Result<TypePtr> {
         Cells::Numbers(_) => (Physical::DOUBLE, None, required),
         Cells::Estimates(_) => (Physical::DOUBLE, None, Repetition::OPTIONAL),
     };
-    let field = Type::primitive_type_builder(column.name, physical)
+    let field = Type::primitive_type_builder(&column.name, physical)
         .with_logical_type(logical)
         .with_repetition(repetition);
     field.build().map(Arc::new)

@@ -20,12 +20,15 @@ use crate::learner::plan::{Forecast, Plan as Planned};
 /// confidence, however often one looks. It asks no server.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+With a small floor weight the numbers of users are upper estimates, by up to about two times: a \
+learner gives the other arms more than that until it knows.
+
 Fields with --json: arms, epsilon, gap, confidence, floor_weight, typical_users (until certain in \
-about half of all runs), users (in at least 90% of them), regret (expected up to there, in rewards \
-scaled to 0..=1, if every arm but the best has the floor weight), learner_regret (what the \
-channel's asymptotic lower bound comes to for as many users: a rough figure for a learner without \
-a floor weight, which may not be certain by then), order_breaking_share (share of dishonest \
-reports from which on the two best arms can be exchanged).")]
+at least half of all runs), users (in at least 90% of them), regret (expected up to there, in \
+rewards scaled to 0..=1, if every arm but the best has the floor weight), learner_regret (what the \
+channel's asymptotic lower bound comes to for as many users: learners without a floor weight, such \
+as ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
+dishonest reports from which on the two best arms can be exchanged).")]
 pub(super) struct Plan {
     /// Number of arms, 2 to 1024.
     #[arg(long, value_name = "NUMBER")]
@@ -109,8 +112,8 @@ impl PlanView {
             100.0 * self.floor_weight
         );
         let lines = [
-            ("users in about half of all runs", self.typical_users.to_string()),
-            ("users in 90% of all runs", self.users.to_string()),
+            ("users in at least half of all runs", self.typical_users.to_string()),
+            ("users in at least 90% of all runs", self.users.to_string()),
             ("regret up to there", format!("{:.0}", self.regret)),
             ("lower bound of regret, asymptotic", format!("{:.0}", self.learner_regret)),
             (

@@ -44,15 +44,7 @@ impl Args for Overrides {
 
 impl FromArgMatches for Overrides {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = SETTINGS.iter().filter_map(|setting| {
-            let text = matches.get_one::<String>(setting.flag)?.clone();
-            let origin = match matches.value_source(setting.flag)? {
-                ValueSource::EnvVariable => Origin::Environment(setting.environment),
-                _ => Origin::Flag(setting.flag),
-            };
-            Some(Given { setting, text, origin })
-        });
-        Ok(Self(given.collect()))
+        Ok(Self(given(SETTINGS, matches)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -61,8 +53,24 @@ impl FromArgMatches for Overrides {
     }
 }
 
+/// What the environment and flags say of these settings.
+pub(super) fn given(
+    settings: impl IntoIterator<Item = &'static Setting>,
+    matches: &ArgMatches,
+) -> Vec<Given> {
+    let given = settings.into_iter().filter_map(|setting| {
+        let text = matches.get_one::<String>(setting.flag)?.clone();
+        let origin = match matches.value_source(setting.flag)? {
+            ValueSource::EnvVariable => Origin::Environment(setting.environment),
+            _ => Origin::Flag(setting.flag),
+        };
+        Some(Given { setting, text, origin })
+    });
+    given.collect()
+}
+
 /// A flag without a default of its own: a default would hide what the file says.
-fn argument(setting: &'static Setting) -> Arg {
+pub(super) fn argument(setting: &'static Setting) -> Arg {
     let check = |text: &str| setting.kind.check(text).map(|()| text.to_owned());
     let note = match setting.fallback {
         Fallback::Default(value) => format!(" [default: {value}]"),

@@ -19,10 +19,10 @@ pub use document::documented_file;
 pub use effective::{Effective, Given, Origin};
 pub use problem::{ConfigurationError, Problem};
 pub use setting::{Fallback, Kind, Setting};
-pub use settings::{SECTIONS, SETTINGS};
+pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
-use crate::gates::{CallLimits, Rate};
+use crate::gates::{CallLimits, Rate, Rates};
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
@@ -37,6 +37,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
+    /// Directory of the curator's data sets.
+    pub data_sets: Option<PathBuf>,
     /// What the server tells those who run it.
     pub telemetry: TelemetrySettings,
     /// What connections may cost.
@@ -120,6 +122,7 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
+            data_sets: effective.optional(&settings::DATA_SETS_DIRECTORY)?,
             telemetry: TelemetrySettings {
                 format: effective.value(&settings::LOG_FORMAT)?,
                 filter: effective.optional(&settings::LOG_FILTER)?,
@@ -154,12 +157,16 @@ impl Configuration {
             let what = format!("{devices} is the operators' address too; give each its own port");
             problems.push(Problem { place, what });
         }
-        if self.calls.app_rate.is_some() && self.devices.app_keys_file.is_none() {
-            let setting = &settings::UPLOADS_PER_SECOND_PER_APP_KEY;
-            let place = effective.origin(setting).to_string();
-            let what = "`uploads_per_second_per_app_key` needs `app_keys_file` in [devices]; set \
-                        both, or 0";
-            problems.push(Problem { place, what: what.to_owned() });
+        for (rate, setting) in [
+            (self.calls.app_rates.uploads, &settings::UPLOADS_PER_SECOND_PER_APP_KEY),
+            (self.calls.app_rates.questions, &settings::QUESTIONS_PER_SECOND_PER_APP_KEY),
+        ] {
+            if rate.is_some() && self.devices.app_keys_file.is_none() {
+                let place = effective.origin(setting).to_string();
+                let key = setting.key;
+                let what = format!("`{key}` needs `app_keys_file` in [devices]; set both, or 0");
+                problems.push(Problem { place, what });
+            }
         }
         if self.telemetry.otlp_endpoint.is_some() && !TelemetrySettings::CAN_TRACE {
             let place = effective.origin(&settings::OTLP_ENDPOINT).to_string();
@@ -185,14 +192,20 @@ fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError>
 
 fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
     let seconds = |setting| effective.value(setting).map(Duration::from_secs);
-    let burst = effective.value(&settings::UPLOAD_BURST_SECONDS)?;
+    let burst = effective.value(&settings::BURST_SECONDS)?;
     let rate = |setting| effective.value(setting).map(|rate| Rate::new(rate, burst));
     Ok(CallLimits {
         calls: effective.value(&settings::CALLS)?,
         request_time: seconds(&settings::REQUEST_SECONDS)?,
         stream_idle_time: seconds(&settings::STREAM_IDLE_SECONDS)?,
-        connection_rate: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
-        app_rate: rate(&settings::UPLOADS_PER_SECOND_PER_APP_KEY)?,
+        connection_rates: Rates {
+            uploads: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
+            questions: rate(&settings::QUESTIONS_PER_SECOND_PER_CONNECTION)?,
+        },
+        app_rates: Rates {
+            uploads: rate(&settings::UPLOADS_PER_SECOND_PER_APP_KEY)?,
+            questions: rate(&settings::QUESTIONS_PER_SECOND_PER_APP_KEY)?,
+        },
     })
 }
 
@@ -206,7 +219,7 @@ impl Operators {
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, limits, calls, shutdown, .. } =
+        let Configuration { store, devices, operators, data_sets, limits, calls, shutdown, .. } =
             configuration;
         Self {
             store: store.into(),
@@ -218,6 +231,7 @@ impl From<Configuration> for ServerSettings {
             calls,
             app_keys: devices.app_keys_file,
             operator_tokens: operators.tokens_file,
+            data_sets,
             drain_deadline: shutdown.drain_deadline,
         }
     }

@@ -7,17 +7,18 @@ use super::setting::{Fallback, Kind, Setting};
 use crate::telemetry::LogFormat;
 
 /// The tables of the file, in their order, and what each is about.
-pub static SECTIONS: [(&str, &str); 6] = [
+pub static SECTIONS: [(&str, &str); 7] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
+    ("curator", "Data sets that analysts ask questions about."),
     ("telemetry", "What the server tells those who run it."),
     ("limits", "What callers may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 31] = [
+pub static SETTINGS: [&Setting; 34] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -33,6 +34,7 @@ pub static SETTINGS: [&Setting; 31] = [
     &OPERATORS_TLS_CERTIFICATE,
     &OPERATORS_TLS_KEY,
     &OPERATORS_CLIENT_CA,
+    &DATA_SETS_DIRECTORY,
     &LOG_FORMAT,
     &LOG_FILTER,
     &OTLP_ENDPOINT,
@@ -47,9 +49,14 @@ pub static SETTINGS: [&Setting; 31] = [
     &CALLS,
     &UPLOADS_PER_SECOND_PER_CONNECTION,
     &UPLOADS_PER_SECOND_PER_APP_KEY,
-    &UPLOAD_BURST_SECONDS,
+    &QUESTIONS_PER_SECOND_PER_CONNECTION,
+    &QUESTIONS_PER_SECOND_PER_APP_KEY,
+    &BURST_SECONDS,
     &DRAIN_DEADLINE_SECONDS,
 ];
+
+/// Those that say where the store is.
+pub static STORE_SETTINGS: [&Setting; 4] = [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE];
 
 pub(super) static DATA_DIR: Setting = Setting {
     section: "store",
@@ -224,6 +231,18 @@ pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
           signed, besides a token if there are tokens.",
 };
 
+pub(super) static DATA_SETS_DIRECTORY: Setting = Setting {
+    section: "curator",
+    key: "directory",
+    environment: "BANDANA_DATA_SETS",
+    flag: "data-sets",
+    placeholder: "DIRECTORY",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("data-sets"),
+    doc: "Directory with the files of data sets, CSV or Parquet, which only the server reads. \
+          Every replica needs the same files.",
+};
+
 pub(super) static LOG_FORMAT: Setting = Setting {
     section: "telemetry",
     key: "log_format",
@@ -396,15 +415,38 @@ pub(super) static UPLOADS_PER_SECOND_PER_APP_KEY: Setting = Setting {
           many an app needs depends on its users.",
 };
 
-pub(super) static UPLOAD_BURST_SECONDS: Setting = Setting {
+pub(super) static QUESTIONS_PER_SECOND_PER_CONNECTION: Setting = Setting {
     section: "limits",
-    key: "upload_burst_seconds",
-    environment: "BANDANA_LIMIT_UPLOAD_BURST_SECONDS",
-    flag: "limit-upload-burst-seconds",
+    key: "questions_per_second_per_connection",
+    environment: "BANDANA_LIMIT_QUESTIONS_PER_SECOND_PER_CONNECTION",
+    flag: "limit-questions-per-second-per-connection",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(0..=1_000_000),
+    fallback: Fallback::Default("20000"),
+    doc: "Fetches of experiments and selections of arms over one connection; 0: as many as come. \
+          Further ones are told when to come back.",
+};
+
+pub(super) static QUESTIONS_PER_SECOND_PER_APP_KEY: Setting = Setting {
+    section: "limits",
+    key: "questions_per_second_per_app_key",
+    environment: "BANDANA_LIMIT_QUESTIONS_PER_SECOND_PER_APP_KEY",
+    flag: "limit-questions-per-second-per-app-key",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(0..=1_000_000),
+    fallback: Fallback::Default("0"),
+    doc: "The same for all connections that show one app key together; 0: as many as come.",
+};
+
+pub(super) static BURST_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "burst_seconds",
+    environment: "BANDANA_LIMIT_BURST_SECONDS",
+    flag: "limit-burst-seconds",
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3_600),
     fallback: Fallback::Default("5"),
-    doc: "After a pause, the uploads of so many seconds may come at once.",
+    doc: "After a pause, the uploads and questions of so many seconds may come at once.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {

@@ -64,6 +64,9 @@ listen = \"127.0.0.1:7302\" # default
 # tls_key # not set
 # client_ca # not set
 
+[curator]
+# directory # not set
+
 [telemetry]
 log_format = \"text\" # default
 # log_filter # not set
@@ -81,7 +84,9 @@ stream_idle_seconds = 300 # default
 calls = 8192 # default
 uploads_per_second_per_connection = 20000 # default
 uploads_per_second_per_app_key = 0 # default
-upload_burst_seconds = 5 # default
+questions_per_second_per_connection = 20000 # default
+questions_per_second_per_app_key = 0 # default
+burst_seconds = 5 # default
 
 [shutdown]
 drain_deadline_seconds = 20 # default

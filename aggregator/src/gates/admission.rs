@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Extensions, Status};
 
 use super::exhausted;
-use super::rate::Limiter;
+use super::place::Place;
+use super::rate::{Kind, Limiters};
 use crate::security::{App, unknown_app};
 
 /// A call that was let in. It has its place among all calls until the last clone is
@@ -15,9 +15,9 @@ use crate::security::{App, unknown_app};
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     pub(super) app: Option<App>,
-    pub(super) connection: Option<Arc<Limiter>>,
+    pub(super) connection: Option<Arc<Limiters>>,
     /// None: nobody counts the calls.
-    pub(super) _place: Option<Arc<OwnedSemaphorePermit>>,
+    pub(super) _place: Option<Arc<Place>>,
 }
 
 impl Admission {
@@ -31,21 +31,39 @@ impl Admission {
     /// # Errors
     /// What the caller hears when its connection or its app is over its rate.
     pub fn pass(&self) -> Result<(), Status> {
-        self.check().map_err(|wait| {
+        self.check(Kind::Upload).map_err(|wait| {
             exhausted("more uploads than the server takes; send the same bytes again later", wait)
         })
     }
 
+    /// Lets one question pass.
+    pub(super) fn ask(&self) -> Result<(), Status> {
+        self.check(Kind::Question)
+            .map_err(|wait| exhausted("more calls than the server answers; call again later", wait))
+    }
+
     /// Waits until one upload may pass.
     pub async fn passed(&self) {
-        while let Err(wait) = self.check() {
+        // One after the other: waiting for the app must not use up the connection's rate.
+        while let Err(wait) = self.check_connection(Kind::Upload) {
+            tokio::time::sleep(wait).await;
+        }
+        while let Err(wait) = self.check_app(Kind::Upload) {
             tokio::time::sleep(wait).await;
         }
     }
 
-    fn check(&self) -> Result<(), Duration> {
-        self.connection.as_ref().map_or(Ok(()), |limiter| limiter.pass())?;
-        self.app.as_ref().map_or(Ok(()), App::pass)
+    fn check(&self, kind: Kind) -> Result<(), Duration> {
+        self.check_connection(kind)?;
+        self.check_app(kind)
+    }
+
+    fn check_connection(&self, kind: Kind) -> Result<(), Duration> {
+        self.connection.as_ref().map_or(Ok(()), |limiters| limiters.pass(kind))
+    }
+
+    fn check_app(&self, kind: Kind) -> Result<(), Duration> {
+        self.app.as_ref().map_or(Ok(()), |app| app.pass(kind))
     }
 
     /// Returns what the caller hears when its app key is revoked.

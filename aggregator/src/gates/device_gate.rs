@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::Either;
-use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 
-use super::rate::{Limiter, Rate};
+use super::place::Places;
+use super::rate::{Limiters, Rates};
 use super::{Admission, exhausted};
 use crate::clock::Clock;
 use crate::network::Peer;
@@ -24,26 +24,29 @@ use crate::security::{AppKeys, unknown_app};
 /// own.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
+/// The calls that upload nothing. They are counted here, before their request is read;
+/// uploads are when they have come, since a stream has many.
+const QUESTIONS: [&str; 2] = ["/bandana.v1.Device/GetExperiment", "/bandana.v1.Device/SelectArm"];
+
 /// What all calls of devices share.
 #[derive(Debug)]
 pub struct DeviceGates {
     keys: Option<Arc<AppKeys>>,
-    connection_rate: Option<Rate>,
-    places: Arc<Semaphore>,
+    rates: Rates,
+    places: Places,
     clock: Arc<dyn Clock>,
 }
 
 impl DeviceGates {
-    /// Asks for one of these keys, if there are any to be had, lets uploads of a
-    /// connection pass at this rate, and so many calls at the same time.
+    /// Asks for one of these keys, if there are any to be had, lets a connection send
+    /// and ask at these rates, and so many calls at the same time.
     pub fn new(
         keys: Option<Arc<AppKeys>>,
-        connection_rate: Option<Rate>,
+        rates: Rates,
         calls: usize,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let places = Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS)));
-        Self { keys, connection_rate, places, clock }
+        Self { keys, rates, places: Places::new(calls), clock }
     }
 
     fn admit<B>(&self, request: &http::Request<B>) -> Result<Admission, Status> {
@@ -51,15 +54,20 @@ impl DeviceGates {
             None => None,
             Some(keys) => Some(keys.app(request.headers()).ok_or_else(unknown_app)?),
         };
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+        let peer = request.extensions().get::<Peer>();
+        let calls = peer.map(|peer| Arc::clone(&peer.calls)).unwrap_or_default();
+        let place = self.places.take(calls).ok_or_else(|| {
             exhausted("the server answers as many calls as it can; call again later", NO_PLACE_WAIT)
         })?;
-        let peer = request.extensions().get::<Peer>();
-        let connection = self.connection_rate.zip(peer).map(|(rate, peer)| {
-            let new = || Arc::new(Limiter::new(rate, Arc::clone(&self.clock)));
-            Arc::clone(peer.uploads.get_or_init(new))
+        let connection = peer.map(|peer| {
+            let new = || Arc::new(Limiters::new(self.rates, &self.clock));
+            Arc::clone(peer.limiters.get_or_init(new))
         });
-        Ok(Admission { app, connection, _place: Some(Arc::new(place)) })
+        let admission = Admission { app, connection, _place: Some(Arc::new(place)) };
+        if QUESTIONS.contains(&request.uri().path()) {
+            admission.ask()?;
+        }
+        Ok(admission)
     }
 }
 

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Of what a connection sends, at most its window lies unread, however many streams it
-//! opens, and what keeping it in small frames costs is at most half of that. A request is copied from there once the call is let in: twice when it is longer
-//! than its frames, and again as it is decoded. An answer that is not taken stays with its
+//! opens, and what keeping it in small frames costs is at most half of that. A request is
+//! copied from there once the call is let in: twice when it is longer than its frames, and
+//! again as it is decoded. An answer that is not taken stays with its
 //! stream, but a connection that can't be written to is not read any further.
 //!
 //! Floods that cost time rather than memory have bounds too: pings and settings are

@@ -3,13 +3,14 @@
 mod admission;
 mod device_gate;
 mod http2;
+mod place;
 mod rate;
 mod request_time;
 
 pub use admission::Admission;
 pub use device_gate::{DeviceGate, DeviceGates};
 pub(crate) use http2::{HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX, http2_server};
-pub use rate::{Limiter, Rate};
+pub use rate::{Kind, Limiter, Limiters, Rate, Rates};
 pub use request_time::{RequestTime, RequestTimeLayer};
 
 use std::time::Duration;
@@ -26,10 +27,10 @@ pub struct CallLimits {
     pub request_time: Duration,
     /// Between two uploads of a stream, and from an answer until it is taken.
     pub stream_idle_time: Duration,
-    /// Uploads of one connection. None: as many as come.
-    pub connection_rate: Option<Rate>,
-    /// Uploads with one app key. None: as many as come.
-    pub app_rate: Option<Rate>,
+    /// From one connection.
+    pub connection_rates: Rates,
+    /// With one app key.
+    pub app_rates: Rates,
 }
 
 /// Metadata that tells a client how long to wait, in milliseconds.

@@ -12,7 +12,7 @@ use governor::{Quota, RateLimiter};
 
 use crate::clock::Clock;
 
-/// A number of uploads in a second, and how many may come at once after a pause.
+/// A number of things in a second, and how many may come at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     per_second: NonZeroU32,
@@ -27,6 +27,51 @@ impl Rate {
         let burst = per_second.saturating_mul(NonZeroU32::new(burst_seconds)?);
         Some(Self { per_second, burst })
     }
+}
+
+/// How much may come from one place. None: as much as comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Uploads, each by a call of its own or in a stream.
+    pub uploads: Option<Rate>,
+    /// Fetches of experiments and selections of arms.
+    pub questions: Option<Rate>,
+}
+
+/// Counts what comes from one place.
+#[derive(Debug)]
+pub struct Limiters {
+    uploads: Option<Limiter>,
+    questions: Option<Limiter>,
+}
+
+impl Limiters {
+    /// Those of a place from which nothing has come yet.
+    pub fn new(rates: Rates, clock: &Arc<dyn Clock>) -> Self {
+        let limiter = |rate: Option<Rate>| rate.map(|rate| Limiter::new(rate, Arc::clone(clock)));
+        Self { uploads: limiter(rates.uploads), questions: limiter(rates.questions) }
+    }
+
+    /// Lets one of this kind pass.
+    ///
+    /// # Errors
+    /// The time until the next may pass, if no other comes before it.
+    pub fn pass(&self, kind: Kind) -> Result<(), Duration> {
+        let limiter = match kind {
+            Kind::Upload => &self.uploads,
+            Kind::Question => &self.questions,
+        };
+        limiter.as_ref().map_or(Ok(()), Limiter::pass)
+    }
+}
+
+/// What has a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// See [`Rates::uploads`].
+    Upload,
+    /// See [`Rates::questions`].
+    Question,
 }
 
 /// Counts what happens, in a few words of memory, whatever comes.

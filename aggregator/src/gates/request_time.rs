@@ -10,7 +10,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Body as HttpBody, Service, http};
 
-/// The only call whose requests are a stream, which has an idle time of its own.
+/// A call whose requests are a stream, with an idle time of its own. Those of reflection,
+/// the only other one, are short.
 const STREAMED: &str = "/bandana.v1.Device/SubmitUploads";
 
 /// Gives every request but streamed ones this time.

@@ -23,11 +23,29 @@ pub(super) async fn authorized(
         return (StatusCode::UNAUTHORIZED, asked, "a valid token is needed\n").into_response();
     };
     if caller.is_anybody() && !is_local(request.uri(), headers) {
-        let why = "without tokens, pages are for 127.0.0.1, [::1] and localhost only\n";
-        return (StatusCode::FORBIDDEN, why).into_response();
+        return elsewhere();
     }
     request.extensions_mut().insert(caller);
     next.run(request).await
+}
+
+/// Lets through everybody who calls this host by a name of its own.
+pub(super) async fn by_name(
+    State(authorization): State<Authorization>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_known = authorization.knows_callers(request.extensions());
+    if is_known || is_local(request.uri(), request.headers()) {
+        next.run(request).await
+    } else {
+        elsewhere()
+    }
+}
+
+fn elsewhere() -> Response {
+    let why = "without tokens, pages are for 127.0.0.1, [::1] and localhost only\n";
+    (StatusCode::FORBIDDEN, why).into_response()
 }
 
 /// Whether a request is for this host by a name that no other host can have. Where

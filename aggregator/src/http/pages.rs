@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::{authorized, probes};
+use crate::dashboard::{self, Desk, PROTECTION};
 use crate::health::Readiness;
 use crate::security::Authorization;
 use crate::telemetry::Metrics;
@@ -26,6 +27,8 @@ pub struct Pages {
     pub metrics: Arc<Metrics>,
     /// Whether calls are taken.
     pub readiness: Readiness,
+    /// Whom the dashboard calls.
+    pub desk: Desk,
 }
 
 impl Pages {
@@ -34,6 +37,7 @@ impl Pages {
         let for_operators = Router::new()
             .route("/metrics", get(metrics))
             .with_state(Arc::clone(&self.metrics))
+            .merge(dashboard::calls(self.desk.clone()))
             .route_layer(middleware::from_fn_with_state(
                 self.authorization.clone(),
                 authorized::authorized,
@@ -42,11 +46,18 @@ impl Pages {
             .route("/healthz", get(probes::alive))
             .route("/readyz", get(probes::ready))
             .with_state(self.readiness.clone());
-        let pages = for_operators.merge(for_everybody);
+        let dashboard = dashboard::pages().route_layer(middleware::from_fn_with_state(
+            self.authorization.clone(),
+            authorized::by_name,
+        ));
+        let pages = for_operators.merge(for_everybody).merge(dashboard);
         // Nothing here is true for long.
         pages.layer(middleware::map_response(async |mut response: Response| {
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            for (name, value) in PROTECTION {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
             response
         }))
     }

@@ -31,7 +31,7 @@ pub async fn serve<E>(
         .header_read_timeout(limits.handshake_time)
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX));
     let open = GracefulShutdown::new();
-    let mut connections = std::pin::pin!(connections);
+    let mut connections = Box::pin(connections);
     let mut end = std::pin::pin!(ending.wait());
     loop {
         let connection = tokio::select! {
@@ -50,5 +50,7 @@ pub async fn serve<E>(
         // Whoever is at the other end knows what went wrong.
         tokio::spawn(async move { serving.await.ok() });
     }
+    // Those that nobody has taken yet are closed, rather than kept waiting.
+    drop(connections);
     open.shutdown().await;
 }

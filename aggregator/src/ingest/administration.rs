@@ -13,8 +13,8 @@ use crate::learner::{LearnerError, Situation};
 use crate::registry::{Experiment, Revision, Serving};
 use crate::service::explain;
 use crate::store::{
-    AuditAction, AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Outcome,
-    Standing, StoreError, Transition,
+    AuditAction, AuditEntry, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Outcome, Standing, StoreError, Transition,
 };
 
 /// States in which the arms can change.
@@ -52,6 +52,23 @@ impl Writer {
                 Ok(Err(error.into()))
             }
             other => Ok(other),
+        }
+    }
+
+    /// The outer error ends the writer, the inner one is the caller's.
+    pub(super) fn curate(
+        &mut self,
+        change: &CuratorChange,
+    ) -> Result<Result<(), AdministrationError>, WriterError> {
+        match self.store.curate(change) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+            Err(error) => {
+                if error.outcome() == Outcome::Unknown {
+                    tracing::error!(error = explain(&error), "a debit may not have been made");
+                }
+                Ok(Err(error.into()))
+            }
+            Ok(()) => Ok(Ok(())),
         }
     }
 
@@ -96,15 +113,15 @@ impl Writer {
         is_draft: bool,
     ) -> Result<ExperimentRecord, AdministrationError> {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
-        let tallies = vec![Tally::EMPTY; specification.arms().len()];
         // The learner must be able to work before anything is stored.
         beginning(specification, conduct)?;
         let detail = format!(
-            "{}, epsilon {}, {} arms, learner {}, digest {}",
+            "{}, epsilon {}, {} arms, learner {}{}, digest {}",
             state.name(),
             specification.epsilon().get(),
-            tallies.len(),
+            specification.arms().len(),
             conduct.learner.name(),
+            conduct.memory,
             specification.digest()
         );
         let id = specification.experiment_id();
@@ -178,6 +195,6 @@ fn standing(key: ExperimentKey, serving: &Serving) -> Standing {
 /// Whether the learner can work with these arms.
 fn beginning(specification: &Specification, conduct: Conduct) -> Result<(), LearnerError> {
     let empty = vec![Tally::EMPTY; specification.arms().len()];
-    let situation = Situation::new(&empty, &specification.active_arms(), specification.floor());
+    let situation = Situation::new(&empty, &specification.active_arms(), specification.channel());
     conduct.learner.weights(&situation.with_floor_weight(conduct.floor_weight)).map(drop)
 }

@@ -17,7 +17,7 @@ pub use plan::{Arrival, Plan, Situation, Verdict, plan};
 pub use writer::{Writer, WriterError};
 
 use crate::learner::LearnerError;
-use crate::store::{Conduct, ExperimentState, StoreError, Transition};
+use crate::store::{Conduct, CuratorChange, ExperimentState, StoreError, Transition};
 use std::sync::Arc;
 
 use crate::registry::{Experiment, Revision};
@@ -31,6 +31,7 @@ pub(crate) const QUEUE_MAX: usize = 8192;
 enum Command {
     Upload(Arrival, oneshot::Sender<Result<Verdict, IngestError>>),
     Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
+    Curate(CuratorChange, oneshot::Sender<Result<(), AdministrationError>>),
     Stop,
 }
 
@@ -112,11 +113,6 @@ impl Ingest {
         (capacity - self.queue.capacity(), capacity)
     }
 
-    /// Whether there is nobody who would take anything out of the queue.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.queue.is_closed()
-    }
-
     /// Hands in an upload, and waits until its group is committed. A caller that
     /// goes away in the meantime changes nothing for the others.
     ///
@@ -148,6 +144,17 @@ impl Ingest {
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 
+    /// Makes a change for the curator, and waits until it is durable.
+    ///
+    /// # Errors
+    /// [`AdministrationError`]: what was to be paid for must not be given away.
+    pub async fn curate(&self, change: CuratorChange) -> Result<(), AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Curate(change, answer);
+        self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
+    }
+
     /// Lets the writer commit what is queued by now, and end.
     pub async fn stop(&self) {
         // A queue without a writer has ended already.
@@ -166,7 +173,7 @@ pub enum IngestError {
     #[error("the aggregator is going down; send the same bytes again")]
     Ended,
     /// The store does not answer.
-    #[error("the aggregator does not reach its database; send the same bytes again later")]
+    #[error("the aggregator can't store uploads now; send the same bytes again later")]
     Store,
 }
 

@@ -68,7 +68,7 @@ impl Writer {
             registry.publish(record)?;
         }
         let today = Today::new(clock);
-        let Window { oldest, .. } = store.window(today.day);
+        let Window { oldest, ids } = store.window(today.day);
         if oldest > today.day {
             tracing::error!(
                 %oldest, today = %today.day,
@@ -76,7 +76,6 @@ impl Writer {
                  window was moved; no uploads are taken"
             );
         }
-        let Window { ids, .. } = store.window(today.day);
         let (ids, ids_max) = ids.unwrap_or_default();
         metrics.opened(ids, ids_max, oldest);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
@@ -136,6 +135,11 @@ impl Writer {
                     // Whoever asked may have gone away.
                     answer.send(outcome).ok();
                 }
+                Command::Curate(change, answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    let outcome = self.curate(&change)?;
+                    answer.send(outcome).ok();
+                }
                 Command::Stop => {
                     self.commit(group)?;
                     return Ok(ControlFlow::Break(()));
@@ -191,6 +195,7 @@ impl Writer {
         if uploads > 0 {
             self.metrics.committed(begin, uploads, reports);
         }
+        self.metrics.judged_by(self.today.ahead);
         let Window { oldest, ids } = self.store.window(self.today.day);
         self.metrics.remembered(ids.unwrap_or_default().0, oldest);
         self.metrics.decided(&committed.verdicts);
@@ -200,8 +205,8 @@ impl Writer {
         let touched: BTreeMap<ExperimentKey, &Arc<Experiment>> =
             arrivals.iter().map(|a| (a.experiment.key(), &a.experiment)).collect();
         for (key, experiment) in touched {
-            let own = committed.deltas.iter().filter(|delta| delta.experiment == key);
-            let mut own = own.map(|delta| (delta.arm, delta.tally)).peekable();
+            let own = committed.deltas.iter().filter(|(_, delta)| delta.experiment == key);
+            let mut own = own.map(|(day, delta)| (*day, delta.arm, delta.tally)).peekable();
             if own.peek().is_some() && experiment.add(own) {
                 // The policy thread ends after this one.
                 self.due.send(Arc::clone(experiment)).ok();
@@ -227,12 +232,14 @@ struct Today {
     clock: Arc<dyn Clock>,
     start: (Day, Duration),
     day: Day,
+    /// Days by which the clock is ahead of what is believed.
+    ahead: u32,
 }
 
 impl Today {
     fn new(clock: Arc<dyn Clock>) -> Self {
         let day = clock.day();
-        Self { start: (day, clock.monotonic()), clock, day }
+        Self { start: (day, clock.monotonic()), clock, day, ahead: 0 }
     }
 
     fn get(&mut self, oldest: Day) -> Day {
@@ -242,12 +249,18 @@ impl Today {
         let day = self.clock.day();
         if self.day < oldest && day >= oldest {
             self.start = (day, self.clock.monotonic());
-            self.day = day;
+            (self.day, self.ahead) = (day, 0);
             return day;
         }
         if day > latest && self.day < latest {
-            tracing::error!(%day, %latest, "the clock has jumped ahead; the later day is not used");
+            tracing::error!(
+                %day, %latest,
+                "the clock has jumped ahead of the time that has passed; the later day is not \
+                 used. If the clock is right, the host of this machine has paused it: restart \
+                 the server"
+            );
         }
+        self.ahead = day.get().saturating_sub(latest.get());
         self.day = self.day.max(day.min(latest));
         self.day
     }

@@ -7,11 +7,18 @@
 //! if p < p', because the slope of a chord of a convex function, `kl(p, u)/(u - p)`,
 //! falls with it faster. So an arm that leads at both ends of a range of c leads
 //! within it, and the shares follow from few comparisons.
+//!
+//! Heights are `-ln(1 - q)`, not q: an arm of few reports beside one of a thousand million
+//! has indices so close to 1 that too little of them is left in q.
+//!
+//! Of reports with more than two symbols the variance v is known too, and `kl(p, q)` makes
+//! way for `(q - p)^2/(2 v)`: the index is `p + sqrt(2 v c r)`, and so is its height. Of
+//! those `(u - p)^2` too the quotient falls as u grows.
 
-use bandana_shared::channel::Floor;
+use bandana_shared::channel::Channel;
 use rand::{Rng, RngExt as _};
 
-use super::divergence::{kl, upper};
+use super::divergence::{kl, kl_risen, rise, upper};
 use super::situation::Evidence;
 
 /// The scale is uniform between 0 and `1.5 - 0.35 s^2`, s the contrast of the channel.
@@ -20,8 +27,8 @@ use super::situation::Evidence;
 /// to 1.5. With a smaller range, too many trials settle on a wrong arm for a long time, and
 /// the 99th percentile exceeds that of LDP-TS: at ε = 0.5 below about 1.4, at ε = 2 below
 /// about 1.3, at ε = 5 not even at 1.
-pub fn scale_max(floor: Floor) -> f64 {
-    1.5 - 0.35 * floor.contrast().powi(2)
+pub fn scale_max(channel: impl Into<Channel>) -> f64 {
+    1.5 - 0.35 * channel.into().contrast().powi(2)
 }
 
 /// Ranges of the scale that are not divided further.
@@ -30,21 +37,99 @@ const SCALE_PRECISION: f64 = 1e-10;
 /// Halvings in the search for a crossing.
 const HALVINGS: usize = 64;
 
+/// How improbable a number above the mean is for reports like these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Law {
+    /// Of bits.
+    Bernoulli,
+    /// Of reports with this variance.
+    Normal(f64),
+}
+
+impl Law {
+    fn of(arm: Evidence) -> Self {
+        arm.variance().map_or(Self::Bernoulli, Self::Normal)
+    }
+
+    /// The divergence of a number from the mean, which is not above it.
+    fn divergence(self, mean: f64, height: f64) -> f64 {
+        match self {
+            Self::Bernoulli => kl(mean, height),
+            Self::Normal(variance) => (height - mean).powi(2) / (2.0 * variance),
+        }
+    }
+
+    /// How much higher than the mean the largest number of at most this divergence is.
+    fn rise(self, mean: f64, rest: f64, divergence: f64) -> f64 {
+        match self {
+            Self::Bernoulli => rise(mean, rest, divergence),
+            Self::Normal(variance) => libm::sqrt(2.0 * variance * divergence),
+        }
+    }
+
+    /// The divergence of what is so much higher than the mean.
+    fn risen(self, mean: f64, rest: f64, by: f64) -> f64 {
+        match self {
+            Self::Bernoulli => kl_risen(mean, rest, by),
+            Self::Normal(variance) => by * by / (2.0 * variance),
+        }
+    }
+
+    /// The largest number of at most this divergence.
+    fn upper(self, mean: f64, divergence: f64) -> f64 {
+        match self {
+            Self::Bernoulli => upper(mean, divergence),
+            Self::Normal(variance) => mean + libm::sqrt(2.0 * variance * divergence),
+        }
+    }
+}
+
 /// What an index is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     mean: f64,
+    /// 1 - the mean, exactly, however small.
+    rest: f64,
+    /// The height of the mean.
+    base: f64,
     rate: f64,
+    law: Law,
 }
 
 impl Line {
+    /// The line of an arm whose index at scale c has the divergence `c log` over its
+    /// selections; `None` without reports.
+    fn of(arm: Evidence, log: f64) -> Option<Self> {
+        let mean = arm.mean()?;
+        let (law, rate) = (Law::of(arm), log / arm.selections());
+        if law != Law::Bernoulli {
+            return Some(Self { mean, rest: 1.0 - mean, base: mean, rate, law });
+        }
+        let rest = arm.zeros() / arm.reports();
+        let base = if mean < 0.5 { -libm::log1p(-mean) } else { -libm::log(rest) };
+        // The index of a mean of 1 is 1, whatever the rate.
+        let rate = if rest > 0.0 { rate } else { 0.0 };
+        Some(Self { mean, rest, base, rate, law })
+    }
+
     fn at(self, scale: f64) -> f64 {
-        upper(self.mean, scale * self.rate)
+        self.base + self.law.rise(self.mean, self.rest, scale * self.rate)
     }
 
     /// The scale at which the index reaches `height`, from the mean on upwards.
     fn scale_at(self, height: f64) -> f64 {
-        if height <= self.mean { 0.0 } else { kl(self.mean, height) / self.rate }
+        if height <= self.base {
+            return 0.0;
+        }
+        self.law.risen(self.mean, self.rest, height - self.base) / self.rate
+    }
+
+    /// What decides between lines of one mean.
+    fn slope(self) -> f64 {
+        match self.law {
+            Law::Bernoulli => self.rate,
+            Law::Normal(variance) => self.rate * variance,
+        }
     }
 }
 
@@ -85,15 +170,12 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     let time: f64 = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
     let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
     let line = |(arm, root): (&Evidence, &f64)| {
-        let log = libm::log(time / rivalry(*root, &roots)).max(0.0);
-        // The index of a mean of 1 is 1, whatever the rate.
-        let rate = |mean: f64| if mean < 1.0 { log / arm.selections() } else { 0.0 };
-        arm.mean().map(|mean| Line { mean, rate: rate(mean) })
+        Line::of(*arm, libm::log(time / rivalry(*root, &roots)).max(0.0))
     };
     let lines: Vec<Option<Line>> = arms.iter().zip(&roots).map(line).collect();
     let mut distinct: Vec<Line> = lines.iter().copied().flatten().collect();
-    distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.rate.total_cmp(&a.rate)));
-    // Of equal means the largest rate leads at every scale.
+    distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.slope().total_cmp(&a.slope())));
+    // Of equal means the largest slope leads at every scale.
     distinct.dedup_by(|next, kept| next.mean.total_cmp(&kept.mean).is_eq());
     let masses = leading_masses(&distinct, scale_max);
     let mut shares = vec![0.0; arms.len()];
@@ -106,20 +188,24 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     shares
 }
 
-/// Arms that nobody was sent to come first, in equal shares; while no report has
-/// come at all, those that fewest were sent to.
-fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
-    let unheard = arms.iter().all(|arm| arm.reports() == 0.0);
-    let fewest = arms.iter().map(|arm| arm.selections()).fold(f64::INFINITY, f64::min);
-    if !unheard && fewest >= 1.0 {
-        return None;
+/// How many selections an arm has at most that comes before all others, whatever their
+/// indices. Arms that nobody was sent to come first; while no report has come at all,
+/// those that fewest were sent to.
+fn beginner_limit(arms: &[Evidence]) -> f64 {
+    if arms.iter().any(|arm| arm.reports() > 0.0) {
+        // Less than one is an estimate of nobody.
+        return 1.0_f64.next_down();
     }
-    // Less than one is an estimate of nobody.
-    let limit = if unheard { fewest } else { 1.0_f64.next_down() };
-    let first = |arm: &&Evidence| arm.selections() <= limit && arm.reports() < 1.0;
-    let count = arms.iter().filter(first).count();
+    arms.iter().map(|arm| arm.selections()).fold(f64::INFINITY, f64::min)
+}
+
+/// Equal shares for the arms that come before all others, if there are any.
+fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
+    let limit = beginner_limit(arms);
+    let first = |arm: &Evidence| arm.selections() <= limit;
+    let count = arms.iter().filter(|arm| first(arm)).count();
     let share = 1.0 / count as f64;
-    (count > 0).then(|| arms.iter().map(|arm| if first(&arm) { share } else { 0.0 }).collect())
+    (count > 0).then(|| arms.iter().map(|arm| if first(arm) { share } else { 0.0 }).collect())
 }
 
 /// For each line, how much of the range of scales it leads on, as a fraction. The
@@ -129,7 +215,7 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
         let mut best = (0, f64::NEG_INFINITY);
         for (place, line) in lines.iter().enumerate() {
             // The divergence tells more cheaply than an index whether the arm can lead.
-            if best.1 <= line.mean || scale * line.rate > kl(line.mean, best.1) {
+            if best.1 <= line.base || scale > line.scale_at(best.1) {
                 let height = line.at(scale);
                 if height > best.1 {
                     best = (place, height);
@@ -140,7 +226,7 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     };
     let mut masses = vec![0.0; lines.len()];
     // At scale 0 the largest mean leads.
-    let first = (0.0, (0, lines.first().map_or(0.0, |line| line.mean)));
+    let first = (0.0, (0, lines.first().map_or(0.0, |line| line.base)));
     let mut open = vec![(first, (scale_max, leader(scale_max)))];
     while let Some(((low, left), (high, right))) = open.pop() {
         if left.0 == right.0 {
@@ -215,6 +301,15 @@ impl AdaKlSampler {
         }
     }
 
+    /// A sampler for arms of which so much is known.
+    pub fn of(arms: Vec<Evidence>, scale_max: f64) -> Self {
+        let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
+        let least = |root: &f64| roots.iter().map(|other| root.min(*other)).sum();
+        let sums = roots.iter().map(least).collect();
+        let time = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
+        Self { arms, roots, sums, time, scale_max }
+    }
+
     /// Counts a selection, whose report is still to come.
     ///
     /// # Panics
@@ -229,8 +324,21 @@ impl AdaKlSampler {
     /// # Panics
     /// When there is no such arm.
     pub fn report(&mut self, arm: usize, bit: bool) {
+        self.hear(arm, |evidence| evidence.add_bit(bit));
+    }
+
+    /// The same for a report of a symbol that lies at this `position`, from 0 for the first
+    /// to 1 for the last one.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn report_level(&mut self, arm: usize, position: f64) {
+        self.hear(arm, |evidence| evidence.add_level(position));
+    }
+
+    fn hear(&mut self, arm: usize, add: impl FnOnce(&mut Evidence)) {
         let unsolicited = self.arms[arm].pending() < 1.0;
-        self.arms[arm].add_bit(bit);
+        add(&mut self.arms[arm]);
         if unsolicited {
             self.count(arm);
         }
@@ -267,20 +375,22 @@ impl AdaKlSampler {
             .chain(0..start)
             .fold(start, |best, arm| if self.roots[arm] > self.roots[best] { arm } else { best });
         let mut best = (favourite, f64::NEG_INFINITY);
+        let limit = beginner_limit(&self.arms);
         let places = (start..self.arms.len()).chain(0..start);
         for place in std::iter::once(favourite).chain(places) {
-            if self.roots[place] == 0.0 {
+            if self.arms[place].selections() <= limit {
                 return place;
             }
             let Some(mean) = self.arms[place].mean() else { continue };
             let room = self.room(place, scale);
             // An index reaches the best one if the divergence to it is small enough, which
             // Pinsker's inequality denies for most.
-            let distance = best.1 - mean;
-            if distance >= 0.0 && (room <= 2.0 * distance * distance || room <= kl(mean, best.1)) {
+            let (law, distance) = (Law::of(self.arms[place]), best.1 - mean);
+            let is_bound = law == Law::Bernoulli && room <= 2.0 * distance * distance;
+            if distance >= 0.0 && (is_bound || room <= law.divergence(mean, best.1)) {
                 continue;
             }
-            let index = upper(mean, room);
+            let index = law.upper(mean, room);
             if index > best.1 {
                 best = (place, index);
             }
@@ -292,6 +402,7 @@ impl AdaKlSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandana_shared::alphabet::Alphabet;
 
     const SCALE_MAX: f64 = 1.5;
 
@@ -306,13 +417,18 @@ mod tests {
             let mine = arm.selections();
             let rivalry: f64 =
                 arms.iter().map(|other| mine.min((mine * other.selections()).sqrt())).sum();
-            upper(arm.mean().unwrap(), scale * (time / rivalry).ln().max(0.0) / mine)
+            let room = scale * (time / rivalry).ln().max(0.0) / mine;
+            let mean = arm.mean().unwrap();
+            match arm.variance() {
+                Some(variance) => mean + (2.0 * variance * room).sqrt(),
+                None => upper(mean, room),
+            }
         };
         let mut counts = vec![0.0; arms.len()];
         for point in 0..points {
             let scale = SCALE_MAX * (f64::from(point) + 0.5) / f64::from(points);
             let indices: Vec<f64> = arms.iter().map(|arm| index(arm, scale)).collect();
-            let most = indices.iter().copied().fold(0.0, f64::max);
+            let most = indices.iter().copied().fold(0.0_f64, f64::max);
             let leader = indices.iter().position(|index| *index >= most).unwrap();
             counts[leader] += 1.0 / f64::from(points);
         }
@@ -335,17 +451,39 @@ mod tests {
     }
 
     #[test]
+    fn so_do_those_of_levels() {
+        // Arms of three levels; one of them never varies, two have one mean.
+        let alphabet = Alphabet::new(3).unwrap();
+        let counts = [[40.0, 300.0, 60.0], [0.0, 90.0, 0.0], [20.0, 5.0, 25.0], [1.0, 8.0, 3.0]];
+        let of = |counts: &[f64; 3]| Evidence::of_counts(&counts.iter().copied(), alphabet);
+        let arms: Vec<Evidence> = counts.iter().map(of).chain([of(&[9.0, 2.0, 9.0])]).collect();
+        for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000)) {
+            assert!((exact - counted).abs() < 3e-5, "{exact} {counted}");
+        }
+    }
+
+    #[test]
     fn a_sampler_draws_by_the_shares() {
+        for levels in [false, true] {
+            sampler_draws_by_the_shares(levels);
+        }
+    }
+
+    fn sampler_draws_by_the_shares(levels: bool) {
         use rand::SeedableRng;
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
         let mut sampler = AdaKlSampler::new(6, SCALE_MAX);
         for step in 0..400 {
             let arm = sampler.draw(&mut rng);
             sampler.select(arm);
-            // The last bits stay away, so that pending counts matter.
+            // The last reports stay away, so that pending counts matter.
             if step < 300 {
-                let bit = rng.random::<f64>() < 0.4 + 0.05 * arm as f64;
-                sampler.report(arm, bit);
+                let mean = 0.4 + 0.05 * arm as f64;
+                if levels {
+                    sampler.report_level(arm, (mean + 0.2 * rng.random::<f64>()).min(1.0));
+                } else {
+                    sampler.report(arm, rng.random::<f64>() < mean);
+                }
             }
         }
         let shares = shares(&sampler.arms, SCALE_MAX);
@@ -371,6 +509,25 @@ mod tests {
         assert_eq!(shares(&known, SCALE_MAX), [1.0, 0.0, 0.0]);
         let silent = [2.0, 1.0, 1.0].map(|n| Evidence::default().with_pending(n));
         assert_eq!(shares(&silent, SCALE_MAX), [0.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn a_first_batch_is_spread_evenly() {
+        use rand::SeedableRng;
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(6);
+        let mut sampler = AdaKlSampler::new(20, SCALE_MAX);
+        let mut drawn = [0; 20];
+        for _ in 0..1000 {
+            let arm = sampler.draw(&mut rng);
+            sampler.select(arm);
+            drawn[arm] += 1;
+        }
+        assert_eq!(drawn, [50; 20]);
+        let shares = shares_ahead(vec![Evidence::default(); 20], SCALE_MAX, 1000.0);
+        assert!(shares.iter().all(|share| (share - 0.05).abs() < 1e-12), "{shares:?}");
+        // The first report ends it: what is known is weighed.
+        sampler.report(7, true);
+        assert_eq!(sampler.draw(&mut rng), 7);
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //!
 //! All arms of an experiment share one channel with an increasing curve, which
 //! keeps their order. The learners therefore work on the private means, the
-//! shares of ones, and never debias them.
+//! shares of ones, and never debias them. Reports of k-ary randomized response have private
+//! means too, between those of the first and the last symbol, and a variance that is less
+//! than that of bits with the same mean: that is where they say more.
 //!
 //! A policy serves for many choices, before the next report comes and afterwards
 //! until devices have heard of a new one. A rule that gives all traffic to the arm of
@@ -66,7 +68,8 @@ pub enum Learner {
     /// Beta(1 + ones, 1 + zeros).
     ///
     /// We differ in computing that probability, to within `1e-6`, where the
-    /// paper draws one sample per step.
+    /// paper draws one sample per step. Reports with more than two symbols count as so
+    /// many bits as would say as much: [`Evidence::as_bits`].
     ///
     /// The default.
     #[default]
@@ -96,7 +99,8 @@ pub enum Learner {
     /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
     /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
     /// the probability that its index is the largest, exactly. Arms that nobody was
-    /// sent to come first. Where a policy is for many selections, the weights are the
+    /// sent to come first and, before the first report, those that fewest were sent to.
+    /// Where a policy is for many selections, the weights are the
     /// mean of those that the rule would have gone through while they were made.
     ///
     /// It puts together the confidence level of Lattimore, "Refining the Confidence
@@ -107,12 +111,20 @@ pub enum Learner {
     /// With policies for up to 100 selections, its mean regret was below that of LDP-TS or
     /// not distinguishable from it on every instance that was tried; its 99th percentile was
     /// not below everywhere, so it is not the default. `examples/README.md` has the figures.
+    ///
+    /// Of reports with more than two symbols it knows the variance v too, and its index is
+    /// `p + sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the
+    /// last one at 1.
     RandAdaKl,
+    /// The same share for every arm in play: for comparing arms with equal certainty, and
+    /// for categories, whose arms have no order.
+    Uniform,
 }
 
 impl Learner {
     /// All learners.
-    pub const ALL: [Self; 4] = [Self::LdpTs, Self::LdpUcb, Self::TruncatedTs, Self::RandAdaKl];
+    pub const ALL: [Self; 5] =
+        [Self::LdpTs, Self::LdpUcb, Self::TruncatedTs, Self::RandAdaKl, Self::Uniform];
 
     /// The name in configuration files and on command lines.
     pub fn name(self) -> &'static str {
@@ -121,6 +133,7 @@ impl Learner {
             Self::LdpUcb => "ldp-ucb",
             Self::TruncatedTs => "truncated-ts",
             Self::RandAdaKl => "rand-ada-kl",
+            Self::Uniform => "uniform",
         }
     }
 
@@ -137,7 +150,7 @@ impl Learner {
     /// [`LearnerError::NoActiveArm`], and [`LearnerError::FloorWeight`] for a
     /// floor weight out of its range.
     pub fn weights(self, situation: &Situation) -> Result<Weights, LearnerError> {
-        let Situation { arms, active, floor, floor_weight, ahead } = situation;
+        let Situation { arms, active, channel, floor_weight, ahead } = situation;
         check_arm_count(arms.len())?;
         if arms.len() != active.len() {
             return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
@@ -156,11 +169,13 @@ impl Learner {
             return Err(LearnerError::FloorWeight { floor_weight, arms: count });
         }
         let shares = match self {
-            Self::LdpTs => ldp_ts::shares(&contenders),
+            Self::LdpTs => ldp_ts::shares(&as_bits(&contenders)),
             Self::LdpUcb => ldp_ucb::shares(&contenders),
-            // The log-odds of the lowest and the highest private mean.
-            Self::TruncatedTs => ldp_ts::truncated_shares(&contenders, floor.certified_epsilon()),
-            Self::RandAdaKl => ada_kl::shares_ahead(contenders, scale_max(*floor), *ahead),
+            Self::TruncatedTs => {
+                ldp_ts::truncated_shares(&as_bits(&contenders), channel.highest_log_odds())
+            }
+            Self::RandAdaKl => ada_kl::shares_ahead(contenders, scale_max(*channel), *ahead),
+            Self::Uniform => vec![1.0 / count as f64; count],
         };
         // Rounding can put the product just above 1.
         let free = (1.0 - count as f64 * floor_weight).max(0.0);
@@ -186,6 +201,7 @@ impl Learner {
             Self::LdpUcb => v1::Learner::LdpUcb,
             Self::TruncatedTs => v1::Learner::TruncatedTs,
             Self::RandAdaKl => v1::Learner::RandAdaKl,
+            Self::Uniform => v1::Learner::Uniform,
         }
     }
 }
@@ -243,6 +259,11 @@ pub enum LearnerError {
     Policy(#[from] PolicyError),
 }
 
+/// What learners that know bits only are told.
+fn as_bits(arms: &[Evidence]) -> Vec<Evidence> {
+    arms.iter().map(|arm| arm.as_bits()).collect()
+}
+
 /// The names of all learners, for people.
 fn names() -> String {
     Learner::ALL.map(Learner::name).join(", ")
@@ -288,7 +309,8 @@ mod tests {
         }
         let message = "LDP-TS".parse::<Learner>().unwrap_err().to_string();
         assert!(message.contains("\"LDP-TS\""), "{message}");
-        assert!(message.contains("ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl"), "{message}");
+        let names = "ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, uniform";
+        assert!(message.contains(names), "{message}");
     }
 
     #[test]
@@ -323,7 +345,7 @@ mod tests {
     fn the_floor_is_kept_and_the_rest_is_mixed() {
         // The second arm wins without doubt, so the others have the bare floor.
         let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
-        for learner in Learner::ALL {
+        for learner in Learner::ALL.into_iter().filter(|learner| *learner != Learner::Uniform) {
             let weights = learner.weights(&situation(&all, &[true; 3], 0.05)).unwrap();
             for (arm, expected) in [0.05, 0.90, 0.05].into_iter().enumerate() {
                 assert!((weights.share(arm) - expected).abs() < 1e-9, "{learner:?}");

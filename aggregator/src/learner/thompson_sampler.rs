@@ -215,7 +215,7 @@ mod tests {
             let situation = Situation {
                 active: vec![true; arms.len()],
                 arms: arms.clone(),
-                floor: Floor::for_epsilon(Epsilon::new(1.0).unwrap()),
+                channel: Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into(),
                 floor_weight: 0.0,
                 ahead: 0.0,
             };

@@ -1,6 +1,6 @@
 //! Exact draws of truncated Thompson sampling, for simulations.
 
-use bandana_shared::channel::Floor;
+use bandana_shared::channel::Channel;
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::PolicyError;
 use rand::{Rng, RngExt as _};
@@ -23,9 +23,9 @@ impl TruncatedSampler {
     ///
     /// # Errors
     /// [`PolicyError::ArmCount`] for another number of arms.
-    pub fn new(arms: &[Evidence], floor: Floor) -> Result<Self, PolicyError> {
+    pub fn new(arms: &[Evidence], channel: impl Into<Channel>) -> Result<Self, PolicyError> {
         check_arm_count(arms.len())?;
-        let limit = floor.certified_epsilon();
+        let limit = channel.into().highest_log_odds();
         Ok(Self { arms: arms.iter().map(|arm| LogOdds::of(*arm, limit)).collect(), limit })
     }
 
@@ -122,6 +122,7 @@ mod tests {
 
     use super::*;
     use crate::learner::{Learner, Situation};
+    use bandana_shared::channel::Floor;
 
     const DRAWS: u32 = 100_000;
 
@@ -136,12 +137,12 @@ mod tests {
             (5, 8.0, vec![(20.0, 1.0), (50.0, 6.0), (0.0, 0.0), (2.0, 0.0)]),
         ] {
             let arms: Vec<Evidence> = counts.iter().map(|(a, b)| Evidence::new(*a, *b)).collect();
-            let floor = Floor::for_epsilon(Epsilon::new(epsilon).unwrap());
+            let channel = Channel::from(Floor::for_epsilon(Epsilon::new(epsilon).unwrap()));
             let active = vec![true; arms.len()];
             let situation =
-                Situation { arms: arms.clone(), active, floor, floor_weight: 0.0, ahead: 0.0 };
+                Situation { arms: arms.clone(), active, channel, floor_weight: 0.0, ahead: 0.0 };
             let weights = Learner::TruncatedTs.weights(&situation).unwrap();
-            let sampler = TruncatedSampler::new(&arms, floor).unwrap();
+            let sampler = TruncatedSampler::new(&arms, channel).unwrap();
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut drawn = vec![0_u32; arms.len()];
             for _ in 0..DRAWS {

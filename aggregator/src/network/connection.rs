@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::linger::Linger;
 use super::listener::ConnectionLimits;
 use super::place::Place;
 use super::protocol::{Ahead, Protocol};
-use crate::gates::Limiter;
+use crate::gates::Limiters;
 
 /// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4); no request
 /// of HTTP/1.1 is shorter.
@@ -52,8 +53,10 @@ enum Way {
 pub struct Peer {
     /// The certificate (DER) that the other end has proved to have the key of.
     pub certificate: Option<Arc<[u8]>>,
-    /// Counts its uploads, if somebody does.
-    pub uploads: Arc<OnceLock<Arc<Limiter>>>,
+    /// Counts what it sends, if somebody does.
+    pub limiters: Arc<OnceLock<Arc<Limiters>>>,
+    /// Its calls under way.
+    pub calls: Arc<AtomicUsize>,
 }
 
 impl Connection {
@@ -82,13 +85,22 @@ impl Connection {
         }
     }
 
-    /// Notes whether the other end takes what is written.
-    fn written<T>(&mut self, written: Poll<T>, context: &Context<'_>) -> Poll<T> {
+    /// Notes whether the other end takes what is written. Whoever waits for that may never
+    /// come to read, so silence ends the connection from here too.
+    fn written<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if self.is_stalled && written.is_ready() {
             // Reading was put off without anybody to wake its task.
             context.waker().wake_by_ref();
         }
         self.is_stalled = written.is_pending();
+        if self.is_stalled {
+            ready!(self.silence.poll_too_long(context));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         written
     }
 
@@ -183,19 +195,26 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().way {
+        let this = self.get_mut();
+        let flushed = match &mut this.way {
             Way::Clear(stream) => Pin::new(stream).poll_flush(context),
             Way::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        };
+        this.written(flushed, context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.is_over {
-            ready!(match &mut this.way {
+            let said = match &mut this.way {
                 Way::Clear(stream) => Pin::new(stream).poll_shutdown(context),
                 Way::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-            })?;
+            };
+            // Who reads nothing is not waited for either.
+            if said.is_pending() && this.linger.is_over(context) {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(said)?;
             this.is_over = true;
         }
         let stream = match &mut this.way {

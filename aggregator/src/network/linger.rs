@@ -3,7 +3,7 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead as _, ReadBuf};
@@ -25,23 +25,30 @@ pub(super) struct Linger {
 }
 
 impl Linger {
+    /// Whether the other end had its time. It begins with the first call.
+    pub(super) fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST)));
+        alarm.as_mut().poll(context).is_ready()
+    }
+
     /// Ready when the connection can be closed. What comes in is read and dropped.
     pub(super) fn poll(
         &mut self,
         stream: &mut TcpStream,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST)));
-        if alarm.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
+        let is_late = self.is_over(context);
         let mut dropped = [0; CHUNK];
         loop {
             let mut buffer = ReadBuf::new(&mut dropped);
-            // An error is an end as well: everything was said.
-            let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer));
-            if read.is_err() || buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
+            match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
+                // Not before what has come is read: it may be this process that was held up,
+                // and what lies unread would reset the connection.
+                Poll::Pending if is_late => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                // An error is an end as well: everything was said.
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
             }
         }
     }

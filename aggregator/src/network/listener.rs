@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -20,6 +20,9 @@ use crate::telemetry::metrics::ConnectionMetrics;
 
 /// Wait after the operating system could not accept a connection: what it lacks
 /// (descriptors, memory) is not there at once, and trying without a pause would use up
+/// At most one line of the log in this time says that connections are closed.
+const BETWEEN_LINES: Duration = Duration::from_mins(1);
+
 /// the processor that could end other connections.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -116,7 +119,7 @@ impl Listener {
         let outlets = Arc::new(outlets);
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let handshakes = Arc::new(Semaphore::new(self.limits.handshakes));
-        let (mut is_full, mut is_failing) = (false, false);
+        let (mut told_full, mut is_failing) = (None::<Instant>, false);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
@@ -140,12 +143,12 @@ impl Listener {
                 is_failing = false;
             }
             let place = Arc::clone(&places).try_acquire_owned();
-            // One line when it begins: a flood of connections is not one of the log.
-            if place.is_err() && !is_full {
+            // A flood of connections is not one of the log.
+            if place.is_err() && told_full.is_none_or(|told| told.elapsed() >= BETWEEN_LINES) {
                 let connections = self.limits.connections;
                 tracing::warn!(connections, "all connections are taken; further ones are closed");
+                told_full = Some(Instant::now());
             }
-            is_full = place.is_err();
             let Ok(place) = place else {
                 self.metrics.refused.inc();
                 continue;

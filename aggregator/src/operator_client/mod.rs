@@ -7,6 +7,7 @@ mod tls;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use clap::{Args, ValueHint};
 use thiserror::Error;
@@ -21,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is called.
 pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
+
+/// What analysts call.
+pub type Curator = CuratorClient<InterceptedService<Channel, Bearer>>;
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
@@ -50,6 +54,20 @@ impl Connection {
     /// # Errors
     /// [`ConnectError`] when there can't be one.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
+        let (channel, bearer) = self.channel().await?;
+        Ok(OperatorClient::with_interceptor(channel, bearer))
+    }
+
+    /// A new connection to the curator's service.
+    ///
+    /// # Errors
+    /// [`ConnectError`] when there can't be one.
+    pub async fn connect_curator(&self) -> Result<Curator, ConnectError> {
+        let (channel, bearer) = self.channel().await?;
+        Ok(CuratorClient::with_interceptor(channel, bearer))
+    }
+
+    async fn channel(&self) -> Result<(Channel, Bearer), ConnectError> {
         let bearer = self.token.read()?;
         if bearer.is_secret() && !self.is_private() {
             let url = &self.operator_url;
@@ -62,7 +80,7 @@ impl Connection {
         let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
         // A watch may be silent for long, and must learn that its server is gone.
         let channel = endpoint.http2_keep_alive_interval(PATIENCE).connect().await;
-        channel.map(|channel| OperatorClient::with_interceptor(channel, bearer)).map_err(|source| {
+        channel.map(|channel| (channel, bearer)).map_err(|source| {
             let url = self.operator_url.to_string();
             ConnectError::Unreachable { url, source }
         })

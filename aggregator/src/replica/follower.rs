@@ -9,18 +9,28 @@ use tokio::sync::{oneshot, watch};
 
 use super::{FollowerHandle, Question};
 use crate::clock::Clock;
-use crate::registry::{Experiment, Registry, Serving};
+use crate::registry::{Counted, Experiment, Registry, Serving};
 use crate::service::explain;
-use crate::store::{Link, News, Outcome, PostgresSettings, Settled, StoreError, Target};
+use crate::store::{
+    ExperimentRecord, Link, News, Outcome, PostgresSettings, Settled, StoreError, Target,
+};
 
-/// How often the database is asked at least, while it answers quickly.
+/// How often the database is asked while it answers quickly.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// How often at most, however many questions there are.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Share of its time, as one in so many, that a follower has the database busy at most.
+/// Share of its time, as one in so many, that a follower has the database busy at most,
+/// as long as that does not make it ask less often than [`INTERVAL_MAX`] says.
 const SHARE: u32 = 20;
+
+/// How often the database is asked at least, however slow it is: whoever holds the lease
+/// must come in time to renew it.
+const INTERVAL_MAX: Duration = Duration::from_secs(2);
+
+/// Pause after the database could not be reached.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Longest time that reports wait to be learnt from.
 const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
@@ -38,8 +48,10 @@ pub struct Follower {
     /// Its name as the holder of the lease.
     name: String,
     settled: Settled,
-    /// When every experiment with new reports last got a policy.
+    /// When every experiment was last observed, and with new reports got a policy.
     swept: Duration,
+    /// How long the database took to tell its news, the last time that it did.
+    heard_in: Duration,
     holds_lease: bool,
     reachable: watch::Sender<bool>,
 }
@@ -71,13 +83,14 @@ impl Follower {
             clock,
             name: format!("{random:016x}"),
             settled: Settled::default(),
+            heard_in: Duration::ZERO,
             holds_lease: false,
             reachable,
         };
         Ok((follower, is_reachable))
     }
 
-    /// Follows until the registry is gone.
+    /// Follows until it is told to end, or the registry is gone.
     ///
     /// # Errors
     /// [`StoreError`] when the database is not one to go on with.
@@ -94,11 +107,15 @@ impl Follower {
             let outcome = self.follow(&registry, std::mem::take(&mut asked));
             match &outcome {
                 Err(error) if error.outcome() == Outcome::Fatal => return outcome,
-                Err(error) => self.tell(false, Some(error)),
-                Ok(()) => self.tell(true, None),
+                Err(error) => {
+                    self.tell(false, Some(error));
+                    (begin, interval) = (self.clock.monotonic(), PAUSE);
+                }
+                Ok(()) => {
+                    self.tell(true, None);
+                    interval = self.heard_in.saturating_mul(SHARE).clamp(INTERVAL, INTERVAL_MAX);
+                }
             }
-            let took = self.clock.monotonic().saturating_sub(begin);
-            interval = INTERVAL.max(took.saturating_mul(SHARE));
         }
         if self.holds_lease {
             // Without this the next one waits for the lease to run out.
@@ -107,16 +124,16 @@ impl Follower {
         Ok(())
     }
 
-    /// Collects questions until it is time to ask the database. `false`: nobody is left
-    /// who could ask.
+    /// Collects questions until it is time to ask the database. `false`: nobody asks any
+    /// more.
     fn wait(&mut self, begin: Duration, interval: Duration, asked: &mut Vec<Question>) -> bool {
         loop {
             let pause = if asked.is_empty() { interval } else { interval.min(INTERVAL_MIN) };
             let passed = self.clock.monotonic().saturating_sub(begin);
             match self.questions.recv_timeout(pause.saturating_sub(passed)) {
+                Ok(Question::End) | Err(RecvTimeoutError::Disconnected) => return false,
                 Ok(question) => asked.push(question),
                 Err(RecvTimeoutError::Timeout) => return true,
-                Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
     }
@@ -153,36 +170,71 @@ impl Follower {
                 // Whoever asked may have gone away.
                 Question::News(answer) => drop(answer.send(())),
                 Question::Policy(experiment, answer) => wanted.push((experiment, answer)),
+                Question::End => {}
             }
         }
         self.answer_policies(registry, wanted)?;
+        let now = self.clock.monotonic();
+        let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
+        if sweep {
+            self.swept = now;
+            // Without the lease too: whoever gets it knows then what is on its way.
+            for experiment in registry.all() {
+                experiment.observe(now);
+            }
+        }
         if self.holds_lease {
-            self.write_due_policies(registry)?;
+            self.write_due_policies(registry, sweep)?;
         }
         Ok(())
     }
 
     fn hear(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        let experiments = registry.all();
-        let version = |e: &Arc<Experiment>| (e.key(), e.serving().policy.version);
+        let experiments: Vec<_> = registry.all().into_iter().map(|e| (e.reports(), e)).collect();
+        let version = |(_, e): &(u64, Arc<Experiment>)| (e.key(), e.serving().policy.version);
         let known: HashMap<_, _> = experiments.iter().map(version).collect();
+        let begin = self.clock.monotonic();
         let news = self.link.news(&self.name, &known, &mut self.settled)?;
-        let News { changed, mut tallies, holds_lease } = news;
+        self.heard_in = self.clock.monotonic().saturating_sub(begin);
+        let News { changed, mut tallies, mut days, holds_lease } = news;
         if holds_lease != self.holds_lease {
             self.holds_lease = holds_lease;
             tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
         }
-        for experiment in experiments {
-            if let Some(newer) = tallies.remove(&experiment.key()) {
-                experiment.set_tallies(newer);
+        for (reports, experiment) in experiments {
+            let tallies = tallies.remove(&experiment.key()).unwrap_or_default();
+            let days = days.remove(&experiment.key()).unwrap_or_default();
+            let heard = Counted { tallies, days };
+            // What was known before the database was asked came from it.
+            if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
+                self.settled = Settled::default();
+                experiment.take_back_counted(reports, heard);
+            } else {
+                experiment.set_counted(heard);
             }
         }
         for record in changed {
-            if let Err(error) = registry.publish(record) {
+            let stored = record.policy.as_ref().map(|stored| stored.policy.version);
+            let served = known.get(&record.key).copied();
+            if let Some(served) = served.filter(|served| stored.is_some_and(|s| s < *served)) {
+                self.overtake(&record, served)?;
+            } else if let Err(error) = registry.publish(record) {
                 tracing::error!(error = explain(&error), "an experiment can't be run");
             }
         }
         Ok(())
+    }
+
+    /// Follows a database that is older than what it told before: after a failover to a
+    /// standby that lagged behind, or restored from a backup.
+    fn overtake(&mut self, record: &ExperimentRecord, served: u64) -> Result<(), StoreError> {
+        let experiment = record.revisions.last().map(|newest| newest.experiment_id().as_str());
+        tracing::error!(
+            experiment,
+            "the database has lost changes that it had committed; what it has now counts"
+        );
+        // It is heard of again with a version that replicas take for a newer one.
+        self.link.overtake(record.key, served)
     }
 
     /// One policy answers all who want one for the same experiment.
@@ -205,17 +257,13 @@ impl Follower {
         Ok(())
     }
 
-    fn write_due_policies(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        let now = self.clock.monotonic();
-        let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
+    /// Writes the policies that are due, and in a `sweep` all that have new reports.
+    fn write_due_policies(&mut self, registry: &Registry, sweep: bool) -> Result<(), StoreError> {
         let name = self.name.clone();
         for experiment in registry.all() {
             if experiment.is_due() || (sweep && experiment.has_news()) {
                 self.write_policy(&experiment, Some(&name))?;
             }
-        }
-        if sweep {
-            self.swept = now;
         }
         Ok(())
     }

@@ -28,6 +28,8 @@ enum Question {
     News(oneshot::Sender<()>),
     /// A policy from all reports that the database has when this is asked.
     Policy(Arc<Experiment>, oneshot::Sender<Arc<Serving>>),
+    /// To give up the lease and end.
+    End,
 }
 
 /// The way to a follower.
@@ -59,10 +61,10 @@ impl FollowerHandle {
 #[non_exhaustive]
 pub enum Unanswered {
     /// Too many questions wait.
-    #[error("too many calls wait for the database; try again later")]
+    #[error("too many calls wait; try again later")]
     Busy,
     /// The database does not answer.
-    #[error("the database can't be reached; try again later")]
+    #[error("the aggregator can't answer this now; try again later")]
     Database,
     /// The policy can't be computed.
     #[error("the policy could not be computed")]
@@ -97,6 +99,14 @@ impl Registry {
                 Ok(self.by_digest(digest))
             }
             (known, _) => Ok(known),
+        }
+    }
+
+    /// Lets a follower give up its lease and end, if there is one.
+    pub(crate) fn end_following(&self) {
+        if let Some(FollowerHandle(questions)) = self.follower() {
+            // One with so many questions does not reach the database. Its lease runs out.
+            questions.try_send(Question::End).ok();
         }
     }
 

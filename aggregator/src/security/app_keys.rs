@@ -10,7 +10,7 @@ use tonic::codegen::http::HeaderMap;
 use super::token::{TokenHash, TokenKind, TokenName};
 use super::tokens::{Tokens, TokensError};
 use crate::clock::Clock;
-use crate::gates::{Limiter, Rate};
+use crate::gates::{Kind, Limiter, Limiters, Rates};
 
 /// Metadata, that is a header, in which a device shows the key of its app.
 const METADATA: &str = "bandana-app-key";
@@ -26,7 +26,7 @@ const BETWEEN_LINES: Duration = Duration::from_mins(1);
 pub struct AppKeys {
     tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
-    rate: Option<Rate>,
+    rates: Rates,
     /// One for each name in the file at most.
     shares: Mutex<HashMap<TokenName, Arc<Share>>>,
 }
@@ -34,23 +34,18 @@ pub struct AppKeys {
 /// What all installations of an app have together.
 #[derive(Debug)]
 struct Share {
-    uploads: Limiter,
+    limiters: Limiters,
     lines: Limiter,
 }
 
 impl AppKeys {
-    /// The keys of the file at `path`, with each of which there may be uploads at this
-    /// rate.
+    /// The keys of the file at `path`, with each of which so much may come.
     ///
     /// # Errors
     /// [`TokensError`] when the file can't be used.
-    pub fn open(
-        path: PathBuf,
-        rate: Option<Rate>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, TokensError> {
+    pub fn open(path: PathBuf, rates: Rates, clock: Arc<dyn Clock>) -> Result<Self, TokensError> {
         let tokens = Arc::new(Tokens::open(TokenKind::App, path, Arc::clone(&clock))?);
-        Ok(Self { tokens, clock, rate, shares: Mutex::default() })
+        Ok(Self { tokens, clock, rates, shares: Mutex::default() })
     }
 
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
@@ -63,11 +58,11 @@ impl AppKeys {
         let (Some(key), None) = (shown.next(), shown.next()) else { return None };
         let hash = TokenHash::of(key.as_bytes());
         let name = self.tokens.find(&hash)?;
-        let share = self.rate.map(|rate| self.share(&name, rate));
+        let share = (self.rates != Rates::default()).then(|| self.share(&name));
         Some(App { name, hash, share, tokens: Arc::clone(&self.tokens) })
     }
 
-    fn share(&self, name: &TokenName, rate: Rate) -> Arc<Share> {
+    fn share(&self, name: &TokenName) -> Arc<Share> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = shares.get(name) {
             return Arc::clone(share);
@@ -75,7 +70,7 @@ impl AppKeys {
         let names = self.tokens.names();
         shares.retain(|name, _| names.contains(name));
         let share = Arc::new(Share {
-            uploads: Limiter::new(rate, Arc::clone(&self.clock)),
+            limiters: Limiters::new(self.rates, &self.clock),
             lines: Limiter::once_in(BETWEEN_LINES, Arc::clone(&self.clock)),
         });
         shares.insert(name.clone(), Arc::clone(&share));
@@ -93,22 +88,17 @@ pub struct App {
 }
 
 impl App {
-    /// Lets one upload pass.
+    /// Lets one of this kind pass.
     ///
     /// # Errors
     /// The time until the next one may pass.
-    pub fn pass(&self) -> Result<(), Duration> {
+    pub fn pass(&self, kind: Kind) -> Result<(), Duration> {
         let Some(share) = &self.share else { return Ok(()) };
-        share.uploads.pass().inspect_err(|_| {
+        share.limiters.pass(kind).inspect_err(|_| {
             if share.lines.pass().is_ok() {
-                tracing::warn!(app_key = %self.name, "uploads with this app key are over its rate");
+                tracing::warn!(app_key = %self.name, "calls with this app key are over their rate");
             }
         })
-    }
-
-    /// Whether the key still counts.
-    pub fn is_allowed(&self) -> bool {
-        self.tokens.find(&self.hash).is_some()
     }
 
     /// Returns when the key counts no more.
@@ -128,6 +118,7 @@ pub(crate) fn unknown_app() -> tonic::Status {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::gates::Rate;
     use bandana_shared::identity::Day;
 
     fn shown(keys: &[&'static str]) -> HeaderMap {
@@ -145,8 +136,8 @@ mod tests {
         let line = |name: &str| format!("{name} {}\n", TokenHash::of(name.as_bytes()));
         std::fs::write(&path, line("one") + &line("two")).unwrap();
         let clock = Arc::new(ManualClock::at_day(Day::new(1)));
-        let rate = Rate::new(1, 2);
-        let keys = AppKeys::open(path.clone(), rate, Arc::<ManualClock>::clone(&clock)).unwrap();
+        let rates = Rates { uploads: Rate::new(1, 2), questions: Rate::new(1, 1) };
+        let keys = AppKeys::open(path.clone(), rates, Arc::<ManualClock>::clone(&clock)).unwrap();
         assert!(keys.app(&shown(&[])).is_none());
         assert!(keys.app(&shown(&["three"])).is_none());
         assert!(keys.app(&shown(&["one", "one"])).is_none(), "which of the two?");
@@ -155,13 +146,14 @@ mod tests {
         let two = keys.app(&shown(&["two"])).unwrap();
         // Another device of the same app has the same share.
         let same = keys.app(&shown(&["one"])).unwrap();
-        assert_eq!((one.pass(), same.pass()), (Ok(()), Ok(())));
-        assert_eq!(one.pass(), Err(Duration::from_secs(1)));
-        assert_eq!((two.pass(), two.pass()), (Ok(()), Ok(())));
+        let second = Err(Duration::from_secs(1));
+        let upload = |app: &App| app.pass(Kind::Upload);
+        assert_eq!([&one, &same, &one].map(upload), [Ok(()), Ok(()), second]);
+        assert_eq!([&two, &two].map(upload), [Ok(()), Ok(())]);
+        assert_eq!([&one, &same].map(|app| app.pass(Kind::Question)), [Ok(()), second]);
 
         std::fs::write(&path, line("two") + &line("four")).unwrap();
         keys.tokens().reload().unwrap();
-        assert!(!one.is_allowed() && two.is_allowed());
         assert!(keys.app(&shown(&["one"])).is_none());
         keys.app(&shown(&["four"])).unwrap();
         assert_eq!(keys.shares.lock().unwrap().len(), 2);

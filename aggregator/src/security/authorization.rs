@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap};
@@ -12,6 +13,8 @@ use tracing::field::display;
 
 use super::token::{TokenHash, TokenName};
 use super::tokens::Tokens;
+use crate::clock::Clock;
+use crate::gates::Limiter;
 use crate::network::Peer;
 
 /// What is before a token in its header; compared without regard to case.
@@ -24,21 +27,38 @@ pub struct Authorization {
     tokens: Option<Arc<Tokens>>,
     /// Counts those that may not call.
     refused: Counter,
+    /// A line of the log for each of them would let anybody fill it.
+    lines: Arc<Limiter>,
 }
+
+/// At most one line of the log in this time says that somebody was refused.
+const BETWEEN_LINES: Duration = Duration::from_mins(1);
 
 impl Authorization {
     /// Asks for one of these tokens, if there are any to be had, and counts who has none.
-    pub fn new(tokens: Option<Arc<Tokens>>, refused: Counter) -> Self {
-        Self { tokens, refused }
+    pub fn new(tokens: Option<Arc<Tokens>>, refused: Counter, clock: Arc<dyn Clock>) -> Self {
+        let lines = Arc::new(Limiter::once_in(BETWEEN_LINES, clock));
+        Self { tokens, refused, lines }
+    }
+
+    /// Whether callers on a connection with these extensions are known by something that
+    /// no page of another host has.
+    pub fn knows_callers(&self, extensions: &Extensions) -> bool {
+        let peer: Option<&Peer> = extensions.get();
+        self.tokens.is_some() || peer.is_some_and(|peer| peer.certificate.is_some())
     }
 
     /// Who calls with these headers, on a connection with these extensions. None: somebody
     /// who may not. The span that the call happens in learns who it is.
     pub fn check(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
         let caller = self.caller(headers, extensions);
-        match &caller {
-            Some(caller) => drop(tracing::Span::current().record("caller", display(caller))),
-            None => drop(self.refused.inc()),
+        if let Some(caller) = &caller {
+            tracing::Span::current().record("caller", display(caller));
+        } else {
+            self.refused.inc();
+            if self.lines.pass().is_ok() {
+                tracing::warn!("somebody without a valid token was refused");
+            }
         }
         caller
     }

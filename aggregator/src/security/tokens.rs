@@ -5,14 +5,18 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use super::token::{TokenHash, TokenKind, TokenName};
 use super::token_list::{TokenList, TokenListError};
 use crate::clock::Clock;
+
+/// Between two looks at a file, while somebody waits for a change of it.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// The tokens of a file, read again when it changes.
 #[derive(Debug)]
@@ -86,8 +90,20 @@ impl Tokens {
     /// Returns when the token of this hash counts no more.
     pub(super) async fn revoked(self: Arc<Self>, hash: TokenHash) {
         let mut list = self.list.subscribe();
-        // The sender lives as long as `self`.
-        list.wait_for(|list| list.find(&hash).is_none()).await.ok();
+        let mut looks = tokio::time::interval(BETWEEN_LOOKS);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let looking = async {
+            // Whoever waits may be the only caller, so that nobody else looks.
+            loop {
+                looks.tick().await;
+                self.follow();
+            }
+        };
+        tokio::select! {
+            // The sender lives as long as `self`.
+            _ = list.wait_for(|list| list.find(&hash).is_none()) => {}
+            () = looking => {}
+        }
     }
 
     /// Reads the file if it has changed. At most once a second one caller looks: a

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bandana_shared::identity::{Digest, UnixSeconds};
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
-use bandana_shared::upload::{Upload, UploadError};
-use bandana_shared::wire::experiment_with_signatures;
+use bandana_shared::upload::UploadError;
 use bandana_shared::wire::v1::device_server::Device;
 use bandana_shared::wire::v1::{
     self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
     UploadRequest, UploadResponse, UploadStatus,
 };
+use bandana_shared::wire::{experiment_with_signatures, read_upload};
 use futures_util::Stream;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
@@ -87,14 +87,24 @@ impl DeviceService {
         &self,
         request: &UploadRequest,
     ) -> Result<Result<Arrival, (UploadStatus, String)>, Status> {
-        let upload = match Upload::try_from(request) {
+        let digest = match Digest::try_from(&request.digest[..]) {
+            Ok(digest) => digest,
+            Err(error) => return Ok(Err(refuse(&error.into()))),
+        };
+        let found = self.registry.find_revision(digest).await;
+        let found = found.map_err(|error| {
+            self.ingest.metrics().turned_away(IngestError::Store);
+            unanswered(&error)
+        })?;
+        let Some(revision) = found else {
+            let message = format!("no specification has the digest {digest}");
+            return Ok(Err((UploadStatus::UnknownSpecification, message)));
+        };
+        // What its bits mean is for the specification to say.
+        let alphabet = revision.specification.channel().alphabet();
+        let upload = match read_upload(request, alphabet) {
             Ok(upload) => upload,
             Err(error) => return Ok(Err(refuse(&error))),
-        };
-        let found = self.registry.find_revision(upload.digest).await;
-        let Some(revision) = found.map_err(|error| unanswered(&error))? else {
-            let message = format!("no specification has the digest {}", upload.digest);
-            return Ok(Err((UploadStatus::UnknownSpecification, message)));
         };
         Ok(match upload.reports.last_arm() {
             Some(arm) if arm.get() >= revision.specification.arms().len() => {
@@ -207,7 +217,8 @@ impl Device for DeviceService {
         &self,
         request: Request<UploadRequest>,
     ) -> Result<Response<UploadResponse>, Status> {
-        Admission::of(request.extensions()).pass()?;
+        let passed = Admission::of(request.extensions()).pass();
+        passed.inspect_err(|_| self.ingest.metrics().over_rate())?;
         Ok(Response::new(self.upload(request.into_inner()).await?))
     }
 

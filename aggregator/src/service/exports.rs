@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use bandana_shared::channel::Channel;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::{self, ExportTalliesRequest};
 use futures_util::stream::{self, Stream, StreamExt as _};
@@ -10,7 +11,8 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::unreadable;
-use crate::store::{DailyTally, ExperimentKey, StoreReader};
+use crate::registry::Experiment;
+use crate::store::{DailyTally, StoreReader};
 
 /// Exports that may be under way: each holds what it has read until the last of it
 /// is sent.
@@ -32,7 +34,7 @@ impl Exports {
     /// The tallies of an experiment on these days, read on a thread that may block.
     pub(super) async fn tallies(
         &self,
-        experiment: ExperimentKey,
+        experiment: &Experiment,
         days: RangeInclusive<Day>,
     ) -> Result<impl Stream<Item = Result<v1::DailyTally, Status>> + Send + use<>, Status> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
@@ -41,20 +43,26 @@ impl Exports {
             ))
         })?;
         let reader = self.reader.clone();
+        let (experiment, channel) =
+            (experiment.key(), experiment.serving().specification.channel());
         // The thread reads on when its caller has gone, and keeps the place so long.
         let read = move || (reader.daily_tallies(experiment, &days), place);
         let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
         let rows = rows.map_err(unreadable)?;
         Ok(stream::iter(rows).map(move |row| {
             let _held = &place;
-            Ok(message(row))
+            Ok(message(row, channel))
         }))
     }
 }
 
-fn message(DailyTally { day, arm, tally }: DailyTally) -> v1::DailyTally {
-    let (reports, ones) = (tally.reports(), tally.ones());
-    v1::DailyTally { day: day.get(), arm: arm.to_u32(), reports, ones }
+fn message(DailyTally { day, arm, tally }: DailyTally, channel: Channel) -> v1::DailyTally {
+    let (ones, symbols) = match channel {
+        Channel::Bit(_) => (tally.ones(), Vec::new()),
+        Channel::Kary(channel) => (0, tally.counts(channel.alphabet()).collect()),
+    };
+    let (day, arm, reports) = (day.get(), arm.to_u32(), tally.reports());
+    v1::DailyTally { day, arm, reports, ones, symbols }
 }
 
 /// The days that are asked for.

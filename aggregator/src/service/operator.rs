@@ -1,20 +1,20 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::Estimand;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision, UnixSeconds};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::limits::SIGNATURE_DAYS_MAX;
 use bandana_shared::signing::Signature;
-use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::specification::{Arm, Specification, SpecificationParts, smallest_floor};
+use bandana_shared::wire::v1::create_experiment_request::Memory as WireMemory;
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
     self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, Estimates, EstimatesRequest,
     ExperimentName, ExperimentStatus, ExportTalliesRequest, ListAuditEntriesRequest,
     ListAuditEntriesResponse, ListExperimentsRequest, ListExperimentsResponse,
-    RefreshPolicyResponse, RetireArmRequest,
+    RefreshPolicyResponse, RetireArmRequest, experiment_status,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
@@ -22,12 +22,13 @@ use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
 use super::exports::{Exports, days};
-use super::{GOING_DOWN, explain, find, internal, unanswered, unreadable, until_end};
+use super::{GOING_DOWN, NONLINEAR, explain, find, internal, unanswered, unreadable, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::{Administration, AdministrationError, Ingest, Order, Revise};
 use crate::learner::Learner;
+use crate::learner::window::Memory;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Unanswered;
 use crate::security::Caller;
@@ -105,8 +106,9 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct)
     }
     let epsilon = Epsilon::new(message.epsilon).map_err(|error| invalid(&error))?;
     message.revision = Revision::FIRST.get();
-    message.floor = Floor::for_epsilon(epsilon).get();
-    let specification = Specification::try_from(&message).map_err(|error| invalid(&error))?;
+    let mut parts = SpecificationParts::try_from(&message).map_err(|error| invalid(&error))?;
+    parts.floor = smallest_floor(parts.mechanism, epsilon);
+    let specification = Specification::new(parts).map_err(|error| invalid(&error))?;
     if message.attribution_window_seconds == 0 && !message.simulation {
         return Err(Status::invalid_argument(
             "real users take time to react: `attribution_window_seconds` must be at least 1 (3600 \
@@ -115,13 +117,22 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct)
     }
     if specification.estimand() == Estimand::MeanCurvedReward && !request.accept_nonlinear_estimand
     {
+        return Err(Status::invalid_argument(format!(
+            "{NONLINEAR}. Use the linear mechanism, or set `accept_nonlinear_estimand`"
+        )));
+    }
+    if specification.estimand() == Estimand::Frequencies && learner != Learner::Uniform {
         return Err(Status::invalid_argument(
-            "with a nonlinear curve and rewards between the ends of their range, the server learns \
-             the mean of g(reward) and may prefer an arm whose mean reward is lower; use the linear \
-             mechanism, or set `accept_nonlinear_estimand`",
+            "categories have no order, so no arm is better than another: use the learner `uniform`",
         ));
     }
-    Ok((specification, Conduct { learner, floor_weight: request.floor_weight }))
+    let memory = match request.memory {
+        None => Ok(Memory::Everything),
+        Some(WireMemory::WindowDays(days)) => Memory::days(days),
+        Some(WireMemory::DiscountPerDay(factor)) => Memory::discount(factor),
+    };
+    let memory = memory.map_err(|error| invalid(&error))?;
+    Ok((specification, Conduct { learner, floor_weight: request.floor_weight, memory }))
 }
 
 fn status_of(experiment: &Experiment) -> ExperimentStatus {
@@ -143,6 +154,11 @@ fn status_of(experiment: &Experiment) -> ExperimentStatus {
         policy_version: serving.policy.version,
         certified_epsilon: serving.specification.certified_epsilon(),
         signatures: serving.signatures.iter().map(Into::into).collect(),
+        memory: match conduct.memory {
+            Memory::Everything => None,
+            Memory::Days(days) => Some(experiment_status::Memory::WindowDays(days)),
+            Memory::Discount(factor) => Some(experiment_status::Memory::DiscountPerDay(factor)),
+        },
     }
 }
 
@@ -424,7 +440,7 @@ impl Operator for OperatorService {
         let request = request.into_inner();
         let days = days(&request)?;
         let experiment = find(&self.registry, request.experiment_id).await?;
-        let tallies = self.exports.tallies(experiment.key(), days).await?;
+        let tallies = self.exports.tallies(&experiment, days).await?;
         let tallies = tallies.take_until(Box::pin(self.ending.clone().wait()));
         Ok(Response::new(until_revoked(until_end(tallies, self.ending.clone()), caller)))
     }

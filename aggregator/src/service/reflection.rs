@@ -4,6 +4,7 @@ use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic_reflection::server::{Builder, Error};
 
+use crate::gates::OPERATOR_REQUEST_BYTES_MAX;
 use crate::security::Authorization;
 
 /// Adds the reflection service, for those who may call the operators' service.
@@ -18,6 +19,8 @@ pub fn with_reflection(routes: Routes, authorization: &Authorization) -> Result<
     };
     // Tools older than 2024 know the second one only.
     let (current, older) = (builder().build_v1()?, builder().build_v1alpha()?);
+    let current = current.max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+    let older = older.max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
     Ok(routes
         .add_service(InterceptedService::new(current, authorization.clone()))
         .add_service(InterceptedService::new(older, authorization.clone())))

@@ -1,35 +1,48 @@
 //! What must survive: experiments, tallies, and which uploads were counted.
 
 mod audit;
+mod counts;
+pub(crate) mod curator;
 mod daily_tallies;
 mod embedded;
 mod postgres;
 mod reader;
+mod verification;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
 
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UnixSeconds, UploadId};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
-use bandana_shared::stored::{Stored, StoredError};
+use bandana_shared::stored::{Older, Stored, StoredError};
 use bandana_shared::tally::Tally;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
+pub use curator::{
+    CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord, Debit,
+    DebitRecord, SessionRecord, SessionUpdate,
+};
 pub use daily_tallies::DailyTally;
 pub use embedded::{
-    EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore, Watermark, WatermarkError,
+    Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore,
+    Watermark, WatermarkError, verify_directory, verify_file,
 };
-pub use postgres::{DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore};
+pub use postgres::{
+    DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, verify_database,
+};
 pub(crate) use postgres::{Link, News, Settled, Target};
 pub use reader::StoreReader;
+pub use verification::{Check, Finding, Verification};
 
 use crate::ingest::{Arrival, Verdict};
 use crate::learner::Learner;
+use crate::learner::window::{Days, Memory};
 use crate::security::TlsError;
 
 /// What a writer keeps what it is told in. Whatever it returns without an error is
@@ -44,8 +57,9 @@ pub trait Store: Debug + Send {
     /// The replay window as it is on this day, as far as is known.
     fn window(&self, today: Day) -> Window;
 
-    /// Decides about a group of uploads and commits those that are accepted, all or none:
-    /// their names and what they add. Moves the replay window on when `today` is a new day.
+    /// Decides about a group of uploads and commits those that are accepted: their names and
+    /// what they add, of each upload all or nothing. The group may take more than one
+    /// transaction. Moves the replay window on when `today` is a new day.
     ///
     /// # Errors
     /// [`StoreError`]: nothing may be acknowledged, and what is durable is not known. The
@@ -101,6 +115,13 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
+    /// Makes a change for the curator.
+    ///
+    /// # Errors
+    /// [`StoreError::Curator`]; what [`StoreError::outcome`] tells of others. A debit of which
+    /// it is not known whether it was made must be taken for made, and pays for nothing.
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
+
     /// Ends in order.
     ///
     /// # Errors
@@ -113,9 +134,9 @@ pub trait Store: Debug + Send {
 pub struct Committed {
     /// One verdict for each upload, in their order.
     pub verdicts: Vec<Verdict>,
-    /// What whoever holds the tallies in memory has to add. Nothing when they are told
-    /// by the store, as those of other replicas are.
-    pub deltas: Vec<Delta>,
+    /// What whoever holds the tallies in memory has to add, with its day. Nothing when they
+    /// are told by the store, as those of other replicas are.
+    pub deltas: Vec<(Day, Delta)>,
 }
 
 /// The replay window of a store.
@@ -226,6 +247,42 @@ pub struct Conduct {
     pub learner: Learner,
     /// Least share of the traffic for every arm in play.
     pub floor_weight: f64,
+    /// How much the learner makes of old reports.
+    pub memory: Memory,
+}
+
+impl Conduct {
+    /// A learner without a floor weight that forgets nothing.
+    pub fn new(learner: Learner) -> Self {
+        Self { learner, floor_weight: 0.0, memory: Memory::Everything }
+    }
+
+    /// What the columns of a store say. They are checked anew: whoever edits them by hand
+    /// may make a mistake.
+    fn from_columns(
+        learner: &str,
+        floor_weight: f64,
+        window_days: Option<i64>,
+        discount: Option<f64>,
+    ) -> Result<Self, StoreError> {
+        let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+        let memory = match (window_days, discount) {
+            (None, None) => Ok(Memory::Everything),
+            (Some(days), None) => Memory::days(u32::try_from(days).unwrap_or(0)),
+            (_, Some(factor)) => Memory::discount(factor),
+        };
+        let memory = memory.map_err(|error| damaged(error.to_string()))?;
+        Ok(Self { learner, floor_weight, memory })
+    }
+
+    /// The window in days and the discount, as a store has them.
+    fn memory_columns(self) -> (Option<i64>, Option<f64>) {
+        match self.memory {
+            Memory::Everything => (None, None),
+            Memory::Days(days) => (Some(days.into()), None),
+            Memory::Discount(factor) => (None, Some(factor)),
+        }
+    }
 }
 
 /// All that the store knows about an experiment.
@@ -243,6 +300,8 @@ pub struct ExperimentRecord {
     pub signatures: Vec<Signature>,
     /// The tally of every arm, all days together.
     pub tallies: Vec<Tally>,
+    /// The same by day, of the days that its memory reaches; empty when it keeps everything.
+    pub days: Days,
     /// The policy for the newest revision. None: this store keeps none, and whoever
     /// serves the experiment computes one.
     pub policy: Option<StoredPolicy>,
@@ -287,14 +346,51 @@ pub struct GroupRow {
     pub deltas: Vec<Delta>,
 }
 
-/// A row's deltas as they are stored beside the ids: experiment, arm, reports,
-/// ones.
+/// A row's deltas as they are stored beside the ids: experiment, arm, reports, those that
+/// say 1, and those that say 2 and more.
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredDeltas(Vec<(i64, u32, u64, u64)>);
+struct StoredDeltas(Vec<StoredDelta>);
+
+type StoredDelta = (i64, u32, u64, u64, Vec<(u8, u64)>);
 
 impl Stored for StoredDeltas {
     const MAGIC: [u8; 4] = *b"BDdl";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        if older.version() != 1 {
+            return Ok(None);
+        }
+        // There were bits only.
+        let bits: Vec<(i64, u32, u64, u64)> = older.decode()?;
+        let delta = |(key, arm, reports, ones)| (key, arm, reports, ones, Vec::new());
+        Ok(Some(Self(bits.into_iter().map(delta).collect())))
+    }
+}
+
+impl StoredDeltas {
+    fn new(deltas: &[Delta]) -> Self {
+        let delta = |Delta { experiment, arm, tally }: &Delta| {
+            let beyond = tally.beyond_bits().map(|(symbol, count)| (symbol.get(), count));
+            (experiment.0, arm.to_u32(), tally.reports(), tally.ones(), beyond.collect())
+        };
+        Self(deltas.iter().map(delta).collect())
+    }
+
+    /// Experiment, arm and what is added.
+    fn tallies(self) -> Result<Vec<(i64, u32, Tally)>, StoreError> {
+        let tally = |(experiment, arm, reports, ones, beyond): StoredDelta| {
+            let beyond = beyond.into_iter().map(|(number, count)| {
+                let unknown = || damaged(format!("a symbol {number}"));
+                Ok((Symbol::new(number).ok_or_else(unknown)?, count))
+            });
+            let beyond = beyond.collect::<Result<Vec<_>, StoreError>>()?;
+            let counts = std::iter::once((Symbol::from(true), ones)).chain(beyond);
+            let tally = Tally::with_symbols(reports, counts);
+            Ok((experiment, arm, tally.map_err(|error| damaged(error.to_string()))?))
+        };
+        self.0.into_iter().map(tally).collect()
+    }
 }
 
 /// What goes wrong with a store.
@@ -305,6 +401,15 @@ pub enum StoreError {
     #[error("the data directory {} can't be used", path.display())]
     Directory {
         /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A database can't be read at all.
+    #[error("can't read {}", path.display())]
+    File {
+        /// The file.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -431,6 +536,20 @@ pub enum StoreError {
         /// What was noticed.
         source: Box<Self>,
     },
+    /// Another program writes to the database, which only a server may.
+    #[error(
+        "another program has locked the database file {}; end it, or its transaction, and start \
+         again: what was acknowledged is there, and devices keep the rest", path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: Box<Self>,
+    },
+    /// The database has none of our tables.
+    #[error("the database has no tables of Bandana; name the database of a server")]
+    Empty,
     /// There should be a store.
     #[error("there is no store in {}; name the data directory of a server", path.display())]
     Missing {
@@ -443,6 +562,9 @@ pub enum StoreError {
     /// The experiment does not stand as the caller thinks, but so.
     #[error("the experiment was changed by somebody else at the same time; try again")]
     Outdated(Box<ExperimentRecord>),
+    /// What the curator may not do.
+    #[error(transparent)]
+    Curator(Box<CuratorRefusal>),
     /// As many signatures as a revision can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
@@ -466,9 +588,10 @@ impl StoreError {
     /// What it says about the store.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::ExperimentExists(_) | Self::TooManySignatures | Self::Outdated(_) => {
-                Outcome::Declined
-            }
+            Self::ExperimentExists(_)
+            | Self::TooManySignatures
+            | Self::Outdated(_)
+            | Self::Curator(_) => Outcome::Declined,
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }
@@ -495,10 +618,18 @@ mod tests {
         \x02\x03\xfb\x2c\x01\x07\
         \x50\x00\xfc\x70\x11\x01\x00\x00";
 
+    /// Written by version 2: the same with two symbols and with none beyond bits.
+    const GOLDEN_2: &[u8] = b"BDdl\x02\x00\xa8\x7c\x06\x51\
+        \x02\
+        \x02\x03\xfb\x2c\x01\x07\x02\x02\x05\x0f\xfb\x18\x01\
+        \x50\x00\xfc\x70\x11\x01\x00\x00\x00";
+
     #[test]
     fn golden_bytes_of_every_version_of_stored_deltas() {
-        let deltas = vec![(1, 3, 300, 7), (40, 0, 70_000, 0)];
+        let deltas = vec![(1, 3, 300, 7, vec![]), (40, 0, 70_000, 0, vec![])];
         assert_eq!(stored::from_bytes::<StoredDeltas>(GOLDEN_1).unwrap().0, deltas);
-        assert_eq!(stored::to_bytes(&StoredDeltas(deltas)).unwrap(), GOLDEN_1);
+        let deltas = vec![(1, 3, 300, 7, vec![(2, 5), (15, 280)]), (40, 0, 70_000, 0, vec![])];
+        assert_eq!(stored::from_bytes::<StoredDeltas>(GOLDEN_2).unwrap().0, deltas);
+        assert_eq!(stored::to_bytes(&StoredDeltas(deltas)).unwrap(), GOLDEN_2);
     }
 }

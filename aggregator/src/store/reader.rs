@@ -9,7 +9,10 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Link, Target};
-use super::{AuditQuery, AuditRecord, DailyTally, ExperimentKey, PostgresSettings, StoreError};
+use super::{
+    AuditQuery, AuditRecord, CuratorName, DailyTally, DataSetRecord, DebitRecord, ExperimentKey,
+    PostgresSettings, SessionRecord, SessionUpdate, StoreError,
+};
 
 /// Reads what is committed, on connections of its own: no commit waits for it.
 ///
@@ -71,7 +74,7 @@ impl StoreReader {
     /// The tallies of an experiment on these days, by day and then by arm, as they
     /// were committed at one moment.
     ///
-    /// All at once, 24 bytes each: the log can't be shortened while somebody reads,
+    /// All at once, 136 bytes each: the log can't be shortened while somebody reads,
     /// and whoever asked may be slow.
     ///
     /// # Errors
@@ -84,6 +87,59 @@ impl StoreReader {
         self.read(
             |connection| embedded::daily_tallies(connection, experiment, days),
             |link| postgres::daily_tallies(link, experiment, days),
+        )
+    }
+
+    /// The curator's data set of this name, or all of them by name.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn data_sets(&self, name: Option<&CuratorName>) -> Result<Vec<DataSetRecord>, StoreError> {
+        self.read(
+            |connection| embedded::data_sets(connection, name),
+            |link| postgres::data_sets(link, name),
+        )
+    }
+
+    /// What was debited to a data set before a number, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn debits(
+        &self,
+        name: &CuratorName,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<DebitRecord>, StoreError> {
+        self.read(
+            |connection| embedded::debits(connection, name, before, limit),
+            |link| postgres::debits(link, name, before, limit),
+        )
+    }
+
+    /// A session of the curator.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn session(&self, name: &CuratorName) -> Result<Option<SessionRecord>, StoreError> {
+        self.read(
+            |connection| embedded::session(connection, name),
+            |link| postgres::session(link, name),
+        )
+    }
+
+    /// The updates of a session from a number on, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn session_updates(
+        &self,
+        name: &CuratorName,
+        from: u32,
+    ) -> Result<Vec<SessionUpdate>, StoreError> {
+        self.read(
+            |connection| embedded::updates(connection, name, from),
+            |link| postgres::updates(link, name, from),
         )
     }
 }

@@ -110,10 +110,11 @@ impl Call {
         #[cfg(feature = "opentelemetry")]
         super::traces::end(&self.span, code);
         let _entered = self.span.enter();
-        let (code, seconds) = (code_name(code), time.as_secs_f64());
         // Probes come often, and say nothing about who does what.
         let is_probe = METHODS.name(method).service.starts_with("grpc.health.");
-        if self.port == Port::Operator && !is_probe {
+        let is_known = code != Code::Unauthenticated;
+        let (code, seconds) = (code_name(code), time.as_secs_f64());
+        if self.port == Port::Operator && is_known && !is_probe {
             tracing::info!(code, seconds, "call answered");
         } else {
             tracing::debug!(code, seconds, "call answered");
@@ -124,12 +125,7 @@ impl Call {
         self.is_over = true;
         let seconds = self.clock.monotonic().saturating_sub(self.begin).as_secs_f64();
         let _entered = self.span.enter();
-        let status = status.as_u16();
-        if self.port == Port::Operator && status == StatusCode::UNAUTHORIZED.as_u16() {
-            tracing::info!(status, seconds, "request answered");
-        } else {
-            tracing::debug!(status, seconds, "request answered");
-        }
+        tracing::debug!(status = status.as_u16(), seconds, "request answered");
     }
 }
 

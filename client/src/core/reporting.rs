@@ -63,7 +63,7 @@ impl<N: NoiseSource> Core<N> {
         windows.chain(self.next_fetch()).chain(outbox).min()
     }
 
-    /// Turns every assignment whose attribution window has ended into a private bit.
+    /// Turns every assignment whose attribution window has ended into a private report.
     fn privatize(&mut self, now: Timestamp) -> Result<(), ClientError> {
         let over = self.state.open.iter().filter(|(_, open)| open.is_over(now));
         let ids: Vec<AssignmentId> = over.map(|(id, _)| *id).collect();
@@ -71,8 +71,8 @@ impl<N: NoiseSource> Core<N> {
             let Some(open) = self.state.open.get(&id) else {
                 continue;
             };
-            let bit = open.privatize(&mut self.noise)?;
-            self.record(Change::Privatized { id, bit });
+            let report = open.privatize(&mut self.noise)?;
+            self.record(Change::Privatized { id, report });
             self.statistics.reports_made += 1;
         }
         Ok(())

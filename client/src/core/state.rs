@@ -12,7 +12,7 @@ use bandana_shared::specification::Specification;
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::ledger::Ledger;
 use crate::outbox::{Attempts, Outbox, Parcel, UploadTask};
-use crate::privatizer::PrivateBit;
+use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
 /// The state of a client, as far as it survives a restart.
@@ -96,8 +96,8 @@ pub(crate) enum Change {
     },
     /// An arm was drawn, and its report paid for.
     Drawn(Draw),
-    /// The rewards of an assignment became a bit.
-    Privatized { id: AssignmentId, bit: PrivateBit },
+    /// The rewards of an assignment became a report.
+    Privatized { id: AssignmentId, report: PrivateReport },
     /// A report got its name and its day.
     Sealed { id: AssignmentId, task: UploadTask },
     /// A report needs no further attempt.
@@ -122,7 +122,7 @@ impl State {
         match change {
             Change::Heard { held, .. } => self.hear(held.clone()),
             Change::Drawn(draw) => return self.draw(draw),
-            Change::Privatized { id, bit } => return self.privatize(*id, *bit, number),
+            Change::Privatized { id, report } => return self.privatize(*id, *report, number),
             Change::Sealed { id, task } => {
                 let parcel = self.outbox.parcels.get_mut(id).ok_or(Inconsistent)?;
                 parcel.sealed = Some(task.clone());
@@ -169,7 +169,7 @@ impl State {
     fn privatize(
         &mut self,
         id: AssignmentId,
-        bit: PrivateBit,
+        report: PrivateReport,
         number: u64,
     ) -> Result<(), Inconsistent> {
         let open = self.open.remove(&id).ok_or(Inconsistent)?;
@@ -177,7 +177,7 @@ impl State {
             experiment_id: open.specification.experiment_id().clone(),
             digest: open.specification.digest(),
             arm: open.arm,
-            bit,
+            report,
             release_at: open.release_at,
             reach: open.reach(),
             sealed: None,

@@ -18,7 +18,7 @@ use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::core::{Change, Draw, Epoch, Held, Once, State};
 use crate::ledger::Ledger;
 use crate::outbox::{Attempts, Outbox, Parcel, UploadTask};
-use crate::privatizer::PrivateBit;
+use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
 /// The number of a write that was carried through.
@@ -120,7 +120,8 @@ struct StoredParcel {
     experiment_id: String,
     digest: [u8; 16],
     arm: u32,
-    bit: bool,
+    /// What the report says. A bit has the one byte that a `bool` has.
+    symbol: u8,
     release_at_ms: u64,
     reach_ms: u64,
     sealed: Option<([u8; 16], Vec<u8>)>,
@@ -287,7 +288,7 @@ impl StoredParcel {
             experiment_id: parcel.experiment_id.to_string(),
             digest: *parcel.digest.as_bytes(),
             arm: parcel.arm.to_u32(),
-            bit: parcel.bit.get(),
+            symbol: parcel.report.get().get(),
             release_at_ms: parcel.release_at.unix_ms(),
             reach_ms: u64::try_from(parcel.reach.as_millis()).unwrap_or(u64::MAX),
             sealed: sealed.map(|task| (*task.id().as_bytes(), task.bytes().to_vec())),
@@ -301,7 +302,7 @@ impl StoredParcel {
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
             digest: Digest::new(self.digest),
             arm: arm_index(self.arm)?,
-            bit: PrivateBit::restored(self.bit),
+            report: PrivateReport::restored(self.symbol)?,
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
             reach: Duration::from_millis(self.reach_ms),
             sealed,
@@ -346,7 +347,7 @@ enum StoredChange {
     },
     Privatized {
         id: u64,
-        bit: bool,
+        symbol: u8,
     },
     Sealed {
         id: u64,
@@ -400,7 +401,9 @@ impl StoredChange {
                 price: draw.price.get(),
                 once: draw.once.map(|epoch| (epoch.days, epoch.number)),
             },
-            Change::Privatized { id, bit } => Self::Privatized { id: id.get(), bit: bit.get() },
+            Change::Privatized { id, report } => {
+                Self::Privatized { id: id.get(), symbol: report.get().get() }
+            }
             Change::Sealed { id, task } => Self::Sealed {
                 id: id.get(),
                 upload_id: *task.id().as_bytes(),
@@ -447,8 +450,9 @@ impl StoredChange {
                 price: NanoNats::new(price),
                 once: once.map(|(days, number)| Epoch { days, number }),
             }),
-            Self::Privatized { id, bit } => {
-                Change::Privatized { id: AssignmentId::new(id), bit: PrivateBit::restored(bit) }
+            Self::Privatized { id, symbol } => {
+                let report = PrivateReport::restored(symbol)?;
+                Change::Privatized { id: AssignmentId::new(id), report }
             }
             Self::Sealed { id, upload_id, bytes } => {
                 let task = UploadTask::from_parts(UploadId::new(upload_id), bytes);

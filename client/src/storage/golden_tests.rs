@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, UnixSeconds, UploadId};
+use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision, UnixSeconds, UploadId};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::signing::Signature;
@@ -20,7 +21,7 @@ use crate::assignment::AssignmentId;
 use crate::core::{Change, Draw, Epoch, Held, State};
 use crate::ledger::Ledger;
 use crate::outbox::UploadTask;
-use crate::privatizer::PrivateBit;
+use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
 type Failure = Box<dyn std::error::Error>;
@@ -102,6 +103,10 @@ fn held(signed: bool) -> Result<Held, Failure> {
     })
 }
 
+fn report(number: u8) -> Result<PrivateReport, Failure> {
+    PrivateReport::restored(number).ok_or_else(|| "no report says that".into())
+}
+
 /// Every kind of change, from an empty state on.
 fn changes() -> Result<Vec<Change>, Failure> {
     let held = held(true)?;
@@ -127,9 +132,9 @@ fn changes() -> Result<Vec<Change>, Failure> {
         draw(1, None)?,
         draw(2, Some(Epoch { days: 30, number: 4 }))?,
         draw(3, None)?,
-        Change::Privatized { id, bit: PrivateBit::restored(true) },
+        Change::Privatized { id, report: report(1)? },
         Change::Sealed { id, task: UploadTask::from_parts(UploadId::new([9; 16]), vec![1, 2]) },
-        Change::Privatized { id: AssignmentId::new(3), bit: PrivateBit::restored(false) },
+        Change::Privatized { id: AssignmentId::new(3), report: report(0)? },
         Change::Settled { id: AssignmentId::new(3) },
         Change::Heard { held: again, anew: false },
     ])
@@ -155,6 +160,63 @@ fn golden_bytes() -> Result<(), Failure> {
     assert_eq!(hex(&state), STATE);
     assert_eq!(hex(&changes), CHANGES);
     Ok(())
+}
+
+#[test]
+fn categories_and_their_reports_come_back() -> Result<(), Failure> {
+    let categories = Alphabet::new(5)?;
+    let specification = Specification::first(
+        ExperimentId::new("categories")?,
+        Epsilon::new(2.0)?,
+        Rewards::categorical(categories),
+        Mechanism::Kary(categories),
+        vec![Arm::new("old")?, Arm::new("new")?],
+        ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
+    )?;
+    let digest = specification.digest();
+    let held = Held { specification: Arc::new(specification), ..held(false)? };
+    let mut changes = vec![Change::Heard { held, anew: true }];
+    for (number, change) in (1..).zip(changes_of_golden_draws(digest)?) {
+        changes.extend([
+            change,
+            Change::Privatized { id: AssignmentId::new(number), report: report(4)? },
+        ]);
+    }
+    let mut state = State::default();
+    for change in &changes {
+        state.apply(change, 0).map_err(|_| format!("{change:?}"))?;
+    }
+    let bytes = stored::to_bytes(&StoredState::new(&state, 4, true))?;
+    let read: StoredState = stored::from_bytes(&bytes)?;
+    let (read, _) = read.into_state(true).ok_or("not a state")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes);
+    let said: Vec<u8> = read.outbox.parcels.values().map(|p| p.report.get().get()).collect();
+    assert_eq!(said, [4, 4]);
+    let mut replayed = State::default();
+    let stored = stored::to_bytes(&StoredChanges::new(5, &changes))?;
+    let stored: StoredChanges = stored::from_bytes(&stored)?;
+    stored.apply(&mut replayed).ok_or("changes that do not apply")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, bytes);
+    assert!(PrivateReport::restored(16).is_none());
+    Ok(())
+}
+
+/// Two draws of an experiment named "categories".
+fn changes_of_golden_draws(digest: Digest) -> Result<Vec<Change>, Failure> {
+    let draw = |id| -> Result<Change, Failure> {
+        Ok(Change::Drawn(Draw {
+            id: AssignmentId::new(id),
+            digest,
+            experiment_id: ExperimentId::new("categories")?,
+            arm: ArmIndex::new(1)?,
+            chosen_at: at(100),
+            rewards_until: at(60_100),
+            release_at: at(61_000),
+            price: NanoNats::new(2_000_000_000),
+            once: None,
+        }))
+    };
+    [1, 2].into_iter().map(draw).collect()
 }
 
 #[test]

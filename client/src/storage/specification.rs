@@ -1,5 +1,6 @@
 //! A specification as it is stored.
 
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
@@ -16,7 +17,8 @@ pub(super) struct StoredSpecification {
     simulation: bool,
     epsilon: f64,
     floor: u64,
-    binary: bool,
+    /// 0 bounded, 1 binary, 2 categories: the first two have the bytes of a `bool`.
+    kind: u8,
     range: (f64, f64),
     clamps: bool,
     default_reward: f64,
@@ -32,6 +34,7 @@ enum StoredMechanism {
     Quadratic(i32),
     Exponential,
     RandomizedResponse,
+    Kary(u8),
 }
 
 impl StoredSpecification {
@@ -45,8 +48,12 @@ impl StoredSpecification {
             revision: specification.revision().get(),
             simulation: specification.is_simulation(),
             epsilon: specification.epsilon().get(),
-            floor: specification.floor().get(),
-            binary: rewards.kind() == RewardKind::Binary,
+            floor: specification.channel().floor(),
+            kind: match rewards.kind() {
+                RewardKind::Bounded => 0,
+                RewardKind::Binary => 1,
+                RewardKind::Categorical => 2,
+            },
             range: (rewards.range().low(), rewards.range().high()),
             clamps: rewards.out_of_range() == OutOfRange::Clamp,
             default_reward: rewards.default_reward(),
@@ -55,6 +62,7 @@ impl StoredSpecification {
                 Mechanism::Quadratic(curvature) => StoredMechanism::Quadratic(curvature.units()),
                 Mechanism::Exponential => StoredMechanism::Exponential,
                 Mechanism::RandomizedResponse => StoredMechanism::RandomizedResponse,
+                Mechanism::Kary(alphabet) => StoredMechanism::Kary(alphabet.len()),
             },
             arms: arms.map(|arm| (arm.label().to_owned(), arm.is_retired())).collect(),
             attribution_window_seconds: timing.attribution_window_seconds,
@@ -64,7 +72,12 @@ impl StoredSpecification {
 
     /// The specification, if it is valid and has the digest that it had.
     pub(super) fn into_specification(self) -> Option<Specification> {
-        let kind = if self.binary { RewardKind::Binary } else { RewardKind::Bounded };
+        let kind = match self.kind {
+            0 => RewardKind::Bounded,
+            1 => RewardKind::Binary,
+            2 => RewardKind::Categorical,
+            _ => return None,
+        };
         let out_of_range = if self.clamps { OutOfRange::Clamp } else { OutOfRange::Refuse };
         let range = RewardRange::new(self.range.0, self.range.1).ok()?;
         let arms = self.arms.into_iter().map(|(label, retired)| {
@@ -85,6 +98,9 @@ impl StoredSpecification {
                 }
                 StoredMechanism::Exponential => Mechanism::Exponential,
                 StoredMechanism::RandomizedResponse => Mechanism::RandomizedResponse,
+                StoredMechanism::Kary(symbols) => {
+                    Mechanism::Kary(Alphabet::new(symbols.into()).ok()?)
+                }
             },
             arms: arms.collect::<Option<_>>()?,
             timing: ReleaseTiming {

@@ -2,14 +2,15 @@
 //! they fail for their reasons and not for want of a crate.
 
 use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::upload::PackedReports;
 
 fn store<T: serde::Serialize>(_: T) {}
 
 fn report(arm: ArmIndex, reward: Reward, privatizer: &Privatizer) -> PackedReports {
-    let bit = privatizer.privatize(&reward, &mut OsNoise).unwrap();
-    PackedReports::single(arm, bit.get())
+    let report = privatizer.privatize(&reward, &mut OsNoise).unwrap();
+    PackedReports::pack_symbols(vec![(arm, report.get())], Alphabet::BITS).unwrap()
 }
 
 fn product(_: Client) {}

@@ -1,8 +1,17 @@
 //! What a report says about the rewards of its assignment.
 
-use bandana_client::{BulkNoise, ClientError, PrivatizeError, Privatizer, Reward, SeededNoise};
+use bandana_client::{
+    BulkNoise, ClientError, PrivatizeError, Privatizer, Reward, SeededNoise, Task,
+};
+use bandana_shared::alphabet::Alphabet;
+use bandana_shared::curve::Mechanism;
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
-use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::specification::{
+    ReleaseTiming, Specification, SpecificationParts, smallest_floor,
+};
+use bandana_shared::wire::read_upload;
+use bandana_shared::wire::v1::UploadRequest;
+use prost::Message as _;
 
 use super::{ALMOST_NO_PRIVACY, Failure, at, client, id, parts, report, upload};
 
@@ -160,12 +169,73 @@ fn a_privatizer_keeps_to_its_probabilities() -> Result<(), Failure> {
         let reward = Reward::new(reward)?;
         let mut ones = 0_u32;
         for _ in 0..100_000 {
-            ones += u32::from(privatizer.privatize(&reward, &mut noise)?.get());
+            ones += u32::from(privatizer.privatize(&reward, &mut noise)?.get().get());
         }
         let share = f64::from(ones) / 100_000.0;
         assert!((share - expected).abs() < 0.0077, "{share} instead of {expected}");
     }
     let outside = privatizer.privatize(&Reward::new(2.0)?, &mut noise);
     assert!(matches!(outside, Err(PrivatizeError::OutOfRange { .. })));
+    Ok(())
+}
+
+/// An experiment with k-ary randomized response, almost without privacy.
+fn kary(symbols: u32, rewards: Rewards) -> Result<Specification, Failure> {
+    let mechanism = Mechanism::Kary(Alphabet::new(symbols)?);
+    let parts = parts(ALMOST_NO_PRIVACY, rewards)?;
+    let floor = smallest_floor(mechanism, parts.epsilon);
+    Ok(Specification::new(SpecificationParts { mechanism, floor, ..parts })?)
+}
+
+/// The number that is reported after these rewards.
+fn symbol_after(specification: &Specification, added: &[f64]) -> Result<u8, Failure> {
+    let mut client = client(specification)?;
+    let assignment = client.choose(&id()?, at(1))?;
+    for reward in added {
+        client.reward(assignment.id(), Reward::new(*reward)?, at(1))?;
+    }
+    let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
+    let message = UploadRequest::decode(task.bytes())?;
+    let upload = read_upload(&message, specification.channel().alphabet())?;
+    let (_, tally) = upload.reports.tallies().next().ok_or("an upload without report")?;
+    let mut symbols = specification.channel().alphabet().symbols();
+    Ok(symbols.find(|symbol| tally.count(*symbol) == 1).ok_or("no symbol")?.get())
+}
+
+#[test]
+fn of_categories_the_last_one_counts() -> Result<(), Failure> {
+    let specification = kary(5, Rewards::categorical(Alphabet::new(5)?))?;
+    for (added, symbol) in
+        [(&[][..], 0), (&[3.0], 3), (&[4.0, 1.0], 1), (&[2.0, 0.0], 0), (&[1.0, 4.0, 4.0], 4)]
+    {
+        assert_eq!(symbol_after(&specification, added)?, symbol, "{added:?}");
+    }
+    for value in [0.5, 5.0, -1.0, 2.000_000_1, 1e300] {
+        let mut client = client(&specification)?;
+        let assignment = client.choose(&id()?, at(1))?;
+        let refused = client.reward(assignment.id(), Reward::new(value)?, at(1)).unwrap_err();
+        let message = format!("{refused:#}");
+        assert!(message.contains("whole numbers from 0 to 4"), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn rewards_are_rounded_to_a_level_beside_them() -> Result<(), Failure> {
+    // Levels at -2, 0, 2 and 4.
+    let specification = kary(4, Rewards::bounded(RewardRange::new(-2.0, 4.0)?))?;
+    for (added, symbols) in [
+        (&[][..], &[0][..]),
+        (&[-1.0, 1.0], &[1]),
+        (&[2.0], &[2]),
+        (&[4.0, 4.0], &[3]),
+        (&[1.0], &[1, 2]),
+        (&[-1.9], &[0, 1]),
+    ] {
+        for _ in 0..20 {
+            let symbol = symbol_after(&specification, added)?;
+            assert!(symbols.contains(&symbol), "{added:?}: {symbol}");
+        }
+    }
     Ok(())
 }

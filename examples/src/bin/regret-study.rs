@@ -15,6 +15,7 @@ use bandana_examples::study::outcome::StudyOutcome;
 use bandana_examples::study::picture;
 use bandana_examples::study::runner::Study;
 use bandana_examples::study::trial::{Attack, Course};
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
@@ -23,8 +24,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Regret of learners on private bits, in simulation.
 ///
-/// Rewards and noise are the same for all learners of a study. Ctrl-C ends it with what
-/// is finished.
+/// Rewards are the same for all learners of a study, and so is the noise for those with the
+/// same channel. Ctrl-C ends it with what is finished.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -33,9 +34,13 @@ struct Arguments {
     /// and count.
     #[arg(long, default_value = "paper-20")]
     instance: String,
-    /// How a reward becomes a bit; several with commas: linear, quadratic, exponential, rr.
+    /// How a reward becomes a report; several with commas: linear, quadratic, exponential, rr,
+    /// k-level.
     #[arg(long, value_delimiter = ',', default_value = "linear")]
     mechanism: Vec<String>,
+    /// Levels of the k-level mechanism, 2 to 16.
+    #[arg(long, value_name = "K", default_value_t = 6)]
+    levels: u32,
     /// Curvature of the quadratic mechanism, -1 to 1.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     curvature: f64,
@@ -140,7 +145,10 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
                 Mechanism::RandomizedResponse
             }
             "rr" => bail!("randomized response takes rewards of 0 and 1 only; use linear"),
-            _ => bail!("there is no mechanism {name:?}: linear, quadratic, exponential or rr"),
+            "k-level" => Mechanism::Kary(Alphabet::new(arguments.levels)?),
+            _ => bail!(
+                "there is no mechanism {name:?}: linear, quadratic, exponential, rr or k-level"
+            ),
         })
     };
     let learner = |name: &String| {
@@ -150,10 +158,19 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
             anyhow::anyhow!("there is no learner {name:?}: all, or some of {}", names.join(", "))
         })
     };
-    let contestants = match &arguments.learners[..] {
-        [all] if all == "all" => Contestant::value_variants().to_vec(),
-        names => names.iter().map(learner).collect::<anyhow::Result<_>>()?,
-    };
+    let mut contestants = Vec::new();
+    match &arguments.learners[..] {
+        [all] if all == "all" => contestants.extend(Contestant::value_variants()),
+        names => {
+            for name in names {
+                let learner = learner(name)?;
+                // One learner can have two names.
+                if !contestants.contains(&learner) {
+                    contestants.push(learner);
+                }
+            }
+        }
+    }
     ensure!((0.0..=1.0).contains(&arguments.dishonest), "--dishonest is a share, 0 to 1");
     let epsilons = arguments.epsilon.iter().map(|epsilon| Epsilon::new(*epsilon));
     Ok(Study {

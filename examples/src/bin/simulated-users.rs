@@ -21,6 +21,7 @@ use bandana_examples::instance::Instance;
 use bandana_examples::plot;
 use bandana_examples::report::{Report, largest};
 use bandana_examples::simulation::{self, Connections, Outcome, Progress, Server, Settings};
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
@@ -44,6 +45,9 @@ struct Arguments {
     /// Curvature of the quadratic mechanism, -1 to 1.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     curvature: f64,
+    /// Levels of the k-level mechanism, 2 to 16.
+    #[arg(long, value_name = "K", default_value_t = 6)]
+    levels: u32,
     /// Who chooses the arms.
     #[arg(long, value_enum, default_value_t = Learner::LdpTs)]
     learner: Learner,
@@ -88,6 +92,7 @@ enum MechanismName {
     Quadratic,
     Exponential,
     Rr,
+    KLevel,
 }
 
 fn main() -> ExitCode {
@@ -180,12 +185,18 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
         MechanismName::Quadratic => Mechanism::Quadratic(Curvature::new(arguments.curvature)?),
         MechanismName::Exponential => Mechanism::Exponential,
         MechanismName::Rr => Mechanism::RandomizedResponse,
+        MechanismName::KLevel => Mechanism::Kary(Alphabet::new(arguments.levels)?),
     };
     ensure!(
         mechanism != Mechanism::RandomizedResponse
             || instance.rewards().kind() == RewardKind::Binary,
         "randomized response takes rewards of 0 and 1 only, and these arms have others; use \
          --mechanism linear"
+    );
+    ensure!(
+        !matches!(mechanism, Mechanism::Kary(_))
+            || instance.rewards().kind() == RewardKind::Bounded,
+        "levels are for rewards between 0 and 1, and these are 0 or 1 only; use --mechanism rr"
     );
     let settings = Settings {
         users: arguments.users,

@@ -2,7 +2,7 @@
 
 use bandana_aggregator::learner::bounds::BoundArm;
 use bandana_aggregator::learner::indices::reward_coin;
-use bandana_shared::channel::Floor;
+use bandana_shared::channel::{self, Floor, KaryChannel};
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::private_mean_of;
@@ -15,6 +15,9 @@ use crate::instance::Instance;
 pub enum Channel {
     /// A private bit, made as a device makes it, from the same integers.
     Bit(Curve, Floor),
+    /// A symbol of k-ary randomized response, from the same integers: where it lies between
+    /// the first one, 0, and the last one, 1.
+    Levels(KaryChannel),
     /// The reward with Laplace noise of this scale.
     Laplace(f64),
     /// The reward itself.
@@ -25,11 +28,14 @@ pub enum Channel {
 
 impl Channel {
     /// The channel of this mechanism.
-    pub fn bit(mechanism: Mechanism, epsilon: Epsilon) -> Self {
-        Self::Bit(Curve::new(mechanism, epsilon), Floor::for_epsilon(epsilon))
+    pub fn of(mechanism: Mechanism, epsilon: Epsilon) -> Self {
+        match reports(mechanism, epsilon) {
+            channel::Channel::Bit(floor) => Self::Bit(Curve::new(mechanism, epsilon), floor),
+            channel::Channel::Kary(channel) => Self::Levels(channel),
+        }
     }
 
-    /// What is sent for a reward. A bit is 0 or 1.
+    /// What is sent for a reward. A bit is 0 or 1, a symbol between them.
     #[inline]
     pub fn send(&self, reward: f64, rng: &mut impl Rng) -> f64 {
         match self {
@@ -37,6 +43,11 @@ impl Channel {
                 let level = Level::from_unit(reward).unwrap_or(Level::ZERO);
                 let threshold = floor.threshold(curve.apply(level));
                 f64::from(u8::from(threshold.bit(rng.next_u64(), rng.next_u64())))
+            }
+            Self::Levels(channel) => {
+                let level = Level::from_unit(reward).unwrap_or(Level::ZERO);
+                let truth = channel.nearby_symbol(level, rng.next_u64());
+                channel.alphabet().position(channel.answer(truth, rng.next_u64()))
             }
             Self::Laplace(scale) => {
                 let uniform = rng.random::<f64>() - 0.5;
@@ -48,11 +59,12 @@ impl Channel {
     }
 
     /// The arms of an instance as a bound sees them: rewards themselves as if they
-    /// were of two values. `None` for Laplace noise, for which there is no bound here.
+    /// were of two values. `None` for levels and for Laplace noise, for which there is no
+    /// bound here.
     pub fn bound_arms(&self, instance: &Instance) -> Option<Vec<BoundArm>> {
         let private_mean = |arm: &crate::instance::SimulatedArm| match self {
             Self::Bit(curve, floor) => Some(private_mean_of(*floor, arm.rewards.mean_of(curve))),
-            Self::Laplace(_) => None,
+            Self::Levels(_) | Self::Laplace(_) => None,
             Self::Reward | Self::Coin => Some(arm.rewards.mean()),
         };
         let bound_arm = |arm| Some((arm, private_mean(arm)?));
@@ -62,5 +74,13 @@ impl Channel {
                 .map(|(arm, private_mean)| BoundArm { mean: arm.rewards.mean(), private_mean })
                 .collect(),
         )
+    }
+}
+
+/// The channel of the reports of this mechanism.
+pub fn reports(mechanism: Mechanism, epsilon: Epsilon) -> channel::Channel {
+    match mechanism {
+        Mechanism::Kary(alphabet) => KaryChannel::for_epsilon(alphabet, epsilon).into(),
+        _ => Floor::for_epsilon(epsilon).into(),
     }
 }

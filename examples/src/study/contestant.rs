@@ -1,6 +1,6 @@
 //! The learners of a study, by name.
 
-use bandana_shared::channel::Floor;
+use bandana_aggregator::learner::bounds::{BoundArm, ldp_ucb, thompson_sampling};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use clap::ValueEnum;
@@ -10,10 +10,10 @@ use super::channel::Channel;
 /// A learner of a study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Contestant {
-    /// Thompson sampling on private bits.
+    /// Thompson sampling on private bits. TS-CF, which maps the samples back through the
+    /// channel, makes the same choices.
+    #[value(alias = "ts-cf")]
     LdpTs,
-    /// The same with samples mapped back through the channel, which changes no choice.
-    TsCf,
     /// Thompson sampling from the posterior cut to what a private mean can be.
     TruncatedTs,
     /// UCB1 on private bits.
@@ -41,10 +41,10 @@ pub enum Contestant {
     NonprivateTs,
 }
 
-/// What the bits of a study go through.
+/// What the rewards of a study go through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Privacy {
-    /// The curve.
+    /// The curve, or levels.
     pub mechanism: Mechanism,
     /// The privacy loss bound.
     pub epsilon: Epsilon,
@@ -72,12 +72,20 @@ impl Contestant {
             Self::NonprivateUcb1 | Self::NonprivateKlUcb => Channel::Reward,
             Self::NonprivateTs => Channel::Coin,
             Self::LdpUcbLaplace => Channel::Laplace(1.0 / privacy.epsilon.get()),
-            _ => Channel::bit(privacy.mechanism, privacy.epsilon),
+            _ => Channel::of(privacy.mechanism, privacy.epsilon),
         }
     }
 
-    /// The floor of its channel; for one without bits that of the privacy it has not.
-    pub fn floor(privacy: Privacy) -> Floor {
-        Floor::for_epsilon(privacy.epsilon)
+    /// The bound that the papers prove on its regret after so many rounds; `None` where
+    /// there is none here, or where worse arms look better. That of Thompson sampling is
+    /// asymptotic and leaves out a constant, that of UCB1 holds at every horizon.
+    pub fn upper_bound(self, arms: &[BoundArm], horizon: u64) -> Option<f64> {
+        let horizon = horizon as f64;
+        let bound = match self {
+            Self::LdpTs | Self::NonprivateTs => thompson_sampling(arms) * horizon.ln(),
+            Self::LdpUcb | Self::NonprivateUcb1 => ldp_ucb(arms, horizon),
+            _ => return None,
+        };
+        bound.is_finite().then_some(bound)
     }
 }

@@ -55,11 +55,14 @@ pub struct Row {
     /// The channel's asymptotic lower bound at this horizon, which no finite run
     /// has to obey; none where there is none, or where it is infinite.
     pub lower_bound: Option<f64>,
-    /// The main term of the upper bound for LDP-TS at this horizon, without its
-    /// constant; none as above.
+    /// The bound that the papers prove for Thompson sampling, its main term without the
+    /// constant, or for UCB1; none for other learners, and as above.
     pub upper_bound: Option<f64>,
-    /// Mean regret over that of the first learner with this mechanism and epsilon.
+    /// Mean regret over that of the study's first learner, with this mechanism and epsilon
+    /// where it has any; of levels, with the first mechanism and this epsilon.
     pub ratio: Option<f64>,
+    /// What the ratio is to: a learner, its mechanism and its epsilon.
+    pub ratio_to: String,
     /// Half the width of its 95% interval, over pairs of trials with one seed.
     pub ratio_ci95: Option<f64>,
     /// Rounds per second of processor time, on one thread.
@@ -131,7 +134,7 @@ impl StudyOutcome {
     /// The rows at the end of the horizon, as a table for people.
     pub fn table(&self) -> String {
         let mut table = format!(
-            "{:>7}  {:<14}{:<18}{:>6}  {:>21}  {:>9}{:>9}{:>9}  {:>9}  {:>14}  {:>9}\n",
+            "{:>7}  {:<19}{:<18}{:>6}  {:>21}  {:>9}{:>9}{:>9}  {:>9}  {:>14}  {:>9}\n",
             "epsilon",
             "mechanism",
             "learner",
@@ -156,7 +159,7 @@ impl StudyOutcome {
             // Writing to a string does not fail.
             writeln!(
                 table,
-                "{epsilon:>7}  {:<14}{:<18}{:>6}  {regret:>21}  {:>9.0}{:>9.0}{:>9.0}  {bound:>9}  {ratio:>14}  {:>9.2}",
+                "{epsilon:>7}  {:<19}{:<18}{:>6}  {regret:>21}  {:>9.0}{:>9.0}{:>9.0}  {bound:>9}  {ratio:>14}  {:>9.2}",
                 row.mechanism, row.learner, row.trials, row.median, row.p95, row.p99,
                 row.rounds_per_second / 1e6
             )

@@ -32,8 +32,8 @@ type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
 type Curves<'r> = BTreeMap<(String, String), Vec<&'r Row>>;
 
 /// Writes one panel for each epsilon as an SVG file: mean regrets with their 95%
-/// intervals, and the lower bound as a thin line of the same colour. Curves without
-/// privacy are in all panels.
+/// intervals, and bounds in the same colour: the lower one as a thin line, the upper one,
+/// where the papers have one, dashed. Curves without privacy are in all panels.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -76,7 +76,8 @@ fn draw(
     }
     let all = || curves.values().flatten();
     let horizon = all().map(|row| row.horizon).max().unwrap_or(1000);
-    let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0 * FLOOR, f64::max) * 1.1;
+    let highest = |row: &&Row| (row.mean_regret + row.ci95).max(row.upper_bound.unwrap_or(0.0));
+    let top = all().map(highest).fold(10.0 * FLOOR, f64::max) * 1.1;
     let caption = epsilon.map_or("without privacy".to_owned(), |e| format!("epsilon {e}"));
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 15))
@@ -114,6 +115,9 @@ fn draw(
         let bound = rows.iter().filter_map(|row| Some((row.horizon, row.lower_bound?)));
         let visible = bound.filter(|(_, bound)| *bound <= top);
         chart.draw_series(LineSeries::new(visible, colour.mix(0.4).stroke_width(1)))?;
+        let bound = rows.iter().filter_map(|row| Some((row.horizon, row.upper_bound?)));
+        let dashes = colour.mix(0.6).stroke_width(1);
+        chart.draw_series(DashedLineSeries::new(bound, 5, 4, dashes))?;
     }
     chart
         .configure_series_labels()

@@ -7,10 +7,12 @@ use bandana_aggregator::learner::indices::{
 use bandana_aggregator::learner::{
     AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler, scale_max,
 };
+use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::Weights;
 use rand::{Rng, RngExt as _};
 
+use super::channel::reports;
 use super::contestant::{Contestant, Privacy};
 
 /// A learner in the middle of a trial.
@@ -21,11 +23,45 @@ pub enum Player {
     /// Samples from posteriors that are cut.
     Truncated(TruncatedSampler, Vec<Evidence>),
     /// Indices with a random scale.
-    AdaKl(AdaKlSampler),
+    AdaKl(AdaKlSampler, Signals),
     /// Indices.
     Index(Rule, Vec<Statistic>),
     /// Weights that a server would serve, until more is known.
     Served(Learner, Box<Situation>, Weights),
+}
+
+/// What a learner hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// Zeros and ones.
+    Bits,
+    /// Symbols, scaled to 0..=1.
+    Levels,
+}
+
+impl Signals {
+    fn of(privacy: Privacy) -> Self {
+        match privacy.mechanism {
+            Mechanism::Kary(_) => Self::Levels,
+            _ => Self::Bits,
+        }
+    }
+
+    /// What is known at the beginning.
+    fn nothing(self) -> Evidence {
+        match self {
+            Self::Bits => Evidence::default(),
+            Self::Levels => Evidence::of_levels(),
+        }
+    }
+}
+
+/// Adds what was heard.
+fn hear(evidence: &mut Evidence, signal: f64) {
+    match evidence.variance() {
+        Some(_) => evidence.add_level(signal),
+        None => evidence.add_bit(signal > 0.5),
+    }
 }
 
 /// How the arm of the largest index is found.
@@ -59,21 +95,24 @@ impl Player {
     /// # Errors
     /// When there are too many arms.
     pub fn new(contestant: Contestant, arms: usize, privacy: Privacy) -> anyhow::Result<Self> {
-        let evidence = vec![Evidence::default(); arms];
+        let signals = match contestant {
+            Contestant::NonprivateTs => Signals::Bits,
+            _ => Signals::of(privacy),
+        };
+        let channel = reports(privacy.mechanism, privacy.epsilon);
+        let evidence = vec![signals.nothing(); arms];
         let index = |rule| Self::Index(rule, vec![Statistic::default(); arms]);
         Ok(match contestant {
-            // The channel's inverse is increasing and the same for all arms.
-            Contestant::LdpTs | Contestant::TsCf | Contestant::NonprivateTs => {
+            Contestant::LdpTs | Contestant::NonprivateTs => {
                 Self::Thompson(ThompsonSampler::new(&evidence)?, evidence)
             }
             Contestant::TruncatedTs => {
-                let floor = Contestant::floor(privacy);
-                Self::Truncated(TruncatedSampler::new(&evidence, floor)?, evidence)
+                Self::Truncated(TruncatedSampler::new(&evidence, channel)?, evidence)
             }
             Contestant::RandAdaKl => {
-                Self::AdaKl(AdaKlSampler::new(arms, scale_max(Contestant::floor(privacy))))
+                Self::AdaKl(AdaKlSampler::new(arms, scale_max(channel)), signals)
             }
-            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0)),
+            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0), signals),
             Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
             Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
             Contestant::BayesUcb => index(Rule::BayesUcb),
@@ -95,13 +134,10 @@ impl Player {
         batch: usize,
     ) -> anyhow::Result<Option<Self>> {
         let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
-        let situation = Situation {
-            arms: vec![Evidence::default(); arms],
-            active: vec![true; arms],
-            floor: Contestant::floor(privacy),
-            floor_weight: 0.0,
-            ahead: batch as f64,
-        };
+        let channel = reports(privacy.mechanism, privacy.epsilon);
+        let nothing = vec![Signals::of(privacy).nothing(); arms];
+        let situation = Situation::of(nothing, &vec![true; arms], channel);
+        let situation = situation.with_ahead(batch as f64);
         let weights = learner.weights(&situation)?;
         Ok(Some(Self::Served(learner, Box::new(situation), weights)))
     }
@@ -112,7 +148,7 @@ impl Player {
         match self {
             Self::Thompson(sampler, _) => sampler.draw(rng).get(),
             Self::Truncated(sampler, _) => sampler.draw(rng).get(),
-            Self::AdaKl(sampler) => {
+            Self::AdaKl(sampler, _) => {
                 let arm = sampler.draw(rng);
                 sampler.select(arm);
                 arm
@@ -129,24 +165,24 @@ impl Player {
     /// Takes a report.
     #[inline]
     pub fn learn(&mut self, arm: usize, signal: f64) {
-        let bit = signal > 0.5;
         match self {
             Self::Thompson(sampler, evidence) => {
-                evidence[arm].add_bit(bit);
-                sampler.update(index_of(arm), evidence[arm]);
+                hear(&mut evidence[arm], signal);
+                sampler.update(index_of(arm), evidence[arm].as_bits());
             }
             Self::Truncated(sampler, evidence) => {
-                evidence[arm].add_bit(bit);
-                sampler.update(index_of(arm), evidence[arm]);
+                hear(&mut evidence[arm], signal);
+                sampler.update(index_of(arm), evidence[arm].as_bits());
             }
-            Self::AdaKl(sampler) => sampler.report(arm, bit),
+            Self::AdaKl(sampler, Signals::Bits) => sampler.report(arm, signal > 0.5),
+            Self::AdaKl(sampler, Signals::Levels) => sampler.report_level(arm, signal),
             Self::Index(_, statistics) => {
                 let statistic = &mut statistics[arm];
                 statistic.sum += signal;
                 statistic.reports += 1.0;
                 statistic.pending = statistic.pending.saturating_sub(1);
             }
-            Self::Served(_, situation, _) => situation.arms[arm].add_bit(bit),
+            Self::Served(_, situation, _) => hear(&mut situation.arms[arm], signal),
         }
     }
 
@@ -171,22 +207,20 @@ fn index_of(arm: usize) -> ArmIndex {
 fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
     let start = rng.random_range(0..statistics.len());
     let time = 1.0 + statistics.iter().map(|arm| arm.reports).sum::<f64>();
-    let favourite = statistics.iter().fold((f64::NEG_INFINITY, 1.0), |best, arm| {
-        if arm.sum > best.0 * arm.reports { (arm.sum / arm.reports, arm.reports) } else { best }
-    });
-    let best_mean = favourite.0;
-    let exploration = kl_ucb_exploration(time);
-    // What can't reach the index of the best mean need not be computed.
-    let least = match rule {
-        Rule::KlUcb if best_mean >= 0.0 => upper(best_mean, exploration / favourite.1),
-        Rule::BayesUcb if best_mean >= 0.0 => {
-            let (sum, reports) = (best_mean * favourite.1, favourite.1);
-            bayes_ucb(Evidence::new(sum, reports - sum), time) - 1e-9
-        }
-        _ => f64::NEG_INFINITY,
+    let places = || (start..statistics.len()).chain(0..start);
+    let mean_of = |arm: &Statistic| match arm.reports {
+        0.0 => f64::NEG_INFINITY,
+        reports => arm.sum / reports,
     };
+    // The arm of the largest mean is asked first: few others need an index then, and there
+    // is one to keep where those that are next to 1 can't be told from it.
+    let favourite = places().fold(start, |best, place| {
+        if mean_of(&statistics[place]) > mean_of(&statistics[best]) { place } else { best }
+    });
+    let best_mean = mean_of(&statistics[favourite]);
+    let exploration = kl_ucb_exploration(time);
     let mut best = (start, f64::NEG_INFINITY);
-    for place in (start..statistics.len()).chain(0..start) {
+    for place in std::iter::once(favourite).chain(places()) {
         let Statistic { sum, reports, pending } = statistics[place];
         if reports == 0.0 {
             if pending == 0 {
@@ -200,13 +234,9 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
         // Those that take long are asked only if they can win.
         let index = match rule {
             Rule::Ucb1 => ucb1(mean, reports, time),
-            Rule::KlUcb
-                if mean < least && exploration / reports < kl(mean, least.max(best.1)) - 1e-12 =>
-            {
-                continue;
-            }
+            Rule::KlUcb if mean < best.1 && exploration / reports < kl(mean, best.1) => continue,
             Rule::KlUcb => upper(mean, exploration / reports),
-            Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) < least => continue,
+            Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) < best.1 => continue,
             Rule::BayesUcb => bayes_ucb(evidence(), time),
             Rule::Imed => imed(mean, reports, best_mean),
             Rule::MossAnytime => moss_anytime(mean, reports, time, statistics.len()),
@@ -217,4 +247,27 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
         }
     }
     best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    #[test]
+    fn an_index_next_to_one_is_better_than_a_low_one() {
+        // One reward of .95 among 100,000: the largest q is 1 within 1e-100.
+        let few = Statistic { sum: 0.95, reports: 1.0, pending: 0 };
+        let many = Statistic { sum: 2e4, reports: 1e5, pending: 0 };
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for _ in 0..50 {
+            assert_eq!(leader(Rule::KlUcb, &[many, few, many], &mut rng), 1);
+        }
+        // Which of several such arms comes is left to chance.
+        let all: Vec<usize> =
+            (0..50).map(|_| leader(Rule::KlUcb, &[few, few, many], &mut rng)).collect();
+        assert!(all.contains(&0) && all.contains(&1) && !all.contains(&2), "{all:?}");
+    }
 }

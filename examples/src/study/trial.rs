@@ -12,6 +12,9 @@ use crate::instance::Instance;
 /// Rounds between two looks at whether to stop.
 const PATIENCE: u64 = 1 << 14;
 
+/// Purpose of the first arm's noise; the rewards of the arms come before.
+const NOISE: u64 = 1 << 32;
+
 /// What dishonest people do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Attack {
@@ -52,8 +55,9 @@ impl Course {
 /// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when
 /// it was told to stop.
 ///
-/// Rewards and noise of an arm come from a generator of the arm's own, so that all
-/// learners meet the same ones under one `seed`: those of an arm's first pull, and so on.
+/// The rewards of an arm come from a generator of its own, and its noise from another, so
+/// that all learners meet the same rewards under one `seed`, those of an arm's first pull
+/// and so on, and the same noise if they have the same channel.
 ///
 /// # Errors
 /// When the learner fails.
@@ -69,7 +73,8 @@ pub fn run(
     let best = crate::report::largest(&means);
     let negated: Vec<f64> = means.iter().map(|mean| -mean).collect();
     let worst = crate::report::largest(&negated);
-    let mut sources: Vec<_> = (0..means.len() as u64).map(|arm| generator(seed, arm)).collect();
+    let source = |arm| (generator(seed, arm), generator(seed, NOISE + arm));
+    let mut sources: Vec<_> = (0..means.len() as u64).map(source).collect();
     let mut choices = generator(seed, u64::MAX);
     let mut liars = generator(seed, u64::MAX - 1);
     let mut waiting: Vec<(usize, f64)> = Vec::with_capacity(course.batch);
@@ -83,9 +88,9 @@ pub fn run(
             round += 1;
             let arm = player.choose(&mut choices);
             regret += means[best] - means[arm];
-            let source = &mut sources[arm];
-            let reward = instance.arms[arm].rewards.draw(source);
-            let mut signal = channel.send(reward, source);
+            let (rewards, noise) = &mut sources[arm];
+            let reward = instance.arms[arm].rewards.draw(rewards);
+            let mut signal = channel.send(reward, noise);
             if course.dishonest > 0.0 && liars.random::<f64>() < course.dishonest {
                 match course.attack {
                     Attack::Flip => signal = f64::from(u8::from(arm != best)),
@@ -114,4 +119,34 @@ fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
     };
     let purpose = mix(purpose.wrapping_add(0x9e37_79b9_7f4a_7c15));
     Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ purpose))
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+
+    use super::*;
+    use crate::study::contestant::{Contestant, Privacy};
+
+    #[test]
+    fn rewards_do_not_depend_on_the_noise() {
+        // A coin tossed for a reward of 0 or 1 shows it, and takes randomness of its own.
+        let instance = Instance::named("five-arms").unwrap();
+        let course = Course {
+            checkpoints: Course::checkpoints_to(2000),
+            batch: 1,
+            dishonest: 0.0,
+            attack: Attack::Flip,
+        };
+        let epsilon = Epsilon::new(1.0).unwrap();
+        let privacy = Privacy { mechanism: Mechanism::Linear, epsilon };
+        let regrets = |channel: Channel| {
+            let mut player = Player::new(Contestant::NonprivateTs, 5, privacy).unwrap();
+            let stop = AtomicBool::new(false);
+            run(&instance, &channel, &mut player, &course, 7, &stop).unwrap().unwrap()
+        };
+        assert_eq!(regrets(Channel::Reward), regrets(Channel::Coin));
+        assert_ne!(regrets(Channel::Reward), regrets(Channel::of(Mechanism::Linear, epsilon)));
+    }
 }

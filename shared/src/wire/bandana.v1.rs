@@ -25,18 +25,20 @@ pub struct Specification {
     /// Privacy loss of one report, in nats: finite, 2^-20 to 32.
     #[prost(double, tag = "4")]
     pub epsilon: f64,
-    /// Floor t0 of the one-bit channel: 1 \<= floor \< 2^63, and
-    /// ln((2^64 - floor) / floor) \<= epsilon, which every device verifies.
-    /// A reward at the low end of the range yields a 1 with probability
-    /// floor / 2^64 exactly, one at the high end with 1 - floor / 2^64.
+    /// Floor of the channel, on which its privacy rests, and which every device
+    /// verifies. Of bits: 1 \<= floor \< 2^63, and
+    /// ln((2^64 - floor) / floor) \<= epsilon. A reward at the low end of the range
+    /// yields a 1 with probability floor / 2^64 exactly, one at the high end with
+    /// 1 - floor / 2^64. Of k symbols: 1 \<= floor, k floor \< 2^64, and
+    /// ln((2^64 - (k - 1) floor) / floor) \<= epsilon; see RandomizedResponse.
     #[prost(fixed64, tag = "5")]
     pub floor: u64,
     /// What rewards may be.
     #[prost(enumeration = "RewardKind", tag = "6")]
     pub reward_kind: i32,
     /// Range of the rewards: finite, reward_low \< reward_high, and
-    /// reward_high - reward_low finite. Binary rewards take the two ends only.
-    /// Zero is always +0.
+    /// reward_high - reward_low finite. Binary rewards take the two ends only. For
+    /// categories 0 and one less than their number, 1 to 15. Zero is always +0.
     #[prost(double, tag = "7")]
     pub reward_low: f64,
     #[prost(double, tag = "8")]
@@ -61,7 +63,8 @@ pub struct Specification {
     pub release_delay_seconds_max: u32,
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
-    /// compute it to the last bit is in tests/vectors. Exactly one of the four.
+    /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
+    /// without a curve. Exactly one of the four.
     #[prost(oneof = "specification::Mechanism", tags = "11, 12, 13, 14")]
     pub mechanism: ::core::option::Option<specification::Mechanism>,
 }
@@ -69,7 +72,8 @@ pub struct Specification {
 pub mod specification {
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
-    /// compute it to the last bit is in tests/vectors. Exactly one of the four.
+    /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
+    /// without a curve. Exactly one of the four.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Mechanism {
         #[prost(message, tag = "11")]
@@ -95,9 +99,29 @@ pub struct Quadratic {
 /// g(r) = (e^(epsilon r) - 1) / (e^epsilon - 1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exponential {}
-/// Warner's randomized response: binary rewards only.
+/// Randomized response without a curve: Warner's for binary rewards, k-ary for
+/// bounded rewards and categories.
+///
+/// With k symbols a report is one of 0 to k - 1. With u a uniform random word of 64
+/// bits:
+///
+/// 1. The true symbol is the category, if rewards are categories (k is then their
+///    number). Otherwise it is one of k levels: with G the reward, scaled to \[0, 1\]
+///    and rounded down to a multiple of 2^-53, in units of 2^-53, and s = G (k - 1), it
+///    is floor(s / 2^53), plus 1 if floor(u / 2^11) is less than s mod 2^53. So its
+///    expectation is the reward.
+/// 1. With another u, if u \< (k - 1) floor, the number m = floor(u / floor) names the
+///    symbol that is sent among the others: m if that is less than the true symbol,
+///    otherwise m + 1. If not, the true symbol is sent.
+///    Neither step may take a time that depends on the true symbol, or on whether it is
+///    sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RandomizedResponse {}
+pub struct RandomizedResponse {
+    /// k, 2 to 16, for bounded rewards and categories. 0 for binary rewards, whose
+    /// reports are bits.
+    #[prost(uint32, tag = "1")]
+    pub symbols: u32,
+}
 /// One option that the app can show.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Arm {
@@ -156,6 +180,9 @@ pub enum RewardKind {
     Binary = 1,
     /// Anything from reward_low to reward_high.
     Bounded = 2,
+    /// The number of a category: a whole number from 0 to reward_high. It takes
+    /// k-ary randomized response.
+    Categorical = 3,
 }
 impl RewardKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -167,6 +194,7 @@ impl RewardKind {
             Self::Unspecified => "REWARD_KIND_UNSPECIFIED",
             Self::Binary => "REWARD_KIND_BINARY",
             Self::Bounded => "REWARD_KIND_BOUNDED",
+            Self::Categorical => "REWARD_KIND_CATEGORICAL",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -175,6 +203,7 @@ impl RewardKind {
             "REWARD_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "REWARD_KIND_BINARY" => Some(Self::Binary),
             "REWARD_KIND_BOUNDED" => Some(Self::Bounded),
+            "REWARD_KIND_CATEGORICAL" => Some(Self::Categorical),
             _ => None,
         }
     }
@@ -187,7 +216,7 @@ pub enum OutOfRange {
     Unspecified = 0,
     /// The app gets an error and the reward is not added.
     Refuse = 1,
-    /// The nearer end of the range is used. Not for binary rewards.
+    /// The nearer end of the range is used. For bounded rewards only.
     Clamp = 2,
 }
 impl OutOfRange {
@@ -294,11 +323,11 @@ pub struct SelectArmResponse {
 /// 1. It draws an arm by the policy and fixes, then and there, when it will report:
 ///    after the attribution window and a random delay (see Specification).
 /// 1. Rewards that come within the window are combined: binary ones to reward_high
-///    if any of them was that, others to their sum, clamped to the range. If none
-///    came, it is default_reward.
-/// 1. At the time fixed in step 1 it draws one private bit of the result, once, and
-///    stores it. Whether, when and for which arm it reports never depends on the
-///    rewards.
+///    if any of them was that, categories to the last one, others to their sum,
+///    clamped to the range. If none came, it is default_reward.
+/// 1. At the time fixed in step 1 it draws one private bit of the result, or one
+///    symbol, once, and stores it. Whether, when and for which arm it reports
+///    never depends on the rewards.
 /// 1. It makes the upload with the server's day, heard lately, and from then on
 ///    resends the same bytes until it gets a final status.
 ///
@@ -321,6 +350,9 @@ pub struct UploadRequest {
     pub runs: ::prost::alloc::vec::Vec<u32>,
     /// The private bits in the order of the runs, eight to a byte, the first in
     /// the least significant bit; ceil(reports / 8) bytes, unused bits zero.
+    /// With k-ary randomized response the symbols instead, each in w bits: 1 for 2
+    /// symbols, 2 for 3 and 4, otherwise 4; 8 / w to a byte, the first in the least
+    /// significant bits; ceil(w reports / 8) bytes, unused bits zero.
     #[prost(bytes = "bytes", tag = "5")]
     pub bits: ::prost::bytes::Bytes,
 }
@@ -998,6 +1030,26 @@ pub struct CreateExperimentRequest {
     /// experiment until then, and it can be signed and its arms changed.
     #[prost(bool, tag = "5")]
     pub draft: bool,
+    /// How long reports are learnt from, for rewards that drift. Neither: for ever.
+    /// Estimates, their intervals and exports are of all reports in any case.
+    #[prost(oneof = "create_experiment_request::Memory", tags = "6, 7")]
+    pub memory: ::core::option::Option<create_experiment_request::Memory>,
+}
+/// Nested message and enum types in `CreateExperimentRequest`.
+pub mod create_experiment_request {
+    /// How long reports are learnt from, for rewards that drift. Neither: for ever.
+    /// Estimates, their intervals and exports are of all reports in any case.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Memory {
+        /// Those of so many days, 1 and up: the newest day with reports and those
+        /// before it.
+        #[prost(uint32, tag = "6")]
+        WindowDays(u32),
+        /// Those of every day count this much less than those of the next one: a factor
+        /// strictly between 0 and 1.
+        #[prost(double, tag = "7")]
+        DiscountPerDay(f64),
+    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExperimentStatus {
@@ -1028,6 +1080,20 @@ pub struct ExperimentStatus {
     /// one can see what is to be signed anew.
     #[prost(message, repeated, tag = "9")]
     pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
+    /// See CreateExperimentRequest.
+    #[prost(oneof = "experiment_status::Memory", tags = "10, 11")]
+    pub memory: ::core::option::Option<experiment_status::Memory>,
+}
+/// Nested message and enum types in `ExperimentStatus`.
+pub mod experiment_status {
+    /// See CreateExperimentRequest.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Memory {
+        #[prost(uint32, tag = "10")]
+        WindowDays(u32),
+        #[prost(double, tag = "11")]
+        DiscountPerDay(f64),
+    }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListExperimentsRequest {}
@@ -1095,8 +1161,8 @@ pub struct Estimates {
     /// Error level of the intervals.
     #[prost(double, tag = "5")]
     pub alpha: f64,
-    /// How far one dishonest bit can move a debiased sum, in units of the
-    /// estimand: 1 / (1 - 2 floor / 2^64).
+    /// How far one dishonest report can move a debiased sum, in units of the
+    /// estimand: 1 / (1 - k floor / 2^64), with k = 2 for bits.
     #[prost(double, tag = "6")]
     pub manipulation_gain: f64,
     /// Index of the arm in play that is best with confidence 1 - alpha, by
@@ -1121,15 +1187,16 @@ pub struct ArmEstimate {
     /// Reports committed for the arm.
     #[prost(uint64, tag = "4")]
     pub reports: u64,
-    /// Private bits that are 1 among them.
+    /// Private bits that are 1 among them. 0 with k-ary randomized response.
     #[prost(uint64, tag = "5")]
     pub ones: u64,
-    /// Debiased estimate, not clamped. Left out while there are no reports.
-    /// Unbiased for a fixed number of reports; adaptive play biases it.
+    /// Debiased estimate, not clamped. Left out while there are no reports, and for
+    /// categories. Unbiased for a fixed number of reports; adaptive play biases it.
     #[prost(double, optional, tag = "6")]
     pub estimate: ::core::option::Option<f64>,
     /// Anytime-valid bounds for the mean of the estimand among the reports, cut
-    /// to the range of the estimand. The whole range while there are no reports.
+    /// to the range of the estimand. The whole range while there are no reports, and
+    /// for categories.
     #[prost(double, tag = "7")]
     pub low: f64,
     #[prost(double, tag = "8")]
@@ -1142,6 +1209,26 @@ pub struct ArmEstimate {
     /// adversary.
     #[prost(double, tag = "10")]
     pub manipulation_shift: f64,
+    /// With k-ary randomized response one for each symbol, from 0 on.
+    #[prost(message, repeated, tag = "11")]
+    pub symbols: ::prost::alloc::vec::Vec<SymbolEstimate>,
+}
+/// A symbol's share of the true ones, before randomized response: of the categories,
+/// or of the levels that rewards were rounded to.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SymbolEstimate {
+    /// Reports that say it.
+    #[prost(uint64, tag = "1")]
+    pub count: u64,
+    /// Debiased share, not clamped. Left out while there are no reports.
+    #[prost(double, optional, tag = "2")]
+    pub frequency: ::core::option::Option<f64>,
+    /// Anytime-valid bounds for the share among the reports, cut to 0 to 1, each
+    /// symbol on its own.
+    #[prost(double, tag = "3")]
+    pub low: f64,
+    #[prost(double, tag = "4")]
+    pub high: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListAuditEntriesRequest {
@@ -1205,7 +1292,7 @@ pub struct ExportTalliesRequest {
     #[prost(uint32, optional, tag = "3")]
     pub last_day: ::core::option::Option<u32>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DailyTally {
     /// The day that the uploads carried, in days since 1970-01-01 (UTC).
     #[prost(uint32, tag = "1")]
@@ -1216,9 +1303,12 @@ pub struct DailyTally {
     /// Reports of that day committed for the arm, all revisions; at least 1.
     #[prost(uint64, tag = "3")]
     pub reports: u64,
-    /// Private bits that are 1 among them.
+    /// Private bits that are 1 among them. 0 with k-ary randomized response.
     #[prost(uint64, tag = "4")]
     pub ones: u64,
+    /// With k-ary randomized response: reports that say each symbol, from 0 on.
+    #[prost(uint64, repeated, tag = "5")]
+    pub symbols: ::prost::alloc::vec::Vec<u64>,
 }
 /// A pure function from what is known to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1234,6 +1324,8 @@ pub enum Learner {
     TruncatedTs = 3,
     /// Adaptive kl indices on private bits, with one random scale for all arms.
     RandAdaKl = 4,
+    /// The same for every arm in play. Needed for categories, which have no order.
+    Uniform = 5,
 }
 impl Learner {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1247,6 +1339,7 @@ impl Learner {
             Self::LdpUcb => "LEARNER_LDP_UCB",
             Self::TruncatedTs => "LEARNER_TRUNCATED_TS",
             Self::RandAdaKl => "LEARNER_RAND_ADA_KL",
+            Self::Uniform => "LEARNER_UNIFORM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1257,6 +1350,7 @@ impl Learner {
             "LEARNER_LDP_UCB" => Some(Self::LdpUcb),
             "LEARNER_TRUNCATED_TS" => Some(Self::TruncatedTs),
             "LEARNER_RAND_ADA_KL" => Some(Self::RandAdaKl),
+            "LEARNER_UNIFORM" => Some(Self::Uniform),
             _ => None,
         }
     }
@@ -1313,6 +1407,9 @@ pub enum Estimand {
     /// The mean of g(r), r the reward scaled to \[0, 1\]. Its order of the arms can
     /// differ from that of the mean rewards.
     MeanCurvedReward = 2,
+    /// The share of each category: see ArmEstimate.symbols. There is no number for an
+    /// arm, and no best arm.
+    Frequencies = 3,
 }
 impl Estimand {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1324,6 +1421,7 @@ impl Estimand {
             Self::Unspecified => "ESTIMAND_UNSPECIFIED",
             Self::MeanReward => "ESTIMAND_MEAN_REWARD",
             Self::MeanCurvedReward => "ESTIMAND_MEAN_CURVED_REWARD",
+            Self::Frequencies => "ESTIMAND_FREQUENCIES",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1332,6 +1430,7 @@ impl Estimand {
             "ESTIMAND_UNSPECIFIED" => Some(Self::Unspecified),
             "ESTIMAND_MEAN_REWARD" => Some(Self::MeanReward),
             "ESTIMAND_MEAN_CURVED_REWARD" => Some(Self::MeanCurvedReward),
+            "ESTIMAND_FREQUENCIES" => Some(Self::Frequencies),
             _ => None,
         }
     }
@@ -2809,6 +2908,2132 @@ pub mod operator_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "bandana.v1.Operator";
     impl<T> tonic::server::NamedService for OperatorServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RegisterDataSetRequest {
+    /// 1 to 64 lower-case letters, digits and hyphens.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Name of the file in the server's directory of data sets: CSV with a line of
+    /// headings, or Parquet if it ends in .parquet.
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// The columns and the values that they can have: `age:18..99` for integers,
+    /// `city:Bonn|Ulm` for names. Choose them before looking at the data: they are
+    /// public. A file with another value is refused.
+    #[prost(string, repeated, tag = "3")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// All that may ever be spent.
+    #[prost(oneof = "register_data_set_request::Budget", tags = "4, 5, 6")]
+    pub budget: ::core::option::Option<register_data_set_request::Budget>,
+}
+/// Nested message and enum types in `RegisterDataSetRequest`.
+pub mod register_data_set_request {
+    /// All that may ever be spent.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Budget {
+        /// Pure differential privacy: losses add up as epsilon. 10^-9 to 32.
+        #[prost(double, tag = "4")]
+        Epsilon(f64),
+        /// Zero-concentrated differential privacy: they add up as rho, and epsilon
+        /// costs epsilon tanh(epsilon/2). 10^-9 to 512.
+        #[prost(double, tag = "5")]
+        Rho(f64),
+        /// The largest rho that keeps (epsilon, delta)-differential privacy.
+        #[prost(message, tag = "6")]
+        Approximate(super::ApproximateBudget),
+    }
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ApproximateBudget {
+    /// Above 0.
+    #[prost(double, tag = "1")]
+    pub epsilon: f64,
+    /// Above 0 and below 1.
+    #[prost(double, tag = "2")]
+    pub delta: f64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DataSet {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// SHA-256 of the file as it was registered.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub fingerprint: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "4")]
+    pub rows: u64,
+    /// As in RegisterDataSetRequest.
+    #[prost(string, repeated, tag = "5")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(enumeration = "Measure", tag = "6")]
+    pub measure: i32,
+    /// In billionths of epsilon or rho.
+    #[prost(uint64, tag = "7")]
+    pub budget_nanos: u64,
+    #[prost(uint64, tag = "8")]
+    pub spent_nanos: u64,
+    /// When it was registered, in seconds since 1970-01-01 (UTC).
+    #[prost(uint64, tag = "9")]
+    pub unix_seconds: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDataSetsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDataSetsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub data_sets: ::prost::alloc::vec::Vec<DataSet>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDebitsRequest {
+    #[prost(string, tag = "1")]
+    pub data_set: ::prost::alloc::string::String,
+    /// Most debits: 1 to 1000. 0: 100.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    /// Debits before this number only. 0: all.
+    #[prost(uint64, tag = "3")]
+    pub before: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDebitsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub debits: ::prost::alloc::vec::Vec<Debit>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Debit {
+    /// Greater than those of all earlier debits.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint64, tag = "2")]
+    pub unix_seconds: u64,
+    /// The name of the token, or the SHA-256 of the certificate.
+    #[prost(string, tag = "3")]
+    pub caller: ::prost::alloc::string::String,
+    /// What it was for, in words.
+    #[prost(string, tag = "4")]
+    pub purpose: ::prost::alloc::string::String,
+    /// In billionths of epsilon or rho.
+    #[prost(uint64, tag = "5")]
+    pub price_nanos: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AskRequest {
+    #[prost(string, tag = "1")]
+    pub data_set: ::prost::alloc::string::String,
+    /// The probability with which an answer may miss the accuracy that it states,
+    /// above 0 and below 1. 0: 0.05.
+    #[prost(double, tag = "4")]
+    pub beta: f64,
+    /// What the answer may cost, and so how much noise it has.
+    #[prost(oneof = "ask_request::Price", tags = "2, 3")]
+    pub price: ::core::option::Option<ask_request::Price>,
+    #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9")]
+    pub question: ::core::option::Option<ask_request::Question>,
+}
+/// Nested message and enum types in `AskRequest`.
+pub mod ask_request {
+    /// What the answer may cost, and so how much noise it has.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Price {
+        /// Laplace noise, or a choice. 10^-9 to 32.
+        #[prost(double, tag = "2")]
+        Epsilon(f64),
+        /// Gaussian noise: counts, histograms and sums only. 10^-9 to 512.
+        #[prost(double, tag = "3")]
+        Rho(f64),
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Question {
+        #[prost(message, tag = "5")]
+        Counts(super::Counts),
+        #[prost(message, tag = "6")]
+        Histogram(super::Histogram),
+        #[prost(message, tag = "7")]
+        Sums(super::Sums),
+        #[prost(message, tag = "8")]
+        Choice(super::Choice),
+        #[prost(message, tag = "9")]
+        Synthetic(super::Synthetic),
+    }
+}
+/// How many rows meet each predicate.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Counts {
+    /// Conditions on columns, all of which must hold: `age=30..39,city=Bonn|Ulm`,
+    /// or `*` for all rows. The price is shared by all: 1 to 10000.
+    #[prost(string, repeated, tag = "1")]
+    pub predicates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// How many rows each combination of values has.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Histogram {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The sum of each column; of integers only.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Sums {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// One value of a column.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Choice {
+    #[prost(string, tag = "1")]
+    pub column: ::prost::alloc::string::String,
+    #[prost(enumeration = "Chooser", tag = "4")]
+    pub chooser: i32,
+    /// For the exponential mechanism: a weight for each value that the column can
+    /// have. None: all weigh the same.
+    #[prost(uint32, repeated, tag = "5")]
+    pub weights: ::prost::alloc::vec::Vec<u32>,
+    #[prost(oneof = "choice::Aim", tags = "2, 3")]
+    pub aim: ::core::option::Option<choice::Aim>,
+}
+/// Nested message and enum types in `Choice`.
+pub mod choice {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Aim {
+        /// The value that most rows have.
+        #[prost(message, tag = "2")]
+        MostCommon(super::MostCommon),
+        /// The value that this share of the rows is at or below, 0 to 1; of integers
+        /// only.
+        #[prost(double, tag = "3")]
+        Quantile(f64),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MostCommon {}
+/// A small database that answers a class of predicates as the data do.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Synthetic {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The class. None: all halfspaces, of 1 to 4 columns with two values each.
+    #[prost(string, repeated, tag = "2")]
+    pub predicates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(oneof = "synthetic::Size", tags = "3, 4")]
+    pub size: ::core::option::Option<synthetic::Size>,
+}
+/// Nested message and enum types in `Synthetic`.
+pub mod synthetic {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Size {
+        /// Its rows.
+        #[prost(uint32, tag = "3")]
+        Rows(u32),
+        /// As many as make sure that one is off by no more than this share.
+        #[prost(double, tag = "4")]
+        Alpha(f64),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AskResponse {
+    /// What was taken from the budget, in billionths.
+    #[prost(uint64, tag = "4")]
+    pub price_nanos: u64,
+    #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3")]
+    pub answer: ::core::option::Option<ask_response::Answer>,
+}
+/// Nested message and enum types in `AskResponse`.
+pub mod ask_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Answer {
+        #[prost(message, tag = "1")]
+        Numbers(super::Numbers),
+        #[prost(message, tag = "2")]
+        Value(super::Value),
+        #[prost(message, tag = "3")]
+        Database(super::Database),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Numbers {
+    /// In the order of the question.
+    #[prost(message, repeated, tag = "1")]
+    pub numbers: ::prost::alloc::vec::Vec<Number>,
+    /// With probability 1 - beta none is off by more.
+    #[prost(double, tag = "2")]
+    pub accuracy: f64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Number {
+    /// What it is about.
+    #[prost(string, tag = "1")]
+    pub label: ::prost::alloc::string::String,
+    /// With its noise: it may be negative.
+    #[prost(int64, tag = "2")]
+    pub value: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Value {
+    #[prost(string, tag = "1")]
+    pub value: ::prost::alloc::string::String,
+    /// With probability 1 - beta at most so many rows worse than the best value.
+    #[prost(uint64, tag = "2")]
+    pub shortfall: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Database {
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "2")]
+    pub rows: ::prost::alloc::vec::Vec<DatabaseRow>,
+    /// With probability 1 - beta no predicate of the class is off by more, as a
+    /// share of rows.
+    #[prost(double, tag = "3")]
+    pub accuracy: f64,
+}
+/// A synthetic row: it belongs to nobody.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DatabaseRow {
+    #[prost(string, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OpenSessionRequest {
+    /// As names of data sets.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub data_set: ::prost::alloc::string::String,
+    /// The columns that it may be asked about; at most 4194304 combinations of
+    /// their values. None: all.
+    #[prost(string, repeated, tag = "3")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The price of the whole session.
+    #[prost(double, tag = "4")]
+    pub epsilon: f64,
+    #[prost(oneof = "open_session_request::Plan", tags = "5, 6")]
+    pub plan: ::core::option::Option<open_session_request::Plan>,
+}
+/// Nested message and enum types in `OpenSessionRequest`.
+pub mod open_session_request {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Plan {
+        #[prost(message, tag = "5")]
+        Promise(super::SessionPromise),
+        #[prost(message, tag = "6")]
+        Choice(super::SessionChoice),
+    }
+}
+/// As accurate as can be promised.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct SessionPromise {
+    /// Queries for which it is promised. More may be asked.
+    #[prost(uint64, tag = "1")]
+    pub queries: u64,
+    /// The probability with which it may fail. 0: 0.05.
+    #[prost(double, tag = "2")]
+    pub beta: f64,
+}
+/// Nothing is promised: the session ends when its updates are used up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionChoice {
+    /// 1 to 100000.
+    #[prost(uint32, tag = "1")]
+    pub updates: u32,
+    /// Rows by which the hypothesis must be off for an update, before noise.
+    #[prost(uint64, tag = "2")]
+    pub threshold: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Session {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub data_set: ::prost::alloc::string::String,
+    /// Combinations of values.
+    #[prost(uint64, tag = "3")]
+    pub cells: u64,
+    /// Most updates.
+    #[prost(uint32, tag = "4")]
+    pub updates_max: u32,
+    #[prost(uint64, tag = "5")]
+    pub threshold: u64,
+    /// What no answer is off by, with the probability that was asked for; 0 if
+    /// nothing was promised.
+    #[prost(double, tag = "6")]
+    pub accuracy: f64,
+    #[prost(uint64, tag = "7")]
+    pub price_nanos: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskSessionRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// As in Counts, about the columns of the session.
+    #[prost(string, tag = "2")]
+    pub predicate: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct AskSessionResponse {
+    /// Rows; not always whole.
+    #[prost(double, tag = "1")]
+    pub answer: f64,
+    /// Whether the session was updated for it.
+    #[prost(bool, tag = "2")]
+    pub updated: bool,
+    #[prost(uint32, tag = "3")]
+    pub updates_left: u32,
+}
+/// How losses add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Measure {
+    /// Never sent.
+    Unspecified = 0,
+    /// As epsilon.
+    Pure = 1,
+    /// As rho.
+    Concentrated = 2,
+}
+impl Measure {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MEASURE_UNSPECIFIED",
+            Self::Pure => "MEASURE_PURE",
+            Self::Concentrated => "MEASURE_CONCENTRATED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MEASURE_UNSPECIFIED" => Some(Self::Unspecified),
+            "MEASURE_PURE" => Some(Self::Pure),
+            "MEASURE_CONCENTRATED" => Some(Self::Concentrated),
+            _ => None,
+        }
+    }
+}
+/// How a value is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Chooser {
+    /// By the exponential mechanism.
+    Unspecified = 0,
+    /// By the exponential mechanism.
+    Exponential = 1,
+    /// By report noisy max.
+    NoisyMax = 2,
+}
+impl Chooser {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CHOOSER_UNSPECIFIED",
+            Self::Exponential => "CHOOSER_EXPONENTIAL",
+            Self::NoisyMax => "CHOOSER_NOISY_MAX",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CHOOSER_UNSPECIFIED" => Some(Self::Unspecified),
+            "CHOOSER_EXPONENTIAL" => Some(Self::Exponential),
+            "CHOOSER_NOISY_MAX" => Some(Self::NoisyMax),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+#[cfg(feature = "services")]
+pub mod curator_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Two data sets are neighbours if they differ in the values of one row. The
+    /// number of rows is public.
+    #[derive(Debug, Clone)]
+    pub struct CuratorClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl CuratorClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> CuratorClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> CuratorClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            CuratorClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Reads a file of the server's directory of data sets and gives it a budget,
+        /// for good. NOT_FOUND: there is no such file. ALREADY_EXISTS: the name is
+        /// taken. INVALID_ARGUMENT: the columns, the budget or the file can't be used,
+        /// and why; of the file, a line and a column are named, and never a value.
+        /// FAILED_PRECONDITION: the server has no such directory.
+        pub async fn register_data_set(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RegisterDataSetRequest>,
+        ) -> std::result::Result<tonic::Response<super::DataSet>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/RegisterDataSet",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "RegisterDataSet"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All data sets, by name.
+        pub async fn list_data_sets(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDataSetsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDataSetsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/ListDataSets",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "ListDataSets"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What was taken from a budget, the newest first.
+        pub async fn list_debits(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDebitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDebitsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/ListDebits",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "ListDebits"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers one question. NOT_FOUND: there is no such data set.
+        /// INVALID_ARGUMENT: what is wrong with the question. FAILED_PRECONDITION: the
+        /// budget does not suffice, or the file is not the one that was registered.
+        /// UNAVAILABLE: it may have been paid for, and is not answered.
+        pub async fn ask(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskRequest>,
+        ) -> std::result::Result<tonic::Response<super::AskResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/bandana.v1.Curator/Ask");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("bandana.v1.Curator", "Ask"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Opens a session of private multiplicative weights, paid for at once.
+        pub async fn open_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OpenSessionRequest>,
+        ) -> std::result::Result<tonic::Response<super::Session>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/OpenSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "OpenSession"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers a counting query of a session, at no further price. Sessions outlive
+        /// restarts, and replicas share them. FAILED_PRECONDITION: the session has used
+        /// all of its updates.
+        pub async fn ask_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AskSessionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/AskSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "AskSession"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "services")]
+pub mod curator_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with CuratorServer.
+    #[async_trait]
+    pub trait Curator: std::marker::Send + std::marker::Sync + 'static {
+        /// Reads a file of the server's directory of data sets and gives it a budget,
+        /// for good. NOT_FOUND: there is no such file. ALREADY_EXISTS: the name is
+        /// taken. INVALID_ARGUMENT: the columns, the budget or the file can't be used,
+        /// and why; of the file, a line and a column are named, and never a value.
+        /// FAILED_PRECONDITION: the server has no such directory.
+        async fn register_data_set(
+            &self,
+            request: tonic::Request<super::RegisterDataSetRequest>,
+        ) -> std::result::Result<tonic::Response<super::DataSet>, tonic::Status>;
+        /// All data sets, by name.
+        async fn list_data_sets(
+            &self,
+            request: tonic::Request<super::ListDataSetsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDataSetsResponse>,
+            tonic::Status,
+        >;
+        /// What was taken from a budget, the newest first.
+        async fn list_debits(
+            &self,
+            request: tonic::Request<super::ListDebitsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDebitsResponse>,
+            tonic::Status,
+        >;
+        /// Answers one question. NOT_FOUND: there is no such data set.
+        /// INVALID_ARGUMENT: what is wrong with the question. FAILED_PRECONDITION: the
+        /// budget does not suffice, or the file is not the one that was registered.
+        /// UNAVAILABLE: it may have been paid for, and is not answered.
+        async fn ask(
+            &self,
+            request: tonic::Request<super::AskRequest>,
+        ) -> std::result::Result<tonic::Response<super::AskResponse>, tonic::Status>;
+        /// Opens a session of private multiplicative weights, paid for at once.
+        async fn open_session(
+            &self,
+            request: tonic::Request<super::OpenSessionRequest>,
+        ) -> std::result::Result<tonic::Response<super::Session>, tonic::Status>;
+        /// Answers a counting query of a session, at no further price. Sessions outlive
+        /// restarts, and replicas share them. FAILED_PRECONDITION: the session has used
+        /// all of its updates.
+        async fn ask_session(
+            &self,
+            request: tonic::Request<super::AskSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AskSessionResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Two data sets are neighbours if they differ in the values of one row. The
+    /// number of rows is public.
+    #[derive(Debug)]
+    pub struct CuratorServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> CuratorServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for CuratorServer<T>
+    where
+        T: Curator,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/bandana.v1.Curator/RegisterDataSet" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterDataSetSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::RegisterDataSetRequest>
+                    for RegisterDataSetSvc<T> {
+                        type Response = super::DataSet;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RegisterDataSetRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::register_data_set(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterDataSetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/ListDataSets" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDataSetsSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::ListDataSetsRequest>
+                    for ListDataSetsSvc<T> {
+                        type Response = super::ListDataSetsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDataSetsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::list_data_sets(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDataSetsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/ListDebits" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDebitsSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::ListDebitsRequest>
+                    for ListDebitsSvc<T> {
+                        type Response = super::ListDebitsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDebitsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::list_debits(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDebitsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/Ask" => {
+                    #[allow(non_camel_case_types)]
+                    struct AskSvc<T: Curator>(pub Arc<T>);
+                    impl<T: Curator> tonic::server::UnaryService<super::AskRequest>
+                    for AskSvc<T> {
+                        type Response = super::AskResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AskRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::ask(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AskSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/OpenSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct OpenSessionSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::OpenSessionRequest>
+                    for OpenSessionSvc<T> {
+                        type Response = super::Session;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::OpenSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::open_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OpenSessionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/AskSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct AskSessionSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<super::AskSessionRequest>
+                    for AskSessionSvc<T> {
+                        type Response = super::AskSessionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AskSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::ask_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AskSessionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for CuratorServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "bandana.v1.Curator";
+    impl<T> tonic::server::NamedService for CuratorServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrustedExperimentName {
+    /// 1 to 64 of a-z, 0-9 and "-".
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TrustedSpecification {
+    /// 1 to 64 of a-z, 0-9 and "-".
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// Must be true. Whoever creates such an experiment says that rewards reach the server.
+    #[prost(bool, tag = "2")]
+    pub rewards_are_disclosed: bool,
+    /// What one reward costs at most in zero-concentrated differential privacy: 1e-7 to 1e6. k
+    /// rewards of one person cost up to k^2 times as much.
+    #[prost(double, tag = "3")]
+    pub rho: f64,
+    #[prost(oneof = "trusted_specification::Algorithm", tags = "4, 5, 6")]
+    pub algorithm: ::core::option::Option<trusted_specification::Algorithm>,
+}
+/// Nested message and enum types in `TrustedSpecification`.
+pub mod trusted_specification {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Algorithm {
+        /// Arms, rewards in 0 to 1.
+        #[prost(message, tag = "4")]
+        AdacUcb(super::AdacUcb),
+        /// Fixed actions, rewards in -1 to 1.
+        #[prost(message, tag = "5")]
+        AdacGope(super::AdacGope),
+        /// Actions with each recommendation, rewards in -1 to 1.
+        #[prost(message, tag = "6")]
+        AdacOful(super::AdacOful),
+    }
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct AdacUcb {
+    /// 2 to 1024.
+    #[prost(uint32, tag = "1")]
+    pub arms: u32,
+    /// Above 0; 1 in the published experiments, more than 3 for the proof.
+    #[prost(double, tag = "2")]
+    pub beta: f64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AdacGope {
+    /// 2 to 1024, of norm at most 1, which span their space.
+    #[prost(message, repeated, tag = "1")]
+    pub actions: ::prost::alloc::vec::Vec<Vector>,
+    /// The probability that the best action is eliminated, between 0 and 1.
+    #[prost(double, tag = "2")]
+    pub delta: f64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdacOful {
+    /// Coordinates of an action, 1 to 64.
+    #[prost(uint32, tag = "1")]
+    pub dimension: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Vector {
+    /// Finite numbers. They are public.
+    #[prost(double, repeated, tag = "1")]
+    pub coordinates: ::prost::alloc::vec::Vec<f64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RecommendRequest {
+    /// Name of the experiment.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// For AdaC-OFUL: what can be played now, up to 1024. Else empty.
+    #[prost(message, repeated, tag = "2")]
+    pub actions: ::prost::alloc::vec::Vec<Vector>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecommendResponse {
+    /// Number of the arm or action, from 0.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DiscloseRequest {
+    /// Name of the experiment.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// 16 random bytes, the same whenever this reward is sent again.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub disclosure_id: ::prost::bytes::Bytes,
+    /// The reward.
+    #[prost(double, tag = "5")]
+    pub reward: f64,
+    /// What was played, recommended or not.
+    #[prost(oneof = "disclose_request::Played", tags = "3, 4")]
+    pub played: ::core::option::Option<disclose_request::Played>,
+}
+/// Nested message and enum types in `DiscloseRequest`.
+pub mod disclose_request {
+    /// What was played, recommended or not.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Played {
+        /// Number of the arm or action.
+        #[prost(uint32, tag = "3")]
+        Arm(u32),
+        /// For AdaC-OFUL, the action.
+        #[prost(message, tag = "4")]
+        Action(super::Vector),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiscloseResponse {
+    /// It counted before; nothing changed.
+    #[prost(bool, tag = "1")]
+    pub duplicate: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReleasedStatistics {
+    /// Rewards that count, released or not.
+    #[prost(uint64, tag = "1")]
+    pub rewards: u64,
+    /// For AdaC-UCB and AdaC-GOPE, one for each arm or action.
+    #[prost(message, repeated, tag = "2")]
+    pub means: ::prost::alloc::vec::Vec<ReleasedMean>,
+    /// For AdaC-OFUL, the estimated parameter.
+    #[prost(message, optional, tag = "3")]
+    pub parameter: ::core::option::Option<Vector>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ReleasedMean {
+    /// Left out: nothing was released of it, or it was eliminated before.
+    #[prost(double, optional, tag = "1")]
+    pub mean: ::core::option::Option<f64>,
+    /// Rewards behind it; 0 for AdaC-GOPE.
+    #[prost(uint64, tag = "2")]
+    pub rewards: u64,
+    /// Standard deviation of the noise in it; 0 for AdaC-GOPE.
+    #[prost(double, tag = "3")]
+    pub noise_deviation: f64,
+}
+/// Generated client implementations.
+#[cfg(feature = "services")]
+pub mod trusted_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What devices call, on the device port.
+    #[derive(Debug, Clone)]
+    pub struct TrustedClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl TrustedClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> TrustedClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> TrustedClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            TrustedClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// What an experiment is, for a device to judge. NOT_FOUND: no such trusted experiment (so
+        /// for all calls below).
+        pub async fn get_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Trusted/GetTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Trusted", "GetTrustedExperiment"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What to play. A user may play something else.
+        pub async fn recommend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecommendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecommendResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Trusted/Recommend",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Trusted", "Recommend"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Discloses one reward. The answer comes after the commit. INVALID_ARGUMENT: nothing
+        /// changed. UNAVAILABLE: the outcome is unknown; send the same bytes again.
+        pub async fn disclose(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DiscloseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DiscloseResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Trusted/Disclose",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Trusted", "Disclose"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "services")]
+pub mod trusted_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with TrustedServer.
+    #[async_trait]
+    pub trait Trusted: std::marker::Send + std::marker::Sync + 'static {
+        /// What an experiment is, for a device to judge. NOT_FOUND: no such trusted experiment (so
+        /// for all calls below).
+        async fn get_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        >;
+        /// What to play. A user may play something else.
+        async fn recommend(
+            &self,
+            request: tonic::Request<super::RecommendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecommendResponse>,
+            tonic::Status,
+        >;
+        /// Discloses one reward. The answer comes after the commit. INVALID_ARGUMENT: nothing
+        /// changed. UNAVAILABLE: the outcome is unknown; send the same bytes again.
+        async fn disclose(
+            &self,
+            request: tonic::Request<super::DiscloseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DiscloseResponse>,
+            tonic::Status,
+        >;
+    }
+    /// What devices call, on the device port.
+    #[derive(Debug)]
+    pub struct TrustedServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> TrustedServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for TrustedServer<T>
+    where
+        T: Trusted,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/bandana.v1.Trusted/GetTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTrustedExperimentSvc<T: Trusted>(pub Arc<T>);
+                    impl<
+                        T: Trusted,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for GetTrustedExperimentSvc<T> {
+                        type Response = super::TrustedSpecification;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Trusted>::get_trusted_experiment(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Trusted/Recommend" => {
+                    #[allow(non_camel_case_types)]
+                    struct RecommendSvc<T: Trusted>(pub Arc<T>);
+                    impl<T: Trusted> tonic::server::UnaryService<super::RecommendRequest>
+                    for RecommendSvc<T> {
+                        type Response = super::RecommendResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RecommendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Trusted>::recommend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RecommendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Trusted/Disclose" => {
+                    #[allow(non_camel_case_types)]
+                    struct DiscloseSvc<T: Trusted>(pub Arc<T>);
+                    impl<T: Trusted> tonic::server::UnaryService<super::DiscloseRequest>
+                    for DiscloseSvc<T> {
+                        type Response = super::DiscloseResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DiscloseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Trusted>::disclose(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DiscloseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for TrustedServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "bandana.v1.Trusted";
+    impl<T> tonic::server::NamedService for TrustedServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+#[cfg(feature = "services")]
+pub mod trusted_operator_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What operators call, on the operator port.
+    #[derive(Debug, Clone)]
+    pub struct TrustedOperatorClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl TrustedOperatorClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> TrustedOperatorClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> TrustedOperatorClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            TrustedOperatorClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Creates a trusted experiment. ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says why.
+        /// FAILED_PRECONDITION: the server keeps its store in a database that replicas share,
+        /// and trusted experiments need a data directory.
+        pub async fn create_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedSpecification>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/CreateTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "CreateTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Released statistics, with noise, and counts: all that can be had.
+        pub async fn get_released(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleasedStatistics>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/GetReleased",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.TrustedOperator", "GetReleased"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "services")]
+pub mod trusted_operator_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with TrustedOperatorServer.
+    #[async_trait]
+    pub trait TrustedOperator: std::marker::Send + std::marker::Sync + 'static {
+        /// Creates a trusted experiment. ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says why.
+        /// FAILED_PRECONDITION: the server keeps its store in a database that replicas share,
+        /// and trusted experiments need a data directory.
+        async fn create_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedSpecification>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrustedSpecification>,
+            tonic::Status,
+        >;
+        /// Released statistics, with noise, and counts: all that can be had.
+        async fn get_released(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleasedStatistics>,
+            tonic::Status,
+        >;
+    }
+    /// What operators call, on the operator port.
+    #[derive(Debug)]
+    pub struct TrustedOperatorServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> TrustedOperatorServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for TrustedOperatorServer<T>
+    where
+        T: TrustedOperator,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/bandana.v1.TrustedOperator/CreateTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedSpecification>
+                    for CreateTrustedExperimentSvc<T> {
+                        type Response = super::TrustedSpecification;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedSpecification>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::create_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/GetReleased" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetReleasedSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for GetReleasedSvc<T> {
+                        type Response = super::ReleasedStatistics;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::get_released(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetReleasedSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for TrustedOperatorServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "bandana.v1.TrustedOperator";
+    impl<T> tonic::server::NamedService for TrustedOperatorServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -8,6 +8,7 @@
 use prost::Message as _;
 use thiserror::Error;
 
+use crate::alphabet::{Alphabet, AlphabetError};
 use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
 use crate::estimate::Estimand;
@@ -80,6 +81,7 @@ fn rewards(message: &v1::Specification) -> Result<Rewards, WireError> {
     let kind = match message.reward_kind() {
         v1::RewardKind::Binary => RewardKind::Binary,
         v1::RewardKind::Bounded => RewardKind::Bounded,
+        v1::RewardKind::Categorical => RewardKind::Categorical,
         v1::RewardKind::Unspecified => return Err(WireError::Missing("reward_kind")),
     };
     let out_of_range = match message.out_of_range() {
@@ -99,7 +101,12 @@ fn mechanism(message: &v1::Specification) -> Result<Mechanism, WireError> {
             Ok(Mechanism::Quadratic(Curvature::from_units(curvature)?))
         }
         Some(Wire::Exponential(_)) => Ok(Mechanism::Exponential),
-        Some(Wire::RandomizedResponse(_)) => Ok(Mechanism::RandomizedResponse),
+        Some(Wire::RandomizedResponse(v1::RandomizedResponse { symbols: 0 })) => {
+            Ok(Mechanism::RandomizedResponse)
+        }
+        Some(Wire::RandomizedResponse(v1::RandomizedResponse { symbols })) => {
+            Ok(Mechanism::Kary(Alphabet::new(symbols)?))
+        }
         None => Err(WireError::Missing("mechanism")),
     }
 }
@@ -121,6 +128,7 @@ impl From<&Specification> for v1::Specification {
         let kind = match rewards.kind() {
             RewardKind::Binary => v1::RewardKind::Binary,
             RewardKind::Bounded => v1::RewardKind::Bounded,
+            RewardKind::Categorical => v1::RewardKind::Categorical,
         };
         let out_of_range = match rewards.out_of_range() {
             OutOfRange::Refuse => v1::OutOfRange::Refuse,
@@ -132,7 +140,7 @@ impl From<&Specification> for v1::Specification {
             revision: specification.revision().get(),
             simulation: specification.is_simulation(),
             epsilon: specification.epsilon().get(),
-            floor: specification.floor().get(),
+            floor: specification.channel().floor(),
             reward_kind: kind.into(),
             reward_low: rewards.range().low(),
             reward_high: rewards.range().high(),
@@ -148,7 +156,11 @@ impl From<&Specification> for v1::Specification {
                 }
                 Mechanism::Exponential => Wire::Exponential(v1::Exponential {}),
                 Mechanism::RandomizedResponse => {
-                    Wire::RandomizedResponse(v1::RandomizedResponse {})
+                    Wire::RandomizedResponse(v1::RandomizedResponse { symbols: 0 })
+                }
+                Mechanism::Kary(alphabet) => {
+                    let symbols = u32::from(alphabet.len());
+                    Wire::RandomizedResponse(v1::RandomizedResponse { symbols })
                 }
             }),
         }
@@ -223,17 +235,27 @@ impl From<&Policy> for v1::Policy {
     }
 }
 
+/// An upload of bits; for others see [`read_upload`].
 impl TryFrom<&v1::UploadRequest> for Upload {
     type Error = UploadError;
 
     fn try_from(message: &v1::UploadRequest) -> Result<Self, UploadError> {
-        Ok(Self {
-            id: UploadId::try_from(&message.upload_id[..])?,
-            digest: Digest::try_from(&message.digest[..])?,
-            day: Day::new(message.day),
-            reports: PackedReports::from_packed(&message.runs, &message.bits)?,
-        })
+        read_upload(message, Alphabet::BITS)
     }
+}
+
+/// Reads an upload of reports with these symbols, which the specification that its digest
+/// names says.
+///
+/// # Errors
+/// [`UploadError`] says which rule is broken.
+pub fn read_upload(message: &v1::UploadRequest, alphabet: Alphabet) -> Result<Upload, UploadError> {
+    Ok(Upload {
+        id: UploadId::try_from(&message.upload_id[..])?,
+        digest: Digest::try_from(&message.digest[..])?,
+        day: Day::new(message.day),
+        reports: PackedReports::symbols_from_packed(&message.runs, &message.bits, alphabet)?,
+    })
 }
 
 impl From<Estimand> for v1::Estimand {
@@ -241,6 +263,7 @@ impl From<Estimand> for v1::Estimand {
         match estimand {
             Estimand::MeanReward(_) => Self::MeanReward,
             Estimand::MeanCurvedReward => Self::MeanCurvedReward,
+            Estimand::Frequencies => Self::Frequencies,
         }
     }
 }
@@ -273,6 +296,9 @@ pub enum WireError {
     /// The curvature of a quadratic mechanism.
     #[error(transparent)]
     Curvature(#[from] CurvatureError),
+    /// The number of symbols of k-ary randomized response.
+    #[error(transparent)]
+    Alphabet(#[from] AlphabetError),
     /// What rewards may be.
     #[error(transparent)]
     Rewards(#[from] RewardsError),

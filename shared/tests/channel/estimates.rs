@@ -13,7 +13,7 @@ use crate::exact::{Exact, distance, exact, exp_m1, power_of_two, quotient, whole
 /// g(r) for a reward between 0 and 1, as the paper defines it.
 fn true_curve(mechanism: Mechanism, epsilon: Epsilon, reward: &Exact) -> Exact {
     match mechanism {
-        Mechanism::Linear | Mechanism::RandomizedResponse => reward.clone(),
+        Mechanism::Linear | Mechanism::RandomizedResponse | Mechanism::Kary(_) => reward.clone(),
         Mechanism::Quadratic(curvature) => {
             let k = exact(curvature.get());
             &k * reward * reward + (whole(1) - &k) * reward

@@ -86,7 +86,7 @@ fn no_accepted_floor_loses_more_than_epsilon() {
             }
             let refused = Floor::verify(low, epsilon);
             let named = match refused {
-                Err(FloorError::OutOfRange { floor }) => floor == 0,
+                Err(FloorError::OutOfRange { floor, symbols: 2 }) => floor == 0,
                 Err(FloorError::LossTooLarge { floor, epsilon: e, .. }) => {
                     floor == low && e == epsilon.get()
                 }
@@ -110,7 +110,10 @@ fn floors_a_step_beyond_the_guards_are_refused() {
         let low = Floor::for_epsilon(epsilon).get().saturating_sub(cost + 3);
         assert!(Floor::verify(low, epsilon).is_err(), "{epsilon:?}");
         for floor in [0, 1 << 63, (1 << 63) + 1, u64::MAX - 1, u64::MAX] {
-            assert_eq!(Floor::verify(floor, epsilon), Err(FloorError::OutOfRange { floor }));
+            assert_eq!(
+                Floor::verify(floor, epsilon),
+                Err(FloorError::OutOfRange { floor, symbols: 2 })
+            );
         }
         assert!(Floor::verify((1 << 63) - 1, epsilon).is_ok());
     }

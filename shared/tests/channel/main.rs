@@ -13,4 +13,5 @@ mod draws;
 mod estimates;
 mod exact;
 mod floors;
+mod kary;
 mod loss;

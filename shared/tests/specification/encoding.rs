@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -141,7 +142,7 @@ fn golden_bytes_and_digest() {
     )
     .unwrap();
     // Written by hand from the protobuf encoding rules.
-    let floor = specification.floor().get().to_le_bytes();
+    let floor = specification.channel().floor().to_le_bytes();
     let by_hand: Vec<u8> = [
         &[0x0a, 2, b'a', b'b', 0x10, 1][..],
         &[0x21, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f],
@@ -152,9 +153,35 @@ fn golden_bytes_and_digest() {
     ]
     .concat();
     assert_eq!(specification.canonical_bytes(), by_hand);
-    assert_eq!(specification.floor().get(), 4_961_093_570_831_989_046);
+    assert_eq!(specification.channel().floor(), 4_961_093_570_831_989_046);
     // SHA-256 of the domain and these bytes, by another implementation.
     assert_eq!(specification.digest().to_string(), "1353919ecf525210eab84ca5976bf062");
+}
+
+#[test]
+fn golden_bytes_of_categories() {
+    let specification = Specification::first(
+        ExperimentId::new("ab").unwrap(),
+        Epsilon::new(1.0).unwrap(),
+        Rewards::categorical(Alphabet::new(3).unwrap()),
+        Mechanism::Kary(Alphabet::new(3).unwrap()),
+        vec![Arm::new("x").unwrap()],
+        ReleaseTiming { attribution_window_seconds: 1, release_delay_seconds_max: 0 },
+    )
+    .unwrap();
+    // 2^64/(e + 2) is 3909631671945742412.1..., and the guard adds less than 2^15.
+    let floor = specification.channel().floor();
+    assert!((3_909_631_671_945_742_413..3_909_631_671_945_775_180).contains(&floor), "{floor}");
+    let by_hand: Vec<u8> = [
+        &[0x0a, 2, b'a', b'b', 0x10, 1][..],
+        &[0x21, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f],
+        &[0x29],
+        &floor.to_le_bytes(),
+        &[0x30, 3, 0x41, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x48, 1],
+        &[0x72, 2, 0x08, 3, 0x7a, 3, 0x0a, 1, b'x', 0x80, 0x01, 1],
+    ]
+    .concat();
+    assert_eq!(specification.canonical_bytes(), by_hand);
 }
 
 /// Every way to change one thing about [`full`].
@@ -190,6 +217,8 @@ fn single_changes() -> Vec<SpecificationParts> {
         mechanism(Mechanism::Exponential),
         mechanism(Mechanism::Quadratic(Curvature::new(0.25).unwrap())),
         mechanism(Mechanism::Quadratic(Curvature::new(0.0).unwrap())),
+        mechanism(Mechanism::Kary(Alphabet::new(2).unwrap())),
+        mechanism(Mechanism::Kary(Alphabet::new(3).unwrap())),
         changed(&|parts| parts.arms[0] = Arm::new("Rouge").unwrap()),
         changed(&|parts| parts.arms[0] = Arm::new("rouge").unwrap().retired()),
         changed(&|parts| parts.arms[1] = Arm::new("vert pâle").unwrap()),
@@ -208,7 +237,7 @@ fn every_change_changes_the_digest() {
     let mut changes = single_changes();
     // All arms of one of them are retired, which is no experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
-    assert_eq!(changes.len(), 26);
+    assert_eq!(changes.len(), 28);
     let digests: HashSet<_> =
         changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());

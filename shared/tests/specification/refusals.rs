@@ -1,5 +1,6 @@
 //! Every way in which a specification is refused, and bytes that are noise.
 
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::{Floor, FloorError};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::{ArmIndex, IdentityError};
@@ -7,7 +8,7 @@ use bandana_shared::limits::{
     ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, RELEASE_DELAY_SECONDS_MAX,
 };
 use bandana_shared::policy::{Policy, PolicyError};
-use bandana_shared::rewards::RewardsError;
+use bandana_shared::rewards::{Rewards, RewardsError};
 use bandana_shared::specification::{Arm, Specification, SpecificationError, SpecificationParts};
 use bandana_shared::wire::{WireError, decode_specification, v1};
 use prost::Message as _;
@@ -34,7 +35,7 @@ fn every_specification_error_has_its_cause() {
     ));
     assert_eq!(
         after(|parts| parts.floor = 1 << 63),
-        E::Floor(FloorError::OutOfRange { floor: 1 << 63 })
+        E::Floor(FloorError::OutOfRange { floor: 1 << 63, symbols: 2 })
     );
     assert_eq!(after(|parts| parts.arms.clear()), E::ArmCount { arms: 0 });
     let too_many = || (0..=ARMS_MAX).map(|arm| Arm::new(arm.to_string()).unwrap());
@@ -50,6 +51,21 @@ fn every_specification_error_has_its_cause() {
     assert_eq!(
         after(|parts| parts.mechanism = Mechanism::RandomizedResponse),
         E::RandomizedResponseNeedsBinary
+    );
+    let six = Alphabet::new(6).unwrap();
+    let of =
+        |mechanism, rewards| after(|parts| (parts.mechanism, parts.rewards) = (mechanism, rewards));
+    assert_eq!(of(Mechanism::Kary(six), Rewards::binary()), E::KaryNeedsMore);
+    let five = Alphabet::new(5).unwrap();
+    assert_eq!(
+        of(Mechanism::Kary(six), Rewards::categorical(five)),
+        E::CategoryCount { symbols: six, categories: five }
+    );
+    assert_eq!(of(Mechanism::Linear, Rewards::categorical(six)), E::CategoriesNeedKary);
+    let floor = u64::MAX / 6 + 1;
+    assert_eq!(
+        after(|parts| (parts.mechanism, parts.floor) = (Mechanism::Kary(six), floor)),
+        E::Floor(FloorError::OutOfRange { floor, symbols: 6 })
     );
     let late = |window: u32, delay: u32| {
         after(|parts| {

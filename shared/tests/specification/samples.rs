@@ -1,12 +1,15 @@
 //! Arbitrary specifications.
 
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
 use bandana_shared::limits::{ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::specification::{
+    Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
+};
 use proptest::collection::{hash_set, vec};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -38,7 +41,15 @@ fn ranges() -> impl Strategy<Value = RewardRange> {
     })
 }
 
+fn alphabets() -> impl Strategy<Value = Alphabet> {
+    (Alphabet::MIN..=Alphabet::MAX).prop_map(|symbols| Alphabet::new(symbols).unwrap())
+}
+
 fn rewards() -> impl Strategy<Value = Rewards> {
+    prop_oneof![3 => numbers(), 1 => alphabets().prop_map(Rewards::categorical)]
+}
+
+fn numbers() -> impl Strategy<Value = Rewards> {
     (ranges(), any::<[bool; 3]>(), 0.0..=1.0_f64).prop_map(
         |(range, [binary, clamp, high], part)| {
             let inside =
@@ -59,6 +70,7 @@ fn mechanisms() -> impl Strategy<Value = Mechanism> {
         Just(Mechanism::Linear),
         Just(Mechanism::Exponential),
         Just(Mechanism::RandomizedResponse),
+        alphabets().prop_map(Mechanism::Kary),
         prop_oneof![units, Just(0), Just(-1), Just(-64), Just(-Curvature::UNITS_MAX)]
             .prop_map(|units| Mechanism::Quadratic(Curvature::from_units(units).unwrap())),
     ]
@@ -88,9 +100,11 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
     (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
         |((id, revision, simulation), (epsilon, extra), rewards, mechanism, arms, timing)| {
             let binary = rewards.kind() == RewardKind::Binary;
-            let mechanism = match mechanism {
-                Mechanism::RandomizedResponse if !binary => Mechanism::Linear,
-                other => other,
+            let mechanism = match (mechanism, rewards.categories()) {
+                (_, Some(categories)) => Mechanism::Kary(categories),
+                (Mechanism::RandomizedResponse, _) if !binary => Mechanism::Linear,
+                (Mechanism::Kary(_), _) if binary => Mechanism::Linear,
+                (other, _) => other,
             };
             Specification::new(SpecificationParts {
                 experiment_id: ExperimentId::new(id).unwrap(),
@@ -98,7 +112,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                 simulation,
                 epsilon,
                 // Any floor above the least one is as good.
-                floor: Floor::for_epsilon(epsilon).get() + extra,
+                floor: smallest_floor(mechanism, epsilon) + extra,
                 rewards,
                 mechanism,
                 arms,

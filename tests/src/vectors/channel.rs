@@ -158,7 +158,7 @@ fn report_vector(
             Mechanism::Linear => "linear",
             Mechanism::Quadratic(_) => "quadratic",
             Mechanism::Exponential => "exponential",
-            Mechanism::RandomizedResponse => "randomized_response",
+            Mechanism::RandomizedResponse | Mechanism::Kary(_) => "randomized_response",
         },
         curvature_units: match mechanism {
             Mechanism::Quadratic(curvature) => Some(curvature.units()),

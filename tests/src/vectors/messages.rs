@@ -1,12 +1,15 @@
 //! Specifications and uploads, and bytes that are to be refused.
 
 use anyhow::ensure;
+use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+use bandana_shared::specification::{
+    Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
+};
 use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::decode_specification;
 use serde::Serialize;
@@ -34,6 +37,8 @@ struct SpecificationVector {
     mechanism: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     curvature_units: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    symbols: Option<u8>,
     arms: Vec<ArmVector>,
     attribution_window_seconds: u32,
     release_delay_seconds_max: u32,
@@ -97,7 +102,13 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     exponential.mechanism = Mechanism::Exponential;
     let mut many = linear.clone();
     many.arms = (0..200).map(|arm| Arm::new(format!("arm {arm}"))).collect::<Result<_, _>>()?;
-    let others = [full, flat, linear, exponential, many].map(Specification::new);
+    let mut levels = linear.clone();
+    let six = Alphabet::new(6)?;
+    levels.mechanism = Mechanism::Kary(six);
+    levels.floor = smallest_floor(levels.mechanism, epsilon);
+    let categories = SpecificationParts { rewards: Rewards::categorical(six), ..levels.clone() };
+    let others =
+        [full, flat, linear, exponential, many, levels, categories].map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
 }
 
@@ -107,7 +118,11 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         Mechanism::Linear => ("linear", None),
         Mechanism::Quadratic(curvature) => ("quadratic", Some(curvature.units())),
         Mechanism::Exponential => ("exponential", None),
-        Mechanism::RandomizedResponse => ("randomized_response", None),
+        Mechanism::RandomizedResponse | Mechanism::Kary(_) => ("randomized_response", None),
+    };
+    let symbols = match specification.mechanism() {
+        Mechanism::Kary(alphabet) => Some(alphabet.len()),
+        _ => None,
     };
     let arm = |arm: &Arm| ArmVector { label: arm.label().to_owned(), retired: arm.is_retired() };
     SpecificationVector {
@@ -115,10 +130,11 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         revision: specification.revision().get(),
         simulation: specification.is_simulation(),
         epsilon: specification.epsilon().get().into(),
-        floor: specification.floor().get().to_string(),
+        floor: specification.channel().floor().to_string(),
         reward_kind: match rewards.kind() {
             RewardKind::Binary => "REWARD_KIND_BINARY",
             RewardKind::Bounded => "REWARD_KIND_BOUNDED",
+            RewardKind::Categorical => "REWARD_KIND_CATEGORICAL",
         },
         reward_low: rewards.range().low().into(),
         reward_high: rewards.range().high().into(),
@@ -129,6 +145,7 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         default_reward: rewards.default_reward().into(),
         mechanism,
         curvature_units,
+        symbols,
         arms: specification.arms().iter().map(arm).collect(),
         attribution_window_seconds: specification.timing().attribution_window_seconds,
         release_delay_seconds_max: specification.timing().release_delay_seconds_max,
@@ -175,6 +192,8 @@ pub(super) struct UploadVector {
     upload_id: String,
     digest: String,
     day: u32,
+    /// How many different things a report can say; 2 for bits.
+    symbols: u8,
     reports: Vec<(usize, u8)>,
     runs: Vec<u32>,
     bits: String,
@@ -193,13 +212,32 @@ pub(super) fn uploads() -> anyhow::Result<Vec<UploadVector>> {
         (u32::MAX, scattered(64, 3)),
         (20_002, scattered(200, 300)),
     ];
-    examples.into_iter().map(|(day, reports)| upload_vector(day, &reports)).collect()
+    let bits = examples.into_iter().map(|(day, reports)| {
+        let reports: Vec<_> =
+            reports.into_iter().map(|(arm, bit)| (arm, Symbol::from(bit))).collect();
+        upload_vector(day, Alphabet::BITS, &reports)
+    });
+    let symbols =
+        [(3, 1), (3, 9), (4, 50), (5, 2), (6, 33), (16, 100)].map(|(symbols, reports)| {
+            let alphabet = Alphabet::new(symbols)?;
+            let report = |i: u64| {
+                let number = u8::try_from(word(3000 + i) % u64::from(symbols)).ok();
+                (word(4000 + i) % 5, number.and_then(Symbol::new).unwrap_or_default())
+            };
+            let reports: Vec<_> = (0..reports).map(report).collect();
+            upload_vector(20_010 + symbols, alphabet, &reports)
+        });
+    bits.chain(symbols).collect()
 }
 
-fn upload_vector(day: u32, reports: &[(u64, bool)]) -> anyhow::Result<UploadVector> {
+fn upload_vector(
+    day: u32,
+    alphabet: Alphabet,
+    reports: &[(u64, Symbol)],
+) -> anyhow::Result<UploadVector> {
     let pairs = reports
         .iter()
-        .map(|&(arm, bit)| Ok((ArmIndex::new(usize::try_from(arm)?)?, bit)))
+        .map(|&(arm, symbol)| Ok((ArmIndex::new(usize::try_from(arm)?)?, symbol)))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let sixteen = |start: u64| {
         let [high, low] = [word(start), word(start + 1)].map(u128::from);
@@ -209,13 +247,14 @@ fn upload_vector(day: u32, reports: &[(u64, bool)]) -> anyhow::Result<UploadVect
         id: UploadId::new(sixteen(5000 + u64::from(day))),
         digest: Digest::new(sixteen(9000)),
         day: Day::new(day),
-        reports: PackedReports::pack(pairs.clone())?,
+        reports: PackedReports::pack_symbols(pairs.clone(), alphabet)?,
     };
     Ok(UploadVector {
         upload_id: upload.id.to_string(),
         digest: upload.digest.to_string(),
         day,
-        reports: pairs.into_iter().map(|(arm, bit)| (arm.get(), bit.into())).collect(),
+        symbols: alphabet.len(),
+        reports: pairs.into_iter().map(|(arm, symbol)| (arm.get(), symbol.get())).collect(),
         runs: upload.reports.flat_runs().collect(),
         bits: hex(upload.reports.bits()),
         bytes: hex(&upload.to_bytes()),

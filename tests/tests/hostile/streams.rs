@@ -141,7 +141,7 @@ async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
 async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let arguments =
-        ["--limit-calls", "1", "--limit-stream-idle-seconds", "1", "--drain-deadline", "10"];
+        ["--limit-calls", "1", "--limit-stream-idle-seconds", "5", "--drain-deadline", "10"];
     let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
     let experiment = create(&server.operator, three_arms("stalled")).await?;
     let mut settings = Builder::new();
@@ -151,6 +151,7 @@ async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Re
     // The server's word on windows comes with the first answer.
     send.send_request(call(HEALTH)?, true)?.0.await?;
     let send = send.ready().await?;
+    let mut other = DeviceClient::connect(format!("http://{}", server.device)).await?;
     // The server's day does not matter: a refusal is an answer too.
     let request = upload(1, &experiment, Day::new(1), &[(1, true)])?.encode_to_vec();
     let message = Bytes::from(claiming(u32::try_from(request.len())?, 0, &request));
@@ -158,7 +159,6 @@ async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Re
     // Its headers come, so it is under way.
     let answer = answer.await?;
 
-    let mut other = DeviceClient::connect(format!("http://{}", server.device)).await?;
     let question =
         || v1::GetExperimentRequest { experiment_id: "stalled".to_owned(), ..Default::default() };
     let refused = other.get_experiment(question()).await.unwrap_err();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_aggregator::ingest::Arrival;
 use bandana_aggregator::store::{
-    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
-    Store, StoreError, Window,
+    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window,
 };
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::signing::Signature;
@@ -213,6 +213,10 @@ impl Store for WatchedStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.store.add_signature(key, specification, signature, now, entry)
+    }
+
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.store.curate(change)
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

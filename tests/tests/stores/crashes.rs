@@ -8,8 +8,8 @@ use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::ingest::{Arrival, IngestError, Writer};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState,
-    Standing, Store, StoreError, Window,
+    AuditAction, AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, Standing, Store, StoreError, Window,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{Day, UnixSeconds};
@@ -109,6 +109,10 @@ impl Store for Faulty {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.write(|store| store.add_signature(key, specification, signature, now, entry))
+    }
+
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.write(|store| store.curate(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

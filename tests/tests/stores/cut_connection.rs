@@ -1,34 +1,25 @@
 //! Connections to the database that break at every message, in either direction.
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{PostgresStore, Store as _};
+use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate, Paused};
+use bandana_aggregator::store::{AuditAction, ExperimentState, PostgresStore, Store as _};
 use bandana_shared::identity::Day;
 use bandana_tests::postgres::{Postgres, query};
 
-use super::places::{Place, arrival, commit, create, experiment, reports, settings};
+use super::places::{Place, arrival, commit, create, entry, experiment, reports};
+use super::proxy::through;
 use super::replicas::Case;
 
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_connection_cut_at_any_message_loses_and_doubles_nothing", cut_anywhere),
+    ("what_was_told_of_a_group_is_told_although_the_rest_of_it_fails", cut_between),
     ("the_disk_is_waited_for_whatever_the_role_says", durable),
 ];
 
-/// A way to the database that breaks once, when so many messages have passed.
-struct Proxy {
-    address: String,
-    /// Messages that pass before it breaks; 0 after that.
-    left: Arc<AtomicUsize>,
-}
-
+/// Messages that are left to pass when none is to be the last.
 const UNBROKEN: usize = usize::MAX / 2;
 
 const FIRST_DAY: u32 = 100;
@@ -36,65 +27,18 @@ const FIRST_DAY: u32 = 100;
 /// Messages from one cut to the next, where there are many.
 const STRIDE: usize = 7;
 
-impl Proxy {
-    fn start(socket: PathBuf) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?.to_string();
-        let left = Arc::new(AtomicUsize::new(UNBROKEN));
-        let counted = Arc::clone(&left);
-        // It ends with the process.
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (client, server) = (client?, UnixStream::connect(&socket)?);
-                pass(client, server, &counted)?;
-            }
-            std::io::Result::Ok(())
-        });
-        Ok(Self { address, left })
-    }
-}
-
-/// Counts a message. `false`: it is not passed on, and nothing is any more.
+/// Counts a message. `false`: its connection breaks, and no other one does.
 fn passes(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
         Some(if left == 0 { UNBROKEN } else { left - 1 })
     }) != Ok(0)
 }
 
-fn pass(client: TcpStream, server: UnixStream, left: &Arc<AtomicUsize>) -> std::io::Result<()> {
-    let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
-    let (mut from_server, mut to_client) = (server, client);
-    let counted = Arc::clone(left);
-    thread::spawn(move || {
-        let mut buffer = vec![0; 65_536];
-        while let Ok(length @ 1..) = from_client.read(&mut buffer) {
-            if !passes(&counted) || to_server.write_all(&buffer[..length]).is_err() {
-                break;
-            }
-        }
-        to_server.shutdown(std::net::Shutdown::Both).ok();
-        from_client.shutdown(std::net::Shutdown::Both).ok();
-    });
-    let counted = Arc::clone(left);
-    thread::spawn(move || {
-        let mut buffer = vec![0; 65_536];
-        while let Ok(length @ 1..) = from_server.read(&mut buffer) {
-            if !passes(&counted) || to_client.write_all(&buffer[..length]).is_err() {
-                break;
-            }
-        }
-        from_server.shutdown(std::net::Shutdown::Both).ok();
-        to_client.shutdown(std::net::Shutdown::Both).ok();
-    });
-    Ok(())
-}
-
 fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
-    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
-    let name = url.split(['/', '?']).nth(3).context("no name")?;
-    let proxy = Proxy::start(server.socket())?;
-    let through = settings(&format!("postgres://bandana@{}/{name}", proxy.address))?;
+    let left = Arc::new(AtomicUsize::new(UNBROKEN));
+    let counted = Arc::clone(&left);
+    let through = through(server, &place, Arc::new(move || passes(&counted)))?;
     let mut direct = place.open()?;
     let only = experiment(&create(&mut *direct, "cut")?)?;
     let mut expected = 0;
@@ -106,9 +50,9 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
             expected += 1;
         }
         let group = [arrival(&only, id | 1, today, 1)?, arrival(&only, id | 2, today - 1, 1)?];
-        proxy.left.store(messages, Ordering::SeqCst);
+        left.store(messages, Ordering::SeqCst);
         let verdicts = store.commit(&group, Day::new(today))?.verdicts;
-        let was_cut = proxy.left.swap(UNBROKEN, Ordering::SeqCst) > messages;
+        let was_cut = left.swap(UNBROKEN, Ordering::SeqCst) > messages;
         // All or nothing was counted the first time.
         ensure!(verdicts == [Accepted; 2] || verdicts == [Duplicate; 2], "{verdicts:?}");
         expected += 2;
@@ -130,6 +74,34 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
         cuts += usize::from(submit(number * STRIDE, (number as u128) << 32, today)?.0);
     }
     ensure!(cuts > 4, "{cuts} cuts");
+    Ok(())
+}
+
+fn cut_between(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let left = Arc::new(AtomicUsize::new(UNBROKEN));
+    let counted = Arc::clone(&left);
+    let through = through(server, &place, Arc::new(move || passes(&counted)))?;
+    let mut store = PostgresStore::open(&through)?;
+    let running = experiment(&create(&mut store, "running")?)?;
+    let record = create(&mut store, "paused")?;
+    let standing = record.standing().context("no revision")?;
+    let pause = entry("paused", AuditAction::Pause)?;
+    store.set_state(standing, ExperimentState::Paused, &pause)?;
+    let paused = experiment(&record)?;
+    store.commit(&[arrival(&running, 8, FIRST_DAY, 1)?], Day::new(FIRST_DAY))?;
+    // Of the two with one name, the second waits for what becomes of the first.
+    let group = [
+        arrival(&paused, 1, FIRST_DAY, 1)?,
+        arrival(&running, 1, FIRST_DAY, 1)?,
+        arrival(&running, 2, FIRST_DAY, 1)?,
+    ];
+    // The first statement and its answer pass.
+    left.store(2, Ordering::SeqCst);
+    let verdicts = store.commit(&group, Day::new(FIRST_DAY))?.verdicts;
+    ensure!(left.swap(UNBROKEN, Ordering::SeqCst) > 2, "it was not cut");
+    ensure!(verdicts == [Paused, Accepted, Accepted], "{verdicts:?}");
+    ensure!(reports(&mut *place.open()?)? == 3);
     Ok(())
 }
 

@@ -5,11 +5,16 @@
 
 mod cases;
 mod crashes;
+mod curator;
 mod cut_connection;
+mod following;
 mod model;
 mod places;
+mod proxy;
 mod replicas;
+mod streams;
 mod transport;
+mod verification;
 
 use std::sync::Arc;
 
@@ -28,7 +33,9 @@ fn main() -> anyhow::Result<()> {
     if is_missing {
         eprintln!("no PostgreSQL is installed: what concerns it is skipped");
     }
-    let cases = [cases::ALL, crashes::ALL, model::ALL].concat();
+    let cases =
+        [cases::ALL, crashes::ALL, curator::ALL, model::ALL, streams::ALL, verification::ALL];
+    let cases = cases.concat();
     let mut trials = Vec::new();
     for (name, case) in cases {
         trials.push(Trial::test(format!("embedded::{name}"), move || run(Place::embedded(), case)));
@@ -37,7 +44,14 @@ fn main() -> anyhow::Result<()> {
         let trial = Trial::test(format!("postgres::{name}"), move || run(place(), case));
         trials.push(trial.with_ignored_flag(is_missing));
     }
-    for (name, case) in [replicas::ALL, cut_connection::ALL].concat() {
+    let of_replicas = [
+        replicas::ALL,
+        cut_connection::ALL,
+        following::ALL,
+        curator::OF_REPLICAS,
+        verification::OF_DATABASES,
+    ];
+    for (name, case) in of_replicas.concat() {
         let server = postgres.clone();
         let trial = Trial::test(format!("replicas::{name}"), move || {
             Ok(case(server.as_deref().ok_or("no server")?).map_err(|error| format!("{error:?}"))?)
@@ -57,6 +71,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run(place: anyhow::Result<Place>, case: Case) -> Result<(), libtest_mimic::Failed> {
-    let outcome = place.and_then(|place| case(&place));
+    let outcome = place.and_then(|place| {
+        case(&place)?;
+        // Whatever was done to it, a store is in order.
+        let findings = place.verify()?.findings;
+        anyhow::ensure!(findings.is_empty(), "{findings:?}");
+        Ok(())
+    });
     outcome.map_err(|error| format!("{error:?}").into())
 }

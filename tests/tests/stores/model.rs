@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{AuditAction, ExperimentState, Store};
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day};
 use bandana_shared::tally::Tally;
 use rand::{RngExt as _, SeedableRng as _};
@@ -20,10 +21,12 @@ pub(crate) const ALL: &[(&str, Case)] = &[("random_work_agrees_with_a_model", mo
 const SEED: u64 = 7;
 const STEPS: u32 = 150;
 
-/// What a store knows.
+/// What a store knows. No run is as long as the memory of the experiments, so the tallies
+/// of all days are known by day.
 struct Model {
     counted: BTreeSet<(u32, u128)>,
-    tallies: BTreeMap<(usize, usize), (u64, u64)>,
+    /// By experiment, day and arm.
+    tallies: BTreeMap<(usize, u32, usize), Tally>,
     running: Vec<bool>,
     oldest: u32,
 }
@@ -45,8 +48,7 @@ impl Model {
         }
         self.counted.insert((day, id));
         for (arm, tally) in &upload.tallies {
-            let sums = self.tallies.entry((place, arm.get())).or_default();
-            *sums = (sums.0 + tally.reports(), sums.1 + tally.ones());
+            *self.tallies.entry((place, day, arm.get())).or_default() += *tally;
         }
         Verdict::Accepted
     }
@@ -89,8 +91,14 @@ fn model(place: &Place) -> anyhow::Result<()> {
             let day = today + 1 - random.random_range(0..6);
             let mut upload = arrival(&experiments[place], id, day, 1)?;
             let (reports, arm) = (random.random_range(1..9), random.random_range(0..2));
-            let ones = random.random_range(0..=reports);
-            upload.tallies = vec![(ArmIndex::new(arm)?, Tally::new(reports, ones)?)];
+            // The last experiment has 16 symbols, the others have bits.
+            let symbols = if place == 2 { 16 } else { 2 };
+            let said = (0..reports).map(|_| {
+                let symbol = Symbol::new(random.random_range(0..symbols));
+                symbol.map(Tally::of_symbol).context("a symbol beyond 15")
+            });
+            let tally = said.sum::<anyhow::Result<Tally>>()?;
+            upload.tallies = vec![(ArmIndex::new(arm)?, tally)];
             expected.push(model.verdict(&upload, id, place, today));
             group.push(upload);
         }
@@ -98,10 +106,18 @@ fn model(place: &Place) -> anyhow::Result<()> {
         ensure!(verdicts == expected, "seed {SEED}, step {step}: {verdicts:?}, not {expected:?}");
     }
     for (place, record) in store.load()?.iter().enumerate() {
+        let mine = || model.tallies.iter().filter(|((owner, ..), _)| *owner == place);
         for (arm, tally) in record.tallies.iter().enumerate() {
-            let expected = model.tallies.get(&(place, arm)).copied().unwrap_or_default();
-            ensure!((tally.reports(), tally.ones()) == expected, "seed {SEED}: arm {arm}");
+            let expected: Tally =
+                mine().filter(|((.., a), _)| *a == arm).map(|(_, tally)| *tally).sum();
+            ensure!(*tally == expected, "seed {SEED}: arm {arm} of {place}: {tally:?}");
         }
+        let daily = record.days.iter().flat_map(|(day, tallies)| {
+            let arms = tallies.iter().enumerate().filter(|(_, tally)| tally.reports() > 0);
+            arms.map(|(arm, tally)| ((place, day.get(), arm), *tally))
+        });
+        let expected = mine().map(|(key, tally)| (*key, *tally));
+        ensure!(daily.eq(expected), "seed {SEED}: {place}: {:?}", record.days);
     }
     Ok(())
 }

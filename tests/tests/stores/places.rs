@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, Conduct, EmbeddedSettings, EmbeddedStore,
     ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
+    Verification, verify_database, verify_directory,
 };
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -22,7 +24,8 @@ use tempfile::TempDir;
 /// Days that every store here takes uploads of.
 pub(crate) const WINDOW: u32 = 3;
 
-pub(crate) const CONDUCT: Conduct = Conduct { learner: Learner::LdpUcb, floor_weight: 0.125 };
+pub(crate) const CONDUCT: Conduct =
+    Conduct { learner: Learner::LdpUcb, floor_weight: 0.125, memory: Memory::Discount(0.5) };
 
 /// Where a store is, empty at first.
 pub(crate) enum Place {
@@ -50,11 +53,23 @@ impl Place {
         })
     }
 
-    pub(crate) fn audit(&self) -> anyhow::Result<Vec<AuditRecord>> {
-        let reader = match self {
+    pub(crate) fn verify(&self) -> anyhow::Result<Verification> {
+        Ok(match self {
+            Self::Embedded(folder) => verify_directory(folder.path())?,
+            Self::Postgres(url) => verify_database(&settings(url)?)?,
+        })
+    }
+
+    /// A reader of the store, which must be open.
+    pub(crate) fn reader(&self) -> anyhow::Result<StoreReader> {
+        Ok(match self {
             Self::Embedded(folder) => StoreReader::new(folder.path()),
             Self::Postgres(url) => StoreReader::of_postgres(&settings(url)?)?,
-        };
+        })
+    }
+
+    pub(crate) fn audit(&self) -> anyhow::Result<Vec<AuditRecord>> {
+        let reader = self.reader()?;
         Ok(reader.audit(&AuditQuery { experiment: None, limit: 1000, before: None })?)
     }
 }

@@ -1,14 +1,14 @@
 //! Several replicas on one database.
 
 use std::collections::BTreeMap;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::Arrival;
 use bandana_aggregator::ingest::Verdict::{self, Accepted, Duplicate};
-use bandana_aggregator::store::{PostgresStore, StoreError};
+use bandana_aggregator::store::{PostgresStore, Store, StoreError};
 use bandana_shared::identity::Day;
 use bandana_tests::postgres::{Postgres, query};
 use rand::seq::SliceRandom as _;
@@ -17,6 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio_postgres::{Client, NoTls};
 
 use super::places::{Place, arrival, commit, create, experiment, reports, settings};
+use super::proxy::through;
 
 /// A test that has a server.
 pub(crate) type Case = fn(&Postgres) -> anyhow::Result<()>;
@@ -28,9 +29,22 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("the_window_waits_for_commits_and_they_do_not_wait_for_long", commit_meanwhile),
     ("expired_days_are_dropped_and_their_tallies_kept_as_one", folded),
     ("a_clock_that_is_ahead_does_not_end_the_window_for_others", clock_ahead),
+    ("a_day_without_a_table_gets_one_with_its_first_upload", without_table),
+    ("a_host_that_dies_while_it_moves_the_window_holds_up_nobody_for_long", dies_moving),
     ("replicas_count_under_numbers_of_their_own", numbers),
     ("replicas_that_start_together_make_one_schema", schema),
 ];
+
+/// Waits for what must come within some seconds, on a machine that has little time too.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    for _ in 0..2000 {
+        if is_so() {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    anyhow::bail!("not within 20 s: {what}")
+}
 
 /// A connection that a test holds transactions open on.
 struct Raw {
@@ -73,33 +87,42 @@ fn at_the_same_instant(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let only = experiment(&create(&mut *place.open()?, "instant")?)?;
     let barrier = Barrier::new(REPLICAS);
-    let replica = |number: u64| -> anyhow::Result<Vec<(u128, Verdict)>> {
-        let mut store = place.open()?;
-        let mut random = ChaCha8Rng::seed_from_u64(number);
+    // All have the same 40 uploads, in another order and in groups of another size.
+    let play = |store: &mut dyn Store, random: &mut ChaCha8Rng, round: u64| {
         let mut told = Vec::new();
-        for round in 0..ROUNDS {
-            // All have the same 40 uploads, in another order and in groups of another size.
-            let mut ids: Vec<u128> = (0..40).map(|n| u128::from(round * 40 + n)).collect();
-            ids.shuffle(&mut random);
-            barrier.wait();
-            while !ids.is_empty() {
-                let rest = ids.split_off(random.random_range(1..=ids.len()));
-                let group: Vec<Arrival> =
-                    ids.iter().map(|id| arrival(&only, *id, 100, 1)).collect::<Result<_, _>>()?;
-                let verdicts = commit(&mut *store, &group, 100)?;
-                told.extend(ids.into_iter().zip(verdicts));
-                ids = rest;
-            }
+        let mut ids: Vec<u128> = (0..40).map(|n| u128::from(round * 40 + n)).collect();
+        ids.shuffle(random);
+        while !ids.is_empty() {
+            let rest = ids.split_off(random.random_range(1..=ids.len()));
+            let group: Vec<Arrival> =
+                ids.iter().map(|id| arrival(&only, *id, 100, 1)).collect::<Result<_, _>>()?;
+            let verdicts = commit(store, &group, 100)?;
+            told.extend(ids.into_iter().zip(verdicts));
+            ids = rest;
         }
-        Ok(told)
+        anyhow::Ok(told)
     };
+    let replica = |(store, number): (&mut Box<dyn Store>, u64)| {
+        let mut random = ChaCha8Rng::seed_from_u64(number);
+        let mut rounds = Vec::new();
+        for round in 0..ROUNDS {
+            barrier.wait();
+            // One that fails still comes to the barrier: the others would wait for ever.
+            rounds.push(play(&mut **store, &mut random, round));
+        }
+        rounds
+    };
+    let mut stores: Vec<_> = (0..REPLICAS).map(|_| place.open()).collect::<Result<_, _>>()?;
     let told: Vec<_> = thread::scope(|scope| {
-        let replicas: Vec<_> = (0..4).map(|number| scope.spawn(move || replica(number))).collect();
+        let replicas: Vec<_> =
+            stores.iter_mut().zip(0..).map(|it| scope.spawn(move || replica(it))).collect();
         replicas.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
     let mut accepted: BTreeMap<u128, usize> = BTreeMap::new();
     for told in told {
-        for (id, verdict) in told.map_err(|_| anyhow::anyhow!("a replica panicked"))?? {
+        let rounds = told.map_err(|_| anyhow::anyhow!("a replica panicked"))?;
+        let rounds: Vec<Vec<_>> = rounds.into_iter().collect::<Result<_, _>>()?;
+        for (id, verdict) in rounds.into_iter().flatten() {
             ensure!(matches!(verdict, Accepted | Duplicate), "{verdict:?}");
             *accepted.entry(id).or_default() += usize::from(verdict == Accepted);
         }
@@ -211,14 +234,78 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
         .pop()
         .and_then(|row| row.first()?.parse().ok())
         .context("the database has no day")?;
-    commit(&mut *right, &[arrival(&only, 1, today - 2, 1)?], today)?;
-    // It takes no day that the database is far from, and ends none.
-    let group = [arrival(&only, 2, today, 1)?, arrival(&only, 3, today + 300, 1)?];
-    let verdicts = commit(&mut *ahead, &group, today + 300)?;
-    ensure!(verdicts[0] == Accepted, "{verdicts:?}");
-    ensure!(matches!(verdicts[1], Verdict::FutureDay { .. }), "{verdicts:?}");
-    let verdicts = commit(&mut *right, &[arrival(&only, 4, today - 1, 1)?], today)?;
-    ensure!(verdicts == [Accepted], "{verdicts:?}");
+    // It takes no day that the database is far from, and ends none; whether it is the first
+    // to commit or not.
+    for id in [1, 2] {
+        let group = [arrival(&only, id, today, 1)?, arrival(&only, 9, today + 300, 1)?];
+        let verdicts = commit(&mut *ahead, &group, today + 300)?;
+        ensure!(verdicts[0] == Accepted, "{verdicts:?}");
+        ensure!(matches!(verdicts[1], Verdict::FutureDay { .. }), "{verdicts:?}");
+        let verdicts = commit(&mut *right, &[arrival(&only, id, today - 2, 1)?], today)?;
+        ensure!(verdicts == [Accepted], "{verdicts:?}");
+    }
+    Ok(())
+}
+
+fn without_table(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let mut store = place.open()?;
+    let only = experiment(&create(&mut *store, "table")?)?;
+    commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
+    // No replica has run for days, and then somebody reads for long: the window stays.
+    query(url, "UPDATE watermark SET oldest_day = 90")?;
+    let other = Raw::connect(&place)?;
+    other.run("BEGIN; SELECT FROM upload")?;
+    let group = [
+        arrival(&only, 1, 100, 1)?,
+        arrival(&only, 2, 95, 1)?,
+        arrival(&only, 3, 101, 1)?,
+        arrival(&only, 4, 89, 1)?,
+    ];
+    let verdicts = commit(&mut *place.open()?, &group, 101)?;
+    let expired = Verdict::Expired { oldest: Day::new(90) };
+    ensure!(verdicts == [Duplicate, Accepted, Accepted, expired], "{verdicts:?}");
+    other.run("COMMIT")?;
+    ensure!(reports(&mut *store)? == 3);
+    Ok(())
+}
+
+fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let mut store = place.open()?;
+    let only = experiment(&create(&mut *store, "dies")?)?;
+    commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 100)?;
+    // While its host is dead, nothing that a replica or the database says arrives.
+    let is_dead = Arc::new((Mutex::new(false), Condvar::new()));
+    let of_this = Arc::clone(&is_dead);
+    let rule = Arc::new(move || {
+        let (is_dead, changed) = &*of_this;
+        let is_dead = is_dead.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_while(is_dead, |is_dead| *is_dead));
+        true
+    });
+    let set_dead = |dead: bool| {
+        *is_dead.0.lock().unwrap_or_else(PoisonError::into_inner) = dead;
+        is_dead.1.notify_all();
+    };
+    let mut dying = PostgresStore::open(&through(server, &place, rule)?)?;
+    let other = Raw::connect(&place)?;
+    other.run("BEGIN; SELECT FROM watermark FOR UPDATE")?;
+    let (verdicts, of_dying) = thread::scope(|scope| {
+        let upload = arrival(&only, 2, 101, 1)?;
+        let dying = scope.spawn(|| commit(&mut dying, &[upload], 101));
+        // It has locked the table, and waits for the watermark.
+        let waits = other.until_somebody_waits();
+        set_dead(true);
+        other.run("ROLLBACK")?;
+        let verdicts = commit(&mut *store, &[arrival(&only, 3, 100, 1)?], 100);
+        set_dead(false);
+        let of_dying = dying.join().map_err(|_| anyhow::anyhow!("the replica panicked"))?;
+        waits?;
+        anyhow::Ok((verdicts?, of_dying?))
+    })?;
+    ensure!(verdicts == [Accepted] && of_dying == [Accepted], "{verdicts:?} {of_dying:?}");
     Ok(())
 }
 
@@ -233,9 +320,7 @@ fn numbers(server: &Postgres) -> anyhow::Result<()> {
     // The database notices by itself that the first one is gone.
     let held = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
         WHERE l.locktype = 'advisory' AND d.datname = current_database()";
-    while query(url, held)? != [["1"]] {
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("one number is free", || query(url, held).is_ok_and(|rows| rows == [["1"]]))?;
     let mut three = place.open()?;
     commit(&mut *three, &[arrival(&only, 3, 100, 1)?], 100)?;
     let rows = query(url, "SELECT replica, reports FROM tally ORDER BY replica")?;
@@ -255,16 +340,19 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
         opened.map_err(|_| anyhow::anyhow!("a start panicked"))??;
     }
     let mut open = PostgresStore::open(&settings(url)?)?;
-    query(url, "UPDATE bandana_schema SET version = 2")?;
+    query(url, "UPDATE bandana_schema SET version = version + 1000")?;
     let newer = PostgresStore::open(&settings(url)?);
-    let is_newer = matches!(newer, Err(StoreError::NewerSchema { found: 2, known: 1 }));
+    let is_newer = matches!(
+        newer,
+        Err(StoreError::NewerSchema { found, known }) if found == known + 1000
+    );
     ensure!(is_newer, "{newer:?}");
     // Nor does one go on that has lost its connection.
     let only = experiment(&create(&mut open, "late").err().map_or_else(
         || anyhow::bail!("an unknown schema is changed"),
         |error| {
-            ensure!(error.to_string().contains("schema version 2"), "{error}");
-            query(url, "UPDATE bandana_schema SET version = 1")?;
+            ensure!(error.to_string().contains("schema version 100"), "{error}");
+            query(url, "UPDATE bandana_schema SET version = version - 1000")?;
             create(&mut open, "late")
         },
     )?)?;

@@ -26,16 +26,14 @@ fn certificate(folder: &Path, name: &str) -> anyhow::Result<()> {
     Ok(std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem())?)
 }
 
-fn verified() -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    certificate(folder.path(), "server")?;
-    certificate(folder.path(), "other")?;
+/// A server behind TLS, on a port that was free a moment before.
+fn start(certificates: &Path) -> anyhow::Result<(Postgres, u16)> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let options = format!("-c listen_addresses=127.0.0.1 -c port={port} -c ssl=on");
     let server = Postgres::start_with(&options, |data| {
         for (from, to) in [("server.pem", "server.crt"), ("server.key", "server.key")] {
             let to = data.join(to);
-            std::fs::copy(folder.path().join(from), &to)?;
+            std::fs::copy(certificates.join(from), &to)?;
             std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o600))?;
             let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(data)?);
             chown(&to, Some(owner), None)?;
@@ -43,7 +41,16 @@ fn verified() -> anyhow::Result<()> {
         let rules = "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
         Ok(std::fs::write(data.join("pg_hba.conf"), rules)?)
     })?;
-    let server = server.context("no server")?;
+    Ok((server.context("no server")?, port))
+}
+
+fn verified() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    certificate(folder.path(), "server")?;
+    certificate(folder.path(), "other")?;
+    let start = || start(folder.path());
+    // Somebody else may have taken the port before the server does.
+    let (server, port) = start().or_else(|_| start()).or_else(|_| start())?;
     let socket = format!("{}&port={port}", server.url("postgres"));
     query(&socket, "CREATE ROLE app LOGIN PASSWORD 'p@ss'")?;
     query(&socket, "CREATE DATABASE app OWNER app")?;

@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 
 use bandana_shared::identity::{ArmIndex, Day};
-use bandana_shared::tally::Tally;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
 use super::sqlite::reading;
+use crate::store::counts::{CountRow, Counts};
 use crate::store::{DailyTally, ExperimentKey, StoreError, damaged};
 
 /// Reads the tallies of an experiment on these days, by day and then by arm.
@@ -16,22 +16,22 @@ pub(in crate::store) fn daily_tallies(
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
     // A single statement sees a single state.
-    let query = "SELECT day, arm, reports, ones FROM tally
-        WHERE experiment = ? AND day BETWEEN ? AND ? ORDER BY day, arm";
-    let mut statement = connection.prepare(query).map_err(reading)?;
+    let query = "SELECT day, arm, 1, reports, ones FROM tally
+        WHERE experiment = ?1 AND day BETWEEN ?2 AND ?3
+        UNION ALL SELECT day, arm, symbol, 0, reports FROM symbol_tally
+        WHERE experiment = ?1 AND day BETWEEN ?2 AND ?3";
+    let mut statement = connection.prepare_cached(query).map_err(reading)?;
     let values = params![experiment.0, days.start().get(), days.end().get()];
     let mut rows = statement.query(values).map_err(reading)?;
-    let mut tallies = Vec::new();
+    let mut counts: Counts<(Day, ArmIndex)> = Counts::new();
     while let Some(row) = rows.next().map_err(reading)? {
-        tallies.push(daily_tally(row)?);
+        let day = Day::new(row.get(0).map_err(reading)?);
+        let arm = ArmIndex::new(row.get(1).map_err(reading)?);
+        let arm = arm.map_err(|error| damaged(error.to_string()))?;
+        let symbol = row.get(2).map_err(reading)?;
+        let (reports, count) = (row.get(3).map_err(reading)?, row.get(4).map_err(reading)?);
+        counts.add((day, arm), CountRow { symbol, reports, count })?;
     }
-    Ok(tallies)
-}
-
-fn daily_tally(row: &Row<'_>) -> Result<DailyTally, StoreError> {
-    let day = Day::new(row.get(0).map_err(reading)?);
-    let arm = ArmIndex::new(row.get(1).map_err(reading)?).map_err(|e| damaged(e.to_string()))?;
-    let (reports, ones) = (row.get(2).map_err(reading)?, row.get(3).map_err(reading)?);
-    let tally = Tally::new(reports, ones).map_err(|error| damaged(error.to_string()))?;
-    Ok(DailyTally { day, arm, tally })
+    let daily = |((day, arm), tally)| DailyTally { day, arm, tally };
+    Ok(counts.tallies()?.into_iter().map(daily).collect())
 }

@@ -3,12 +3,17 @@
 //! One process has it, so what that process has decided is all that there is to know.
 
 mod audit;
+mod backup;
+mod curator;
 mod daily_tallies;
+mod expiry;
 mod schema;
 mod seen;
 mod signatures;
 mod sqlite;
 mod trouble;
+mod undisturbed;
+mod verify;
 mod watermark;
 
 use std::path::{Path, PathBuf};
@@ -18,15 +23,18 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 pub(super) use audit::entries;
+pub use backup::{Backup, BackupError, BackupProgress};
+pub(super) use curator::{data_sets, debits, session, updates};
 pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
+pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing,
-    Store, StoreError, Window,
+    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
+    ExperimentState, GroupRow, Standing, Store, StoreError, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -150,7 +158,8 @@ impl EmbeddedStore {
                 self.seen.insert(row.day, *id);
             }
         }
-        let deltas = plan.rows.into_iter().flat_map(|row| row.deltas).collect();
+        let of_row = |row: GroupRow| row.deltas.into_iter().map(move |delta| (row.day, delta));
+        let deltas = plan.rows.into_iter().flat_map(of_row).collect();
         Ok(Committed { verdicts: plan.verdicts, deltas })
     }
 }
@@ -222,6 +231,10 @@ impl Store for EmbeddedStore {
             store.database.add_signature(specification, signature, now, entry)?;
             store.database.experiment(key)
         })
+    }
+
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.here(|store| store.database.curate(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

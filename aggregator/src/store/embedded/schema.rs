@@ -5,19 +5,24 @@ use rusqlite::Connection;
 use crate::store::StoreError;
 
 /// Marks the file as ours: "BNDN".
-const APPLICATION_ID: i64 = 0x424e_444e;
+pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT)];
+const STEPS: [(i64, &str); 5] =
+    [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT), (4, CURATOR), (5, SYMBOLS_AND_MEMORY)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 
+/// First version with signatures, and with the audit log.
+pub(super) const WITH_SIGNATURES: i64 = 2;
+pub(super) const WITH_AUDIT: i64 = 3;
+
 /// Version 1. `upload_group` has one row per commit and day, in the order of the
-/// commits. `tally` has the sums of all days; for days before
-/// `watermark.oldest_day` the same sums stand in `checkpoint`, and their
-/// `upload_group` rows are gone. So for every experiment, day and arm: tally =
-/// checkpoint + deltas of the groups.
+/// commits. `tally` has the sums of all days; those of days before
+/// `watermark.oldest_day` move from `upload_group` to `checkpoint`, some rows at a time.
+/// So for every experiment, day and arm, at any time: tally = checkpoint + deltas of the
+/// groups.
 const TABLES: &str = "
 CREATE TABLE experiment (
     key          INTEGER PRIMARY KEY,
@@ -102,21 +107,124 @@ CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
 BEGIN SELECT raise(ABORT, 'entries of the audit log are not deleted'); END;
 ";
 
+/// Version 4: the curator's budgets, in billionths, and sessions. What was spent is never
+/// given back, and debits and updates are only ever appended.
+const CURATOR: &str = "
+CREATE TABLE curator_data_set (
+    name        TEXT PRIMARY KEY,
+    file        TEXT NOT NULL,
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32),
+    rows        INTEGER NOT NULL CHECK (rows > 0),
+    columns     TEXT NOT NULL,
+    measure     TEXT NOT NULL CHECK (measure IN ('pure', 'concentrated')),
+    budget      INTEGER NOT NULL CHECK (budget > 0),
+    spent       INTEGER NOT NULL CHECK (spent BETWEEN 0 AND budget),
+    at          INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE curator_debit (
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    data_set TEXT NOT NULL REFERENCES curator_data_set (name),
+    at       INTEGER NOT NULL,
+    caller   TEXT NOT NULL,
+    purpose  TEXT NOT NULL,
+    price    INTEGER NOT NULL CHECK (price > 0)
+) STRICT;
+CREATE INDEX curator_debit_by_data_set ON curator_debit (data_set, number);
+CREATE TABLE curator_session (
+    name            TEXT PRIMARY KEY,
+    data_set        TEXT NOT NULL REFERENCES curator_data_set (name),
+    columns         TEXT NOT NULL,
+    plan            TEXT NOT NULL,
+    threshold_noise INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE curator_update (
+    session   TEXT NOT NULL REFERENCES curator_session (name),
+    number    INTEGER NOT NULL CHECK (number >= 0),
+    predicate TEXT NOT NULL,
+    answer    INTEGER NOT NULL,
+    PRIMARY KEY (session, number)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER curator_spends_only BEFORE UPDATE ON curator_data_set
+WHEN NEW.spent < OLD.spent OR NEW.budget <> OLD.budget OR NEW.fingerprint <> OLD.fingerprint
+BEGIN SELECT raise(ABORT, 'what was spent is never given back'); END;
+CREATE TRIGGER curator_data_set_is_not_deleted BEFORE DELETE ON curator_data_set
+BEGIN SELECT raise(ABORT, 'a data set is not deleted: its budget would begin anew'); END;
+CREATE TRIGGER curator_debit_is_not_deleted BEFORE DELETE ON curator_debit
+BEGIN SELECT raise(ABORT, 'debits are not deleted'); END;
+";
+
+/// Version 5: reports can say more than 0 and 1. `tally` has all reports and those that say
+/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. So is
+/// it with `checkpoint` and `symbol_checkpoint`. And experiments can forget.
+const SYMBOLS_AND_MEMORY: &str = "
+CREATE TABLE symbol_tally (
+    experiment INTEGER NOT NULL REFERENCES experiment (key),
+    day        INTEGER NOT NULL,
+    arm        INTEGER NOT NULL,
+    symbol     INTEGER NOT NULL CHECK (symbol BETWEEN 2 AND 15),
+    reports    INTEGER NOT NULL CHECK (reports > 0),
+    PRIMARY KEY (experiment, day, arm, symbol)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE symbol_checkpoint (
+    experiment INTEGER NOT NULL REFERENCES experiment (key),
+    day        INTEGER NOT NULL,
+    arm        INTEGER NOT NULL,
+    symbol     INTEGER NOT NULL,
+    reports    INTEGER NOT NULL,
+    PRIMARY KEY (experiment, day, arm, symbol)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE experiment ADD COLUMN window_days INTEGER CHECK (window_days > 0);
+ALTER TABLE experiment ADD COLUMN discount REAL CHECK (discount > 0 AND discount < 1);
+";
+
 /// Creates the tables in an empty file, and brings those of an earlier version up
 /// to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Database { doing: "checking its schema", source };
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let version = pragma("user_version").map_err(failed)?;
-    let application = pragma("application_id").map_err(failed)?;
-    match (application, version) {
+    match marks(connection)? {
         (APPLICATION_ID, VERSION) => Ok(()),
-        (0, 0) | (APPLICATION_ID, 1..VERSION) => upgrade(connection, version).map_err(failed),
-        (APPLICATION_ID, VERSION..) => {
-            Err(StoreError::NewerSchema { found: version, known: VERSION })
+        (0, 0) => upgrade(connection, 0).map_err(failed),
+        (application, version) => {
+            known(application, version)?;
+            upgrade(connection, version).map_err(failed)
+        }
+    }
+}
+
+/// The version of a file that is ours, and not of a newer program.
+pub(super) fn version_of(connection: &Connection) -> Result<i64, StoreError> {
+    let (application, version) = marks(connection)?;
+    known(application, version)
+}
+
+fn known(application: i64, version: i64) -> Result<i64, StoreError> {
+    match (application, version) {
+        (APPLICATION_ID, 1..=VERSION) => Ok(version),
+        (APPLICATION_ID, found) if found > VERSION => {
+            Err(StoreError::NewerSchema { found, known: VERSION })
         }
         _ => Err(StoreError::ForeignFile),
     }
+}
+
+/// An empty database of a version, in memory.
+pub(super) fn example(version: i64) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_in_memory()?;
+    connection.pragma_update(None, "foreign_keys", false)?;
+    for (_, step) in STEPS.iter().filter(|(number, _)| *number <= version) {
+        connection.execute_batch(step)?;
+    }
+    Ok(connection)
+}
+
+/// Whose file it is, and of which version.
+fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let version = pragma("user_version").map_err(failed)?;
+    Ok((pragma("application_id").map_err(failed)?, version))
+}
+
+fn failed(source: rusqlite::Error) -> StoreError {
+    StoreError::Database { doing: "checking its schema", source }
 }
 
 /// Takes all steps after version `from`, in one transaction: a crash leaves the

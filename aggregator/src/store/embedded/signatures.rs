@@ -11,9 +11,8 @@ use super::{SqliteStore, audit};
 use crate::store::{AuditEntry, StoreError, damaged};
 
 impl SqliteStore {
-    /// Adds a signature to a revision, in place of one by the same key, and tells
-    /// all that the revision has now. Those that have expired by `now` are
-    /// forgotten.
+    /// Adds a signature to a revision, in place of one by the same key. Those that
+    /// have expired by `now` are forgotten.
     ///
     /// # Errors
     /// [`StoreError::TooManySignatures`]; [`StoreError::Database`] also for an
@@ -24,7 +23,7 @@ impl SqliteStore {
         signature: &Signature,
         now: UnixSeconds,
         entry: &AuditEntry,
-    ) -> Result<Vec<Signature>, StoreError> {
+    ) -> Result<(), StoreError> {
         let digest = specification.digest();
         let transaction = self.connection.transaction().map_err(committing)?;
         let forget = "DELETE FROM signature WHERE digest = ? AND (expires <= ? OR public_key = ?)";
@@ -47,10 +46,8 @@ impl SqliteStore {
         transaction
             .execute("INSERT INTO signature VALUES (?, ?, ?, ?)", values)
             .map_err(committing)?;
-        let signatures = read(&transaction, specification)?;
         audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)?;
-        Ok(signatures)
+        transaction.commit().map_err(committing)
     }
 
     /// The signatures of a revision, by key.
@@ -63,7 +60,7 @@ impl SqliteStore {
     }
 }
 
-fn read(
+pub(super) fn read(
     connection: &Connection,
     specification: &Specification,
 ) -> Result<Vec<Signature>, StoreError> {

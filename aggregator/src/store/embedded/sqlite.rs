@@ -3,7 +3,6 @@
 //! Write-ahead log, `synchronous = FULL`, one connection that writes. The lock
 //! is a file of its own, so that `sqlite3` can look inside while a server runs.
 
-use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::path::Path;
 use std::time::Duration;
@@ -15,10 +14,11 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::{audit, schema};
+use super::{audit, daily_tallies, expiry, schema};
+use crate::learner::window::{Days, Memory};
 use crate::store::{
-    AuditEntry, Conduct, Delta, ExperimentKey, ExperimentRecord, ExperimentState, GroupRow,
-    StoreError, StoredDeltas, damaged,
+    AuditEntry, Conduct, DailyTally, Delta, ExperimentKey, ExperimentRecord, ExperimentState,
+    GroupRow, StoreError, StoredDeltas, damaged,
 };
 
 /// The database file in the data directory.
@@ -38,6 +38,8 @@ pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct SqliteStore {
     pub(super) connection: Connection,
+    /// Up to which key groups of expired days have been folded. None: there are none left.
+    pub(super) looked_through: Option<i64>,
     /// Held, not used: the lock ends with it.
     _lock: File,
 }
@@ -62,7 +64,8 @@ impl SqliteStore {
             TryLockError::Error(source) => unusable(source),
         })?;
         let connection = Connection::open(directory.join(DATABASE_FILE)).map_err(opening)?;
-        let mut store = Self { connection, _lock: lock };
+        // The process before this one may not have come to the end.
+        let mut store = Self { connection, looked_through: Some(0), _lock: lock };
         store.configure().map_err(opening)?;
         schema::prepare(&mut store.connection)?;
         store.settle().map_err(opening)?;
@@ -122,8 +125,8 @@ impl SqliteStore {
     }
 
     fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let select = "SELECT key, state, learner, floor_weight FROM experiment
-            WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
+        let select = "SELECT key, state, learner, floor_weight, window_days, discount
+            FROM experiment WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
         let mut statement = self.connection.prepare_cached(select).map_err(reading)?;
         let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
         let mut records = Vec::new();
@@ -131,18 +134,21 @@ impl SqliteStore {
             let key = ExperimentKey(row.get(0).map_err(reading)?);
             let state: String = row.get(1).map_err(reading)?;
             let learner: String = row.get(2).map_err(reading)?;
-            let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+            let (window, discount) = (row.get(4).map_err(reading)?, row.get(5).map_err(reading)?);
+            let floor_weight = row.get(3).map_err(reading)?;
+            let conduct = Conduct::from_columns(&learner, floor_weight, window, discount)?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
             let newest = revisions
                 .last()
                 .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
-            let arms = newest.arms().len();
+            let (tallies, days) = self.tallies(key, newest.arms().len(), conduct.memory)?;
             records.push(ExperimentRecord {
                 key,
-                conduct: Conduct { learner, floor_weight: row.get(3).map_err(reading)? },
+                conduct,
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
-                tallies: self.tallies(key, arms)?,
+                tallies,
+                days,
                 signatures: self.signatures(newest)?,
                 policy: None,
                 revisions,
@@ -167,20 +173,24 @@ impl SqliteStore {
         bytes.map(decode).collect()
     }
 
-    fn tallies(&self, key: ExperimentKey, arms: usize) -> Result<Vec<Tally>, StoreError> {
-        let mut tallies = vec![Tally::EMPTY; arms];
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT arm, reports, ones FROM tally WHERE experiment = ?")
-            .map_err(reading)?;
-        let mut rows = statement.query([key.0]).map_err(reading)?;
-        while let Some(row) = rows.next().map_err(reading)? {
-            let arm: usize = row.get(0).map_err(reading)?;
-            let (reports, ones) = (row.get(1).map_err(reading)?, row.get(2).map_err(reading)?);
-            let tally = Tally::new(reports, ones).map_err(|error| damaged(error.to_string()))?;
-            *tallies.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+    /// The sums of all days, and the days that the memory reaches.
+    fn tallies(
+        &self,
+        key: ExperimentKey,
+        arms: usize,
+        memory: Memory,
+    ) -> Result<(Vec<Tally>, Days), StoreError> {
+        let (mut sums, mut days) = (vec![Tally::EMPTY; arms], Days::new());
+        let all = Day::new(0)..=Day::new(u32::MAX);
+        for DailyTally { day, arm, tally } in daily_tallies(&self.connection, key, &all)? {
+            let arm = arm.get();
+            *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+            if !memory.is_everything() {
+                days.entry(day).or_insert_with(|| vec![Tally::EMPTY; arms])[arm] += tally;
+            }
         }
-        Ok(tallies)
+        memory.prune(&mut days);
+        Ok((sums, days))
     }
 
     /// The oldest day whose uploads are still taken.
@@ -201,7 +211,10 @@ impl SqliteStore {
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let mut statement = self
             .connection
-            .prepare("SELECT day, ids FROM upload_group ORDER BY key")
+            .prepare(
+                "SELECT day, ids FROM upload_group
+                WHERE day >= (SELECT oldest_day FROM watermark) ORDER BY key",
+            )
             .map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
         while let Some(row) = rows.next().map_err(reading)? {
@@ -223,14 +236,16 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn id_counts(&self) -> Result<Vec<(Day, usize)>, StoreError> {
-        let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group GROUP BY day";
+        let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group
+            WHERE day >= (SELECT oldest_day FROM watermark) GROUP BY day";
         let mut statement = self.connection.prepare(query).map_err(reading)?;
         let rows = statement.query_map([], |row| Ok((Day::new(row.get(0)?), row.get(1)?)));
         rows.map_err(reading)?.collect::<Result<_, _>>().map_err(reading)
     }
 
     /// Commits a group of uploads: their ids and what they add, in one
-    /// transaction. They are durable when this returns.
+    /// transaction, which also folds some groups of expired days. They are durable when
+    /// this returns.
     ///
     /// # Errors
     /// [`StoreError`]: it is not known whether the group is durable, and the
@@ -243,35 +258,13 @@ impl SqliteStore {
                 add_to_tally(&transaction, row.day, delta).map_err(committing)?;
             }
         }
-        transaction.commit().map_err(committing)
-    }
-
-    /// Moves the watermark to `oldest`. The tallies of the days before it are
-    /// folded into the checkpoint, and their ids are forgotten.
-    ///
-    /// # Errors
-    /// [`StoreError`]; the store must not be used any further.
-    pub fn expire_before(&mut self, oldest: Day) -> Result<(), StoreError> {
-        let transaction = self.connection.transaction().map_err(committing)?;
-        let mut sums: BTreeMap<(i64, u32, u32), Tally> = BTreeMap::new();
-        for (day, deltas) in groups_before(&transaction, oldest)? {
-            for (experiment, arm, reports, ones) in deltas.0 {
-                let tally = Tally::new(reports, ones).map_err(|e| damaged(e.to_string()))?;
-                *sums.entry((experiment, day, arm)).or_default() += tally;
-            }
-        }
-        for ((experiment, day, arm), tally) in sums {
-            let insert = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)";
-            let values = params![experiment, day, arm, tally.reports(), tally.ones()];
-            transaction
-                .prepare_cached(insert)
-                .and_then(|mut s| s.execute(values))
-                .map_err(committing)?;
-        }
-        let day = [oldest.get()];
-        transaction.execute("DELETE FROM upload_group WHERE day < ?", day).map_err(committing)?;
-        transaction.execute("UPDATE watermark SET oldest_day = ?", day).map_err(committing)?;
-        transaction.commit().map_err(committing)
+        let looked_through = match self.looked_through {
+            Some(key) => expiry::fold(&transaction, key)?,
+            None => None,
+        };
+        transaction.commit().map_err(committing)?;
+        self.looked_through = looked_through;
+        Ok(())
     }
 
     /// Adds an experiment in the state `state`.
@@ -290,10 +283,11 @@ impl SqliteStore {
         if experiment_exists(&transaction, id).map_err(reading)? {
             return Err(StoreError::ExperimentExists(id.clone()));
         }
-        let insert =
-            "INSERT INTO experiment (id, state, learner, floor_weight) VALUES (?, ?, ?, ?)";
-        let state = state.name();
-        let values = params![id.as_str(), state, conduct.learner.name(), conduct.floor_weight];
+        let insert = "INSERT INTO experiment
+            (id, state, learner, floor_weight, window_days, discount) VALUES (?, ?, ?, ?, ?, ?)";
+        let (state, learner) = (state.name(), conduct.learner.name());
+        let (window, discount) = conduct.memory_columns();
+        let values = params![id.as_str(), state, learner, conduct.floor_weight, window, discount];
         transaction.execute(insert, values).map_err(committing)?;
         let key = ExperimentKey(transaction.last_insert_rowid());
         insert_specification(&transaction, key, specification).map_err(committing)?;
@@ -391,8 +385,7 @@ fn insert_specification(
 
 fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {
     let ids: Vec<u8> = row.ids.iter().flat_map(UploadId::as_bytes).copied().collect();
-    let delta = |d: &Delta| (d.experiment.0, d.arm.to_u32(), d.tally.reports(), d.tally.ones());
-    let deltas = stored::to_bytes(&StoredDeltas(row.deltas.iter().map(delta).collect()))?;
+    let deltas = stored::to_bytes(&StoredDeltas::new(&row.deltas))?;
     let insert = "INSERT INTO upload_group (day, ids, deltas) VALUES (?, ?, ?)";
     let mut statement = transaction.prepare_cached(insert).map_err(committing)?;
     statement.execute(params![row.day.get(), ids, deltas]).map_err(committing)?;
@@ -406,24 +399,32 @@ fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusql
     let (reports, ones) = (delta.tally.reports(), delta.tally.ones());
     let values = params![delta.experiment.0, day.get(), arm.to_u32(), reports, ones];
     transaction.prepare_cached(upsert)?.execute(values)?;
+    for (symbol, count) in delta.tally.beyond_bits() {
+        let upsert = "INSERT INTO symbol_tally VALUES (?, ?, ?, ?, ?)
+            ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
+        let values = params![delta.experiment.0, day.get(), arm.to_u32(), symbol.get(), count];
+        transaction.prepare_cached(upsert)?.execute(values)?;
+    }
     Ok(())
 }
 
-/// Day and deltas of every group before `oldest`.
-fn groups_before(
+/// Adds what an experiment's groups of a day add to an arm.
+pub(super) fn add_to_checkpoint(
     transaction: &Transaction<'_>,
-    oldest: Day,
-) -> Result<Vec<(u32, StoredDeltas)>, StoreError> {
-    let query = "SELECT day, deltas FROM upload_group WHERE day < ?";
-    let mut statement = transaction.prepare(query).map_err(reading)?;
-    let rows = statement
-        .query_map([oldest.get()], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))
-        .map_err(reading)?;
-    let decode = |row: rusqlite::Result<(u32, Vec<u8>)>| {
-        let (day, bytes) = row.map_err(reading)?;
-        Ok((day, stored::from_bytes(&bytes)?))
-    };
-    rows.map(decode).collect()
+    (experiment, day, arm): (i64, u32, u32),
+    tally: &Tally,
+) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
+    let values = params![experiment, day, arm, tally.reports(), tally.ones()];
+    transaction.prepare_cached(insert)?.execute(values)?;
+    for (symbol, count) in tally.beyond_bits() {
+        let insert = "INSERT INTO symbol_checkpoint VALUES (?, ?, ?, ?, ?)
+            ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
+        let values = params![experiment, day, arm, symbol.get(), count];
+        transaction.prepare_cached(insert)?.execute(values)?;
+    }
+    Ok(())
 }
 
 pub(in crate::store) fn opening(source: rusqlite::Error) -> StoreError {

@@ -16,7 +16,15 @@ impl StoreError {
     /// what to do when the disk is the cause.
     #[must_use]
     pub fn located(self, directory: &Path) -> Self {
-        let (path, file) = (directory.to_owned(), directory.join(DATABASE_FILE));
+        self.of_file(&directory.join(DATABASE_FILE))
+    }
+
+    /// The same of a database by itself.
+    #[must_use]
+    pub(super) fn of_file(self, file: &Path) -> Self {
+        let file = file.to_owned();
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let path = directory.to_owned();
         let code = match &self {
             Self::Damaged { .. } | Self::Stored(_) => Some(ErrorCode::DatabaseCorrupt),
             Self::Database { source, .. } => source.sqlite_error_code(),
@@ -36,6 +44,9 @@ impl StoreError {
             ) => Self::Unusable { path, source },
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 Self::DamagedFile { path: file, source }
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Self::Busy { path: file, source }
             }
             _ => *source,
         }

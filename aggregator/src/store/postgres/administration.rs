@@ -9,8 +9,8 @@ use tokio_postgres::{GenericClient, Transaction};
 
 use super::audit;
 use super::link::Session;
-use super::records::{records, tallies};
-use crate::registry::weigh;
+use super::records::{days_of_memories, records, tallies};
+use crate::registry::{Counted, weigh};
 use crate::store::{
     AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing, StoreError,
     damaged, postgres,
@@ -80,17 +80,29 @@ pub(super) async fn create(
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
     let transaction = session.client.transaction().await.map_err(failed)?;
-    let weights = weigh(conduct, specification, &[], &[]).map_err(|e| damaged(e.to_string()))?;
+    let weights = weigh(conduct, specification, &Counted::default(), &[]);
+    let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let insert = "INSERT INTO experiment
-            (id, state, learner, floor_weight, version, weights, policy_reports)
-        VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT (id) DO NOTHING RETURNING key";
+            (id, state, learner, floor_weight, version, weights, policy_reports, window_days,
+            discount)
+        VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8) ON CONFLICT (id) DO NOTHING RETURNING key";
     let id = specification.experiment_id();
     let (name, state, learner) = (id.as_str(), state.name(), conduct.learner.name());
+    let (window, discount) = conduct.memory_columns();
     let row = transaction
         .query_opt(
             insert,
-            &[&name, &state, &learner, &conduct.floor_weight, &first_version, &weights],
+            &[
+                &name,
+                &state,
+                &learner,
+                &conduct.floor_weight,
+                &first_version,
+                &weights,
+                &window,
+                &discount,
+            ],
         )
         .await
         .map_err(failed)?;
@@ -122,7 +134,7 @@ async fn check(transaction: &Transaction<'_>, standing: Standing) -> Result<(), 
 async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
     let failed = postgres("committing");
     // Until it is renewed the policy may be one for other arms, which nobody may serve.
-    let query = "SELECT bytes, learner, floor_weight FROM experiment e
+    let query = "SELECT bytes, learner, floor_weight, window_days, discount FROM experiment e
         JOIN specification s ON s.experiment = e.key
         WHERE e.key = $1 ORDER BY s.revision DESC LIMIT 1";
     let row = transaction.query_opt(query, &[&key.0]).await.map_err(failed)?;
@@ -130,15 +142,17 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     let row = row.ok_or_else(gone)?;
     let specification = bandana_shared::wire::decode_specification(row.get::<_, &[u8]>(0))
         .map_err(|error| damaged(format!("a specification: {error}")))?;
-    let learner: &str = row.get(1);
-    let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
-    let conduct = Conduct { learner, floor_weight: row.get(2) };
-    let tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
-    let tallies = tallies.get(&key).map(Vec::as_slice).unwrap_or_default();
-    let weights =
-        weigh(conduct, &specification, tallies, &[]).map_err(|error| damaged(error.to_string()))?;
+    let conduct = Conduct::from_columns(row.get(1), row.get(2), row.get(3), row.get(4))?;
+    let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    let mut days = days_of_memories(transaction, Some(&[key.0])).await?;
+    let counted = Counted {
+        tallies: tallies.remove(&key).unwrap_or_default(),
+        days: days.remove(&key).unwrap_or_default(),
+    };
+    let weights = weigh(conduct, &specification, &counted, &[]);
+    let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
-    let reports = signed(tallies.iter().map(|tally| tally.reports()).sum());
+    let reports = signed(counted.tallies.iter().map(|tally| tally.reports()).sum());
     let update = "UPDATE experiment SET version = version + 1, weights = $2, policy_reports = $3
         WHERE key = $1";
     transaction.execute(update, &[&key.0, &weights, &reports]).await.map_err(failed)?;

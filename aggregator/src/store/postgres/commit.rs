@@ -46,6 +46,17 @@ WITH mark AS MATERIALIZED (
     ORDER BY a.day, a.experiment, r.arm
     ON CONFLICT (day, experiment, arm, replica) DO UPDATE
     SET reports = t.reports + excluded.reports, ones = t.ones + excluded.ones
+), counted_symbols AS (
+    INSERT INTO symbol_tally AS t (day, experiment, arm, symbol, replica, reports)
+    SELECT a.day, a.experiment, s.arm, s.symbol, $8::integer, sum(s.reports)::bigint
+    FROM fresh
+    JOIN arrival a USING (day, id)
+    JOIN unnest($10::bigint[], $11::integer[], $12::integer[], $13::bigint[])
+        AS s (ordinal, arm, symbol, reports) ON s.ordinal = a.ordinal
+    GROUP BY a.day, a.experiment, s.arm, s.symbol
+    ORDER BY a.day, a.experiment, s.arm, s.symbol
+    ON CONFLICT (day, experiment, arm, symbol, replica) DO UPDATE
+    SET reports = t.reports + excluded.reports
 )
 SELECT a.ordinal, a.state, mark.oldest_day, mark.latest_day, f.id IS NOT NULL,
     CASE WHEN a.is_timely THEN
@@ -82,6 +93,16 @@ struct Columns {
     arms: Vec<i32>,
     reports: Vec<i64>,
     ones: Vec<i64>,
+    /// What the reports say beyond 0 and 1.
+    beyond: Beyond,
+}
+
+#[derive(Debug, Default)]
+struct Beyond {
+    ordinals: Vec<i64>,
+    arms: Vec<i32>,
+    symbols: Vec<i32>,
+    reports: Vec<i64>,
 }
 
 impl Columns {
@@ -92,25 +113,35 @@ impl Columns {
         let ordinal = i64::try_from(self.days.len()).unwrap_or(i64::MAX);
         let count = |reports: u64| i64::try_from(reports).unwrap_or(i64::MAX);
         for (arm, tally) in &arrival.tallies {
+            let arm = i32::try_from(arm.get()).unwrap_or(i32::MAX);
             self.ordinals.push(ordinal);
-            self.arms.push(i32::try_from(arm.get()).unwrap_or(i32::MAX));
+            self.arms.push(arm);
             self.reports.push(count(tally.reports()));
             self.ones.push(count(tally.ones()));
+            for (symbol, reports) in tally.beyond_bits() {
+                self.beyond.ordinals.push(ordinal);
+                self.beyond.arms.push(arm);
+                self.beyond.symbols.push(symbol.get().into());
+                self.beyond.reports.push(count(reports));
+            }
         }
     }
 }
 
-/// Commits a group, and tells the verdict of each and where the replay window begins.
+/// Commits those of a group that have no verdict yet, fills in their verdicts, and tells where
+/// the replay window begins.
 ///
 /// Of uploads with one name the first is committed; the others are decided about when it
-/// is known what became of it.
+/// is known what became of it, if need be in a further transaction. Verdicts of what has
+/// been committed stay when that fails: who tries again with them is not told of a duplicate
+/// where there was none.
 pub(super) async fn commit(
     session: &mut Session,
     uploads: &[Arrival],
     today: Day,
     replica: i32,
-) -> Result<(Vec<Verdict>, Option<Day>), StoreError> {
-    let mut verdicts = vec![None; uploads.len()];
+    verdicts: &mut [Option<Verdict>],
+) -> Result<Option<Day>, StoreError> {
     let mut oldest = None;
     while verdicts.contains(&None) {
         let mut first: HashMap<(Day, UploadId), usize> = HashMap::new();
@@ -123,7 +154,7 @@ pub(super) async fn commit(
                 });
             }
         }
-        oldest = Some(statement(session, uploads, &round, today, replica, &mut verdicts).await?);
+        oldest = Some(statement(session, uploads, &round, today, replica, verdicts).await?);
         for (place, upload) in uploads.iter().enumerate() {
             let Some(&other) = first.get(&(upload.day, upload.id)) else { continue };
             if verdicts[place].is_some() {
@@ -136,7 +167,7 @@ pub(super) async fn commit(
             };
         }
     }
-    Ok((verdicts.into_iter().flatten().collect(), oldest))
+    Ok(oldest)
 }
 
 async fn statement(
@@ -152,11 +183,24 @@ async fn statement(
     for &place in round {
         columns.push(&uploads[place]);
     }
-    let Columns { days, ids, experiments, ordinals, arms, reports, ones } = &columns;
+    let Columns { days, ids, experiments, ordinals, arms, reports, ones, beyond } = &columns;
     let statement = session.prepare(COMMIT).await.map_err(failed)?;
     let today_number = number(today);
-    let parameters: [&(dyn ToSql + Sync); 9] =
-        [days, ids, experiments, ordinals, arms, reports, ones, &replica, &today_number];
+    let parameters: [&(dyn ToSql + Sync); 13] = [
+        days,
+        ids,
+        experiments,
+        ordinals,
+        arms,
+        reports,
+        ones,
+        &replica,
+        &today_number,
+        &beyond.ordinals,
+        &beyond.arms,
+        &beyond.symbols,
+        &beyond.reports,
+    ];
     let rows = session.client.query(&statement, &parameters).await.map_err(failed)?;
     let mut begins = today;
     for row in rows {

@@ -1,6 +1,7 @@
 //! The replay window: where it begins, and a partition for each of its days.
 
 use bandana_shared::identity::Day;
+use tokio_postgres::GenericClient;
 
 use super::link::Session;
 use super::schema::CHANGING_TABLES;
@@ -24,11 +25,15 @@ pub(super) fn day(number: i32) -> Result<Day, StoreError> {
     valid.map_err(|_| damaged(format!("a day with the number {number}")))
 }
 
-/// The oldest day whose uploads are taken.
-pub(super) async fn oldest(session: &mut Session) -> Result<Day, StoreError> {
-    let query = "SELECT oldest_day FROM watermark";
-    let row = session.client.query_one(query, &[]).await.map_err(postgres("reading"))?;
-    day(row.get(0))
+/// For transactions that others wait for: the host of a replica that dies in one of them does
+/// not keep the others from their commits.
+const SHORT: &str = "SET LOCAL idle_in_transaction_session_timeout = '3s'";
+
+/// The oldest day whose uploads are taken, and the database's day.
+pub(super) async fn window(session: &mut Session) -> Result<(Day, Day), StoreError> {
+    let query = format!("SELECT oldest_day, {DATABASE_DAY} FROM watermark");
+    let row = session.client.query_one(&query, &[]).await.map_err(postgres("reading"))?;
+    Ok((day(row.get(0))?, day(row.get(1))?))
 }
 
 /// Moves the replay window on to `days` days that end with `today`, or with the
@@ -45,6 +50,7 @@ pub(super) async fn expire(
 ) -> Result<Day, StoreError> {
     let failed = postgres("moving the replay window");
     let transaction = session.client.transaction().await.map_err(failed)?;
+    transaction.batch_execute(SHORT).await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock($1)";
     transaction.execute(lock, &[&CHANGING_TABLES]).await.map_err(failed)?;
     // Whoever reads the table for long, to back it up say, must not hold up the commits
@@ -59,12 +65,7 @@ pub(super) async fn expire(
     let back = i32::try_from(days.saturating_sub(1)).unwrap_or(i32::MAX);
     let row = transaction.query_one(&update, &[&number(today), &back]).await.map_err(failed)?;
     let oldest: i32 = row.get(0);
-    let partitions =
-        "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'upload'::regclass";
-    for row in transaction.query(partitions, &[]).await.map_err(failed)? {
-        let name: String = row.get(0);
-        let of_day = name.strip_prefix(PARTITION).and_then(|day| day.parse::<i32>().ok());
+    for (_, of_day) in partitions(&transaction).await? {
         if let Some(expired) = of_day.filter(|day| *day < oldest) {
             let drop = format!("DROP TABLE {PARTITION}{expired}");
             transaction.batch_execute(&drop).await.map_err(failed)?;
@@ -80,26 +81,65 @@ pub(super) async fn expire(
         ON CONFLICT (day, experiment, arm, replica) DO UPDATE
         SET reports = t.reports + excluded.reports, ones = t.ones + excluded.ones";
     transaction.execute(fold, &[&oldest]).await.map_err(failed)?;
+    let fold = "WITH gone AS (
+            DELETE FROM symbol_tally WHERE day < $1 AND replica <> 0
+            RETURNING day, experiment, arm, symbol, reports
+        )
+        INSERT INTO symbol_tally AS t (day, experiment, arm, symbol, replica, reports)
+        SELECT day, experiment, arm, symbol, 0, sum(reports)::bigint FROM gone
+        GROUP BY day, experiment, arm, symbol ORDER BY day, experiment, arm, symbol
+        ON CONFLICT (day, experiment, arm, symbol, replica) DO UPDATE
+        SET reports = t.reports + excluded.reports";
+    transaction.execute(fold, &[&oldest]).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)?;
     day(oldest)
 }
 
-/// Makes the partitions that the days from `oldest` on need.
+/// The tables of single days, and the day of each that has one in its name.
+pub(super) async fn partitions(
+    client: &impl GenericClient,
+) -> Result<Vec<(String, Option<i32>)>, StoreError> {
+    let query = "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'upload'::regclass ORDER BY 1";
+    let rows = client.query(query, &[]).await.map_err(postgres("reading"))?;
+    let names = rows.into_iter().map(|row| row.get(0));
+    Ok(names
+        .map(|name: String| {
+            let day = name.strip_prefix(PARTITION).and_then(|day| day.parse().ok());
+            (name, day)
+        })
+        .collect())
+}
+
+/// Makes the partitions that are missing for the `days` days that end with `today`, or with
+/// the database's day if that is earlier, and for the days of `others` that are taken too:
+/// the window may begin earlier than it would if it were moved now.
 pub(super) async fn ensure(
     session: &mut Session,
-    oldest: Day,
     today: Day,
+    days: u32,
+    others: &[i32],
 ) -> Result<(), StoreError> {
     let failed = postgres("making room for a day");
     let transaction = session.client.transaction().await.map_err(failed)?;
+    transaction.batch_execute(SHORT).await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock($1)";
     transaction.execute(lock, &[&CHANGING_TABLES]).await.map_err(failed)?;
     // Attaching a table takes a lock that commits need not wait for; creating a partition
     // in place would not.
-    let missing = "SELECT day FROM generate_series($1::integer, $2::integer) AS day
-        WHERE to_regclass('upload_' || day) IS NULL";
-    let last = number(today.forward(DAYS_AHEAD));
-    for row in transaction.query(missing, &[&number(oldest), &last]).await.map_err(failed)? {
+    let missing = format!(
+        "WITH mark AS (SELECT oldest_day, LEAST($1, {DATABASE_DAY}) AS today FROM watermark)
+         SELECT day FROM (
+             SELECT generate_series(today - $2, today + {DAYS_AHEAD}) AS day FROM mark
+             UNION SELECT unnest($3::integer[])
+         ) AS wanted CROSS JOIN mark
+         WHERE day BETWEEN oldest_day AND today + {DAYS_AHEAD}
+             AND to_regclass('{PARTITION}' || day) IS NULL
+         ORDER BY day"
+    );
+    let back = i32::try_from(days.saturating_sub(1)).unwrap_or(i32::MAX);
+    let rows = transaction.query(&missing, &[&number(today), &back, &others]).await;
+    for row in rows.map_err(failed)? {
         let day: i32 = row.get(0);
         let table = format!("{PARTITION}{day}");
         let create = format!(

@@ -142,6 +142,20 @@ impl Link {
         })
     }
 
+    /// As [`Self::run`] on a connection of its own, however long it takes.
+    pub(crate) fn run_for_long<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Some(runtime) = &self.runtime else {
+            return Err(StoreError::Slow { doing: "connecting" });
+        };
+        runtime.block_on(async {
+            let mut session = connect(&self.target).await?;
+            work(&mut session).await
+        })
+    }
+
     /// Whether there is a connection, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.client.is_closed())

@@ -6,13 +6,16 @@
 mod administration;
 mod audit;
 mod commit;
+mod curator;
 mod days;
 mod link;
 mod records;
 mod schema;
 mod settings;
 mod snapshot;
+mod verify;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +28,14 @@ use tokio::time::Instant;
 pub(crate) use link::{Link, Target};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{News, Settled};
+pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, DailyTally, ExperimentKey,
-    ExperimentRecord, ExperimentState, Standing, Store, StoreError, Window, postgres,
+    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, CuratorChange, CuratorName,
+    DailyTally, DataSetRecord, DebitRecord, ExperimentKey, ExperimentRecord, ExperimentState,
+    SessionRecord, SessionUpdate, Standing, Store, StoreError, Window, postgres,
 };
-use crate::ingest::Arrival;
+use crate::ingest::{Arrival, Verdict};
 use crate::service::explain;
 use administration::Change;
 
@@ -87,7 +92,7 @@ impl PostgresStore {
             is_down: false,
         };
         store.patiently(|store| store.link.run("opening", schema::prepare))?;
-        store.oldest = store.link.run("reading", days::oldest)?;
+        (store.oldest, _) = store.link.run("reading", days::window)?;
         Ok(store)
     }
 
@@ -145,55 +150,76 @@ impl PostgresStore {
 
     /// Moves the replay window to the days up to `today`, and makes room for them.
     fn prepare(&mut self, today: Day) -> Result<(), StoreError> {
-        let days = self.settings.replay_window_days;
-        let wanted = today.back(days.saturating_sub(1));
-        if wanted > self.oldest && self.move_after.is_none_or(|at| Instant::now() >= at) {
-            self.oldest = self.link.run("reading", days::oldest)?;
+        let is_behind = self.begin(today) > self.oldest;
+        if is_behind && self.move_after.is_none_or(|at| Instant::now() >= at) {
+            self.move_window(today)?;
         }
-        if wanted > self.oldest && self.move_after.is_none_or(|at| Instant::now() >= at) {
+        if self.prepared.is_none_or(|prepared| prepared < today) {
+            self.make_room(today, &[])?;
+            self.prepared = Some(today);
+        }
+        Ok(())
+    }
+
+    /// The oldest day of the window that ends with `today`.
+    fn begin(&self, today: Day) -> Day {
+        today.back(self.settings.replay_window_days.saturating_sub(1))
+    }
+
+    fn move_window(&mut self, today: Day) -> Result<(), StoreError> {
+        let (oldest, database_day) = self.link.run("reading", days::window)?;
+        self.oldest = oldest;
+        // By the earlier of the two clocks, as it will be decided: for nothing, nobody is
+        // made to wait.
+        if self.begin(today.min(database_day)) > oldest {
+            let days = self.settings.replay_window_days;
             let moved = self.link.run("moving the replay window", async |session| {
                 days::expire(session, today, days).await
             });
             match moved {
                 Ok(oldest) => self.oldest = oldest,
+                // A window that was never moved has more days than there can be tables.
+                Err(error) if oldest == Day::new(0) => return Err(error),
                 // Ids are kept for longer: nothing is counted twice.
                 Err(error) => {
                     tracing::warn!(error = explain(&error), "the replay window was not moved");
                 }
             }
-            // By the database's clock it may not be time yet.
-            self.move_after = (wanted > self.oldest).then(|| Instant::now() + WINDOW_PAUSE);
         }
-        if self.prepared.is_none_or(|prepared| prepared < today) {
-            self.make_room(today)?;
-        }
+        // By the database's clock it may not be time yet.
+        let is_behind = self.begin(today) > self.oldest;
+        self.move_after = is_behind.then(|| Instant::now() + WINDOW_PAUSE);
         Ok(())
     }
 
-    fn make_room(&mut self, today: Day) -> Result<(), StoreError> {
-        let first = today.back(self.settings.replay_window_days.saturating_sub(1)).max(self.oldest);
+    fn make_room(&mut self, today: Day, others: &[i32]) -> Result<(), StoreError> {
+        let days = self.settings.replay_window_days;
         self.link.run("making room for a day", async |session| {
-            days::ensure(session, first, today).await
-        })?;
-        self.prepared = Some(today);
-        Ok(())
+            days::ensure(session, today, days, others).await
+        })
     }
 
-    fn try_commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+    /// Decides about those that have no verdict, whatever becomes of the others.
+    fn try_commit(
+        &mut self,
+        uploads: &[Arrival],
+        today: Day,
+        verdicts: &mut [Option<Verdict>],
+    ) -> Result<(), StoreError> {
         self.prepare(today)?;
         let replica = self.number()?;
         let mut outcome = self.link.run("committing", async |session| {
-            commit::commit(session, uploads, today, replica).await
+            commit::commit(session, uploads, today, replica, verdicts).await
         });
         if outcome.as_ref().is_err_and(StoreError::lacks_partition) {
-            self.make_room(today)?;
+            let days: BTreeSet<i32> = uploads.iter().map(|u| days::number(u.day)).collect();
+            self.make_room(today, &days.into_iter().collect::<Vec<_>>())?;
             outcome = self.link.run("committing", async |session| {
-                commit::commit(session, uploads, today, replica).await
+                commit::commit(session, uploads, today, replica, verdicts).await
             });
         }
-        let (verdicts, oldest) = outcome?;
-        self.oldest = oldest.unwrap_or(self.oldest);
-        Ok(Committed { verdicts, deltas: Vec::new() })
+        self.oldest = outcome?.unwrap_or(self.oldest);
+        Ok(())
     }
 
     /// Makes sure that there is a connection: what is done once must not fail for want of
@@ -223,7 +249,10 @@ impl Store for PostgresStore {
     }
 
     fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
-        self.patiently(|store| store.try_commit(uploads, today))
+        let mut verdicts = vec![None; uploads.len()];
+        self.patiently(|store| store.try_commit(uploads, today, &mut verdicts))?;
+        let verdicts = verdicts.into_iter().flatten().collect();
+        Ok(Committed { verdicts, deltas: Vec::new() })
     }
 
     fn create_experiment(
@@ -272,6 +301,11 @@ impl Store for PostgresStore {
         self.change(Change::Signature(key, specification, signature, now), entry)
     }
 
+    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.wake()?;
+        self.link.run("committing", async |session| curator::curate(session, change).await)
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         // What was committed is the database's; the connection ends by itself.
         Ok(())
@@ -290,4 +324,39 @@ pub(super) fn daily_tallies(
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
     link.run("reading", async |session| records::daily(&session.client, experiment, days).await)
+}
+
+/// The data set of this name, or all of them by name.
+pub(super) fn data_sets(
+    link: &mut Link,
+    name: Option<&CuratorName>,
+) -> Result<Vec<DataSetRecord>, StoreError> {
+    link.run("reading", async |session| curator::data_sets(&session.client, name).await)
+}
+
+/// The debits of a data set before a number, the newest first.
+pub(super) fn debits(
+    link: &mut Link,
+    name: &CuratorName,
+    before: Option<u64>,
+    limit: u32,
+) -> Result<Vec<DebitRecord>, StoreError> {
+    link.run("reading", async |session| curator::debits(&session.client, name, before, limit).await)
+}
+
+/// A session of the curator.
+pub(super) fn session(
+    link: &mut Link,
+    name: &CuratorName,
+) -> Result<Option<SessionRecord>, StoreError> {
+    link.run("reading", async |session| curator::session(&session.client, name).await)
+}
+
+/// The updates of a session from a number on, in order.
+pub(super) fn updates(
+    link: &mut Link,
+    name: &CuratorName,
+    from: u32,
+) -> Result<Vec<SessionUpdate>, StoreError> {
+    link.run("reading", async |session| curator::updates(&session.client, name, from).await)
 }

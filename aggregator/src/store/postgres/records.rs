@@ -12,7 +12,9 @@ use bandana_shared::wire::decode_specification;
 use tokio_postgres::{GenericClient, Row};
 
 use super::days::{day, number};
-use crate::registry;
+use crate::learner::window::{Days, Memory};
+use crate::registry::{self, Counted};
+use crate::store::counts::{CountRow, Counts};
 use crate::store::{
     Conduct, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
     StoredPolicy, damaged, postgres,
@@ -28,7 +30,8 @@ pub(super) async fn records(
     tallies: &Tallies,
 ) -> Result<Vec<ExperimentRecord>, StoreError> {
     let failed = postgres("reading");
-    let query = "SELECT key, state, learner, floor_weight, version, weights, policy_reports
+    let query = "SELECT key, state, learner, floor_weight, version, weights, policy_reports,
+            window_days, discount
         FROM experiment WHERE key = ANY ($1) ORDER BY key";
     let experiments = client.query(query, &[&keys]).await.map_err(failed)?;
     let query = "SELECT experiment, bytes FROM specification WHERE experiment = ANY ($1)
@@ -42,6 +45,7 @@ pub(super) async fn records(
     let newest = |key: &i64| revisions.get(key).and_then(|revisions| revisions.last());
     let newest: Vec<&Specification> = keys.iter().filter_map(newest).collect();
     let mut signatures = signatures(client, &newest).await?;
+    let mut days = days_of_memories(client, Some(keys)).await?;
     let mut records = Vec::new();
     for row in experiments {
         let key: i64 = row.get(0);
@@ -53,7 +57,8 @@ pub(super) async fn records(
         let mut tallies = tallies.get(&key).cloned().unwrap_or_default();
         tallies.resize(tallies.len().max(newest.arms().len()), Tally::EMPTY);
         let signatures = signatures.remove(&newest.digest()).unwrap_or_default();
-        records.push(record(&row, key, revisions, signatures, tallies)?);
+        let days = days.remove(&key).unwrap_or_default();
+        records.push(record(&row, key, revisions, signatures, Counted { tallies, days })?);
     }
     Ok(records)
 }
@@ -63,10 +68,10 @@ fn record(
     key: ExperimentKey,
     revisions: Vec<Specification>,
     signatures: Vec<Signature>,
-    tallies: Vec<Tally>,
+    counted: Counted,
 ) -> Result<ExperimentRecord, StoreError> {
-    let (state, learner): (&str, &str) = (row.get(1), row.get(2));
-    let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+    let state: &str = row.get(1);
+    let conduct = Conduct::from_columns(row.get(2), row.get(3), row.get(7), row.get(8))?;
     let state = ExperimentState::from_name(state);
     let (version, weights, reports): (i64, Vec<i64>, i64) = (row.get(4), row.get(5), row.get(6));
     let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));
@@ -79,11 +84,12 @@ fn record(
     let policy = registry::policy(positive(version)?, weights);
     Ok(ExperimentRecord {
         key,
-        conduct: Conduct { learner, floor_weight: row.get(3) },
+        conduct,
         state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
         revisions,
         signatures,
-        tallies,
+        tallies: counted.tallies,
+        days: counted.days,
         policy: Some(StoredPolicy { policy, reports: positive(reports)? }),
     })
 }
@@ -123,23 +129,79 @@ pub(super) async fn tallies(
     from: i32,
     before: i32,
 ) -> Result<Tallies, StoreError> {
-    let query = "SELECT experiment, arm, sum(reports)::bigint, sum(ones)::bigint FROM tally
+    // One statement sees one state.
+    let query = "SELECT experiment, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM tally
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
-        GROUP BY experiment, arm";
+        GROUP BY experiment, arm
+        UNION ALL SELECT experiment, arm, symbol, 0, sum(reports)::bigint FROM symbol_tally
+        WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
+        GROUP BY experiment, arm, symbol";
     let rows = client.query(query, &[&only, &from, &before]).await.map_err(postgres("reading"))?;
-    let mut all = Tallies::new();
+    let mut counts: Counts<(i64, ArmIndex)> = Counts::new();
     for row in rows {
-        let arm = usize::try_from(row.get::<_, i32>(1)).map_err(|e| damaged(e.to_string()))?;
-        let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
-        let tally = Tally::new(count(row.get(2))?, count(row.get(3))?);
-        let tally = tally.map_err(|error| damaged(error.to_string()))?;
-        let arms = all.entry(ExperimentKey(row.get(0))).or_default();
-        if arms.len() <= arm {
-            arms.resize(arm + 1, Tally::EMPTY);
-        }
-        arms[arm] += tally;
+        counts.add((row.get(0), arm(row.get(1))?), count_row(&row, 2)?)?;
+    }
+    let mut all = Tallies::new();
+    for ((experiment, arm), tally) in counts.tallies()? {
+        put(all.entry(ExperimentKey(experiment)).or_default(), arm, tally);
     }
     Ok(all)
+}
+
+/// The tallies by day of the experiments that forget, all or these: of the days that they
+/// do not forget.
+pub(super) async fn days_of_memories(
+    client: &impl GenericClient,
+    only: Option<&[i64]>,
+) -> Result<HashMap<ExperimentKey, Days>, StoreError> {
+    let query = "WITH forgetful AS MATERIALIZED (
+            SELECT key, (SELECT max(day) FROM tally WHERE experiment = key)
+                - COALESCE(window_days, $2) AS forgotten
+            FROM experiment
+            WHERE (window_days IS NOT NULL OR discount IS NOT NULL)
+                AND ($1::bigint[] IS NULL OR key = ANY ($1))
+        )
+        SELECT key, day, arm, 1, sum(reports)::bigint, sum(ones)::bigint
+        FROM forgetful JOIN tally ON experiment = key AND day > forgotten
+        GROUP BY key, day, arm
+        UNION ALL SELECT key, day, arm, symbol, 0, sum(reports)::bigint
+        FROM forgetful JOIN symbol_tally ON experiment = key AND day > forgotten
+        GROUP BY key, day, arm, symbol";
+    let longest = i64::from(Memory::DAYS_MAX);
+    let rows = client.query(query, &[&only, &longest]).await.map_err(postgres("reading"))?;
+    let mut counts: Counts<(i64, i32, ArmIndex)> = Counts::new();
+    for row in rows {
+        counts.add((row.get(0), row.get(1), arm(row.get(2))?), count_row(&row, 3)?)?;
+    }
+    let mut all: HashMap<ExperimentKey, Days> = HashMap::new();
+    for ((experiment, number, arm), tally) in counts.tallies()? {
+        let days = all.entry(ExperimentKey(experiment)).or_default();
+        put(days.entry(day(number)?).or_default(), arm, tally);
+    }
+    Ok(all)
+}
+
+fn put(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
+    if tallies.len() <= arm.get() {
+        tallies.resize(arm.get() + 1, Tally::EMPTY);
+    }
+    tallies[arm.get()] += tally;
+}
+
+fn arm(number: i32) -> Result<ArmIndex, StoreError> {
+    let arm = usize::try_from(number).map_err(|error| damaged(error.to_string()))?;
+    ArmIndex::new(arm).map_err(|error| damaged(error.to_string()))
+}
+
+/// Symbol, reports and count, from this column on.
+fn count_row(row: &Row, column: usize) -> Result<CountRow, StoreError> {
+    let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
+    let symbol: i32 = row.get(column);
+    Ok(CountRow {
+        symbol: u8::try_from(symbol).map_err(|error| damaged(error.to_string()))?,
+        reports: count(row.get(column + 1))?,
+        count: count(row.get(column + 2))?,
+    })
 }
 
 /// Adds the tallies of other days.
@@ -161,20 +223,16 @@ pub(super) async fn daily(
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
-    let query = "SELECT day, arm, sum(reports)::bigint, sum(ones)::bigint FROM tally
-        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm ORDER BY day, arm";
+    let query = "SELECT day, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM tally
+        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm
+        UNION ALL SELECT day, arm, symbol, 0, sum(reports)::bigint FROM symbol_tally
+        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm, symbol";
     let (first, last) = (number(*days.start()), number(*days.end()));
     let rows = client.query(query, &[&experiment.0, &first, &last]).await;
-    let rows = rows.map_err(postgres("reading"))?;
-    let tally = |row: Row| {
-        let arm = usize::try_from(row.get::<_, i32>(1)).map_err(|e| damaged(e.to_string()))?;
-        let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
-        let tally = Tally::new(count(row.get(2))?, count(row.get(3))?);
-        Ok(DailyTally {
-            day: day(row.get(0))?,
-            arm: ArmIndex::new(arm).map_err(|error| damaged(error.to_string()))?,
-            tally: tally.map_err(|error| damaged(error.to_string()))?,
-        })
-    };
-    rows.into_iter().map(tally).collect()
+    let mut counts: Counts<(i32, ArmIndex)> = Counts::new();
+    for row in rows.map_err(postgres("reading"))? {
+        counts.add((row.get(0), arm(row.get(1))?), count_row(&row, 2)?)?;
+    }
+    let daily = |((number, arm), tally)| Ok(DailyTally { day: day(number)?, arm, tally });
+    counts.tallies()?.into_iter().map(daily).collect()
 }

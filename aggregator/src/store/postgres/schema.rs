@@ -9,7 +9,7 @@ use crate::store::{StoreError, damaged, postgres};
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 1] = [(1, TABLES)];
+const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -97,6 +97,75 @@ CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
 ";
 
+/// Version 2: the curator's budgets, in billionths, and sessions. What was spent is never
+/// given back.
+const CURATOR: &str = "
+CREATE TABLE curator_data_set (
+    name        text PRIMARY KEY,
+    file        text NOT NULL,
+    fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 32),
+    rows        bigint NOT NULL CHECK (rows > 0),
+    columns     text NOT NULL,
+    measure     text NOT NULL CHECK (measure IN ('pure', 'concentrated')),
+    budget      bigint NOT NULL CHECK (budget > 0),
+    spent       bigint NOT NULL CHECK (spent BETWEEN 0 AND budget),
+    at          bigint NOT NULL
+);
+CREATE TABLE curator_debit (
+    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    data_set text NOT NULL REFERENCES curator_data_set (name),
+    at       bigint NOT NULL,
+    caller   text NOT NULL,
+    purpose  text NOT NULL,
+    price    bigint NOT NULL CHECK (price > 0)
+);
+CREATE INDEX curator_debit_by_data_set ON curator_debit (data_set, number);
+CREATE TABLE curator_session (
+    name            text PRIMARY KEY,
+    data_set        text NOT NULL REFERENCES curator_data_set (name),
+    columns         text NOT NULL,
+    plan            text NOT NULL,
+    threshold_noise bigint NOT NULL
+);
+CREATE TABLE curator_update (
+    session   text NOT NULL REFERENCES curator_session (name),
+    number    bigint NOT NULL CHECK (number >= 0),
+    predicate text NOT NULL,
+    answer    bigint NOT NULL,
+    PRIMARY KEY (session, number)
+);
+CREATE FUNCTION curator_spends_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.spent >= OLD.spent AND NEW.budget = OLD.budget
+        AND NEW.fingerprint = OLD.fingerprint THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'what was spent is never given back';
+END $$;
+CREATE TRIGGER curator_spends_only BEFORE UPDATE OR DELETE ON curator_data_set
+    FOR EACH ROW EXECUTE FUNCTION curator_spends_only();
+CREATE TRIGGER curator_debit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON curator_debit
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
+";
+
+/// Version 3: reports can say more than 0 and 1. `tally` has all reports and those that say
+/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. And
+/// experiments can forget.
+const SYMBOLS_AND_MEMORY: &str = "
+CREATE TABLE symbol_tally (
+    day        integer NOT NULL,
+    experiment bigint NOT NULL,
+    arm        integer NOT NULL,
+    symbol     integer NOT NULL CHECK (symbol BETWEEN 2 AND 15),
+    replica    integer NOT NULL,
+    reports    bigint NOT NULL CHECK (reports > 0),
+    PRIMARY KEY (day, experiment, arm, symbol, replica)
+) WITH (fillfactor = 50);
+ALTER TABLE experiment
+    ADD COLUMN window_days bigint CHECK (window_days > 0),
+    ADD COLUMN discount double precision CHECK (discount > 0 AND discount < 1);
+";
+
 /// Creates the tables in an empty database, and brings those of an earlier version up to
 /// date, in one transaction: a crash leaves the old version or the new one.
 pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
@@ -129,6 +198,16 @@ pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
         transaction.execute(update, &[number]).await.map_err(failed)?;
     }
     transaction.commit().await.map_err(failed)
+}
+
+/// The version of tables that this program knows.
+pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError> {
+    let failed = postgres("checking its schema");
+    let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";
+    if !session.client.query_one(exists, &[]).await.map_err(failed)?.get::<_, bool>(0) {
+        return Err(StoreError::Empty);
+    }
+    check(session).await.map(|()| VERSION)
 }
 
 /// Refuses a database that was changed by a newer program while this one ran.

@@ -8,7 +8,8 @@ use tokio_postgres::{IsolationLevel, Transaction};
 use super::administration::signed;
 use super::days::{day, number};
 use super::link::{Link, Session};
-use super::records::{Tallies, add, records, tallies};
+use super::records::{Tallies, add, days_of_memories, records, tallies};
+use crate::learner::window::Days;
 use crate::store::{ExperimentKey, ExperimentRecord, StoreError, postgres};
 
 /// What has changed since somebody asked, and all tallies.
@@ -18,6 +19,8 @@ pub(crate) struct News {
     pub(crate) changed: Vec<ExperimentRecord>,
     /// The tallies of all experiments.
     pub(crate) tallies: Tallies,
+    /// Those of the days that experiments which forget have not forgotten.
+    pub(crate) days: HashMap<ExperimentKey, Days>,
     /// Whether whoever asked holds the lease.
     pub(crate) holds_lease: bool,
 }
@@ -31,6 +34,10 @@ pub(crate) struct Settled {
 /// How long the lease lasts, and how much is left when it is renewed.
 const LEASE: &str = "interval '5 seconds'";
 const RENEWED: &str = "3 seconds";
+
+/// More versions than replicas can be apart: what one of them has served, and the database has
+/// lost, has no number that the database gives out again.
+const LOST_MAX: u64 = 1 << 20;
 
 /// All experiments.
 pub(super) async fn everything(session: &mut Session) -> Result<Vec<ExperimentRecord>, StoreError> {
@@ -89,6 +96,7 @@ impl Link {
             if let Some((_, expired)) = &settled.sums {
                 add(&mut sums, expired);
             }
+            let days = days_of_memories(&transaction, None).await?;
             let keys = keys(&transaction, known).await?;
             let changed = if keys.is_empty() {
                 Vec::new()
@@ -96,7 +104,7 @@ impl Link {
                 records(&transaction, &keys, &sums).await?
             };
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(News { changed, tallies: sums, holds_lease })
+            Ok(News { changed, tallies: sums, days, holds_lease })
         })
     }
 
@@ -105,6 +113,18 @@ impl Link {
         self.run("resigning", async |session| {
             let update = "UPDATE lease SET expires = '-infinity' WHERE holder = $1";
             session.client.execute(update, &[&holder]).await.map_err(postgres("resigning"))?;
+            Ok(())
+        })
+    }
+
+    /// Gives an experiment a version after all that were served, since the database has lost
+    /// those that it gave out.
+    pub(crate) fn overtake(&mut self, key: ExperimentKey, served: u64) -> Result<(), StoreError> {
+        let failed = postgres("overtaking lost versions");
+        self.run("overtaking lost versions", async |session| {
+            let update = "UPDATE experiment SET version = $3 WHERE key = $1 AND version < $2";
+            let (served, next) = (signed(served), signed(served.saturating_add(LOST_MAX)));
+            session.client.execute(update, &[&key.0, &served, &next]).await.map_err(failed)?;
             Ok(())
         })
     }

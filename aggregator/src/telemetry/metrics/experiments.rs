@@ -13,6 +13,7 @@ use prometheus_client::registry::Unit;
 
 use super::ingest::IngestMetrics;
 use crate::clock::Clock;
+use crate::health::Readiness;
 use crate::ingest::Ingest;
 use crate::registry::{Experiment, Registry};
 use crate::store::ExperimentState;
@@ -25,6 +26,7 @@ const COUNTER: MetricType = MetricType::Counter;
 pub(super) struct Opened {
     pub(super) registry: Arc<Registry>,
     pub(super) ingest: Ingest,
+    pub(super) readiness: Readiness,
 }
 
 /// Shows the experiments, the queue and how old things are.
@@ -95,7 +97,7 @@ impl Collector for Current {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let opened = self.opened.get();
         gauge(&mut encoder, "ready", "1 when the store is open and calls are taken", || {
-            f64::from(u8::from(opened.is_some_and(|opened| !opened.ingest.has_ended())))
+            f64::from(u8::from(opened.is_some_and(|opened| opened.readiness.is_ready())))
         })?;
         let (length, capacity) = opened.map_or((0, 0), |opened| opened.ingest.queue());
         let help = "Uploads and changes that wait for the writer";

@@ -50,6 +50,7 @@ pub struct IngestMetrics {
     ids: Gauge,
     ids_max: Gauge,
     oldest_day: Gauge,
+    clock_ahead: Gauge,
     last_commit: Arc<AtomicU64>,
 }
 
@@ -61,6 +62,7 @@ struct TurnedAway {
     clock_behind: Counter,
     going_down: Counter,
     database: Counter,
+    rate: Counter,
 }
 
 /// Before the first commit.
@@ -89,6 +91,7 @@ impl IngestMetrics {
             ids: Gauge::default(),
             ids_max: Gauge::default(),
             oldest_day: Gauge::default(),
+            clock_ahead: Gauge::default(),
             last_commit: Arc::new(AtomicU64::new(NEVER)),
         }
     }
@@ -106,6 +109,7 @@ impl IngestMetrics {
                 clock_behind: because("clock_behind"),
                 going_down: because("going_down"),
                 database: because("database"),
+                rate: because("rate"),
             },
             ..Self::new(clock)
         };
@@ -131,6 +135,12 @@ impl IngestMetrics {
             Unit::Seconds,
             this.oldest_day.clone(),
         );
+        registry.register_with_unit(
+            "clock_ahead",
+            "How far the clock is ahead of the latest day that the time that has passed allows",
+            Unit::Seconds,
+            this.clock_ahead.clone(),
+        );
         this
     }
 
@@ -144,6 +154,11 @@ impl IngestMetrics {
     pub(crate) fn remembered(&self, ids: usize, oldest: Day) {
         self.ids.set(i64::try_from(ids).unwrap_or(i64::MAX));
         self.oldest_day.set(i64::from(oldest.get()) * DAY_SECONDS);
+    }
+
+    /// Notes by how many days the clock is ahead of the day that uploads are judged by.
+    pub(crate) fn judged_by(&self, ahead: u32) {
+        self.clock_ahead.set(i64::from(ahead) * DAY_SECONDS);
     }
 
     /// The time, for [`Self::committed`].
@@ -190,6 +205,11 @@ impl IngestMetrics {
             IngestError::Ended => self.turned_away.going_down.inc(),
             IngestError::Store => self.turned_away.database.inc(),
         };
+    }
+
+    /// Counts an upload that came faster than it may.
+    pub(crate) fn over_rate(&self) {
+        self.turned_away.rate.inc();
     }
 
     /// Time since the last commit of this process.

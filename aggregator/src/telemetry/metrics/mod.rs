@@ -25,6 +25,7 @@ pub use connections::ConnectionMetrics;
 pub use ingest::IngestMetrics;
 
 use crate::clock::Clock;
+use crate::health::Readiness;
 use crate::ingest::Ingest;
 use crate::registry::Registry;
 use experiments::{Current, Opened};
@@ -81,10 +82,11 @@ impl Metrics {
         }
     }
 
-    /// From now on, shows these experiments and the queue before them.
-    pub(crate) fn opened(&self, registry: Arc<Registry>, ingest: Ingest) {
+    /// From now on, shows these experiments, the queue before them, and whether calls are
+    /// taken.
+    pub(crate) fn opened(&self, registry: Arc<Registry>, ingest: Ingest, readiness: Readiness) {
         // A server opens its store once.
-        self.opened.set(Opened { registry, ingest }).ok();
+        self.opened.set(Opened { registry, ingest, readiness }).ok();
     }
 
     /// All metrics as they are now.

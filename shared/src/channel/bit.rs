@@ -14,18 +14,10 @@
 
 use std::hint::select_unpredictable;
 
-use thiserror::Error;
-
+use super::TWO_POW_64;
+use super::share::{FloorError, Share};
 use crate::curve::Level;
 use crate::epsilon::Epsilon;
-
-/// Relative guard below `exp(ε) - 1` when a floor is computed.
-const WIDE_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 48) as f64;
-
-/// Relative guard below `exp(ε) - 1` when a floor is verified. The distance to
-/// [`WIDE_GUARD`] is what lets two math libraries differ by several units in
-/// the last place without refusing each other.
-const NARROW_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 50) as f64;
 
 /// The floor `t0` of a channel, with `1 <= t0 < 2^63`.
 ///
@@ -45,19 +37,8 @@ impl Floor {
     /// assert!(floor.certified_epsilon() > 1.0 - 1e-13);
     /// # Ok::<(), bandana_shared::epsilon::EpsilonError>(())
     /// ```
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "x is positive, and rounding it down is meant"
-    )]
     pub fn for_epsilon(epsilon: Epsilon) -> Self {
-        // Let x = e^ε - 1 in (2^-20, 2^47). 2^64/(2 + x) is taken in units of
-        // 2^-62: numerator 2^126, denominator 2^63 + floor(x 2^62) < 2^109.
-        // Rounding x down and the quotient up both enlarge the floor.
-        let x = libm::expm1(epsilon.get()) * WIDE_GUARD;
-        let scaled = (x * (1_u64 << 62) as f64) as u128;
-        let quotient = (1_u128 << 126).div_ceil((1_u128 << 63) + scaled);
-        Self(u64::try_from(quotient).unwrap_or(u64::MAX >> 1).clamp(1, u64::MAX >> 1))
+        Self(Share::for_epsilon(2, epsilon).get())
     }
 
     /// Accepts a floor that somebody else computed, if it keeps the promise:
@@ -72,24 +53,8 @@ impl Floor {
     /// This is the check that makes a device independent of its server: the
     /// guarantee of every report follows from it alone.
     pub fn verify(floor: u64, epsilon: Epsilon) -> Result<Self, FloorError> {
-        if floor == 0 || floor >= 1 << 63 {
-            return Err(FloorError::OutOfRange { floor });
-        }
-        let candidate = Self(floor);
-        // (2^64 - t0)/t0 <= 1 + x is (2^64 - 2 t0) <= t0 x, and x = m 2^-k.
-        let (mantissa, shift) = decompose(libm::expm1(epsilon.get()) * NARROW_GUARD);
-        let width = u128::from(candidate.width());
-        let fits = shift <= width.leading_zeros()
-            && (width << shift) <= u128::from(floor) * u128::from(mantissa);
-        if fits {
-            Ok(candidate)
-        } else {
-            Err(FloorError::LossTooLarge {
-                floor,
-                loss: candidate.certified_epsilon(),
-                epsilon: epsilon.get(),
-            })
-        }
+        let share = Share::verify(floor, 2, epsilon)?;
+        Ok(Self(share.get()))
     }
 
     /// `t0`.
@@ -108,11 +73,7 @@ impl Floor {
     /// The smallest ε that this floor certifies, `ln((2^64 - t0)/t0)` in nats,
     /// rounded up.
     pub fn certified_epsilon(self) -> f64 {
-        // ln(1 + width/t0). The two conversions and the quotient err by at most
-        // 2^-53 each, relatively, and ln_1p does not enlarge that: together at
-        // most three units in the last place. ln_1p itself adds one at most.
-        let loss = libm::log1p(self.width() as f64 / self.0 as f64);
-        (0..4).fold(loss, |value, _| value.next_up())
+        Share::loss(self.width(), self.0)
     }
 
     /// `1 - 2 t0/2^64`: how much of a difference between two rewards the
@@ -143,19 +104,6 @@ impl Floor {
         let fraction = (rise << 11) as u64 * u64::from(whole != highest);
         Threshold { whole, fraction }
     }
-}
-
-/// `2^64` as a floating-point number.
-pub(crate) const TWO_POW_64: f64 = (1_u128 << 64) as f64;
-
-/// Splits a finite `x >= 2^-20` into `(m, k)` with `x = m 2^-k` rounded down
-/// and `k >= 0`.
-fn decompose(x: f64) -> (u64, u32) {
-    let bits = x.to_bits();
-    let exponent = ((bits >> 52) & 0x7ff) as u32;
-    let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
-    // x = mantissa 2^(exponent - 1075); x < 2^53 for every ε in range.
-    (mantissa, 1075_u32.saturating_sub(exponent))
 }
 
 /// `P(1)` of one report, as a number of `2^-128`.
@@ -196,28 +144,4 @@ impl std::fmt::Debug for Threshold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Threshold(<private>)")
     }
-}
-
-/// A floor that can't be used.
-#[derive(Clone, Debug, Error, PartialEq)]
-#[non_exhaustive]
-pub enum FloorError {
-    /// Not in `1..2^63`.
-    #[error("floor {floor} is not between 1 and 2^63 - 1")]
-    OutOfRange {
-        /// The value that was given.
-        floor: u64,
-    },
-    /// The floor is too low for the ε it comes with.
-    #[error(
-        "floor {floor} has a privacy loss of {loss}, above the epsilon of {epsilon} it comes with"
-    )]
-    LossTooLarge {
-        /// The value that was given.
-        floor: u64,
-        /// Its loss in nats.
-        loss: f64,
-        /// The promised bound in nats.
-        epsilon: f64,
-    },
 }

@@ -1,0 +1,431 @@
+//! `bandana query`.
+
+use bandana_shared::wire::v1::{
+    self, AskRequest, AskSessionRequest, ListDataSetsRequest, ListDebitsRequest,
+    OpenSessionRequest, RegisterDataSetRequest, ask_request, choice, open_session_request,
+    register_data_set_request, synthetic,
+};
+use clap::{ArgGroup, Args, Subcommand};
+use tonic::{Response, Status};
+
+use super::connection::{Connection, block_on};
+use super::failure::Failure;
+use super::query_view::{
+    AnswerView, DataSetView, DataSetsView, DebitsView, PlanView, SessionAnswerView, SessionView,
+};
+use super::table::terminal_columns;
+use super::{say, say_json};
+use crate::curator::counting;
+use crate::curator::price::{ConcentratedLoss, Price, PureLoss};
+use crate::operator_client::Curator;
+
+const PREDICATES: &str = "\
+A predicate is a list of conditions, all of which must hold: `age=30..39,city=Bonn|Ulm`, or `*` \
+for all rows.";
+
+const FIELDS: &str = "\
+With --json: one object with the fields of the message that the server sends (proto/bandana/v1/\
+curator.proto), prices and budgets in billionths.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Query {
+    /// Give a file of the server's directory of data sets a budget, for good.
+    ///
+    /// The columns and their values are public: choose them before looking at the data.
+    #[command(after_long_help = FIELDS)]
+    #[command(group = ArgGroup::new("budget").required(true).args(["epsilon", "rho"]))]
+    Register(Register),
+    /// List data sets, with what is left of their budgets.
+    #[command(after_long_help = FIELDS)]
+    List(List),
+    /// Show what was taken from a budget, the newest first.
+    #[command(after_long_help = FIELDS)]
+    Debits(Debits),
+    /// Count the rows that meet each predicate.
+    #[command(after_long_help = PREDICATES)]
+    Count(Count),
+    /// Count the rows of each combination of values.
+    #[command(after_long_help = FIELDS)]
+    Histogram(ByColumn),
+    /// Add up columns of integers.
+    #[command(after_long_help = FIELDS)]
+    Sum(ByColumn),
+    /// Choose one value of a column.
+    #[command(after_long_help = FIELDS)]
+    #[command(group = ArgGroup::new("aim").required(true).args(["most_common", "quantile"]))]
+    Choose(Choose),
+    /// Release a small synthetic database.
+    #[command(after_long_help = PREDICATES)]
+    #[command(group = ArgGroup::new("size").required(true).args(["rows", "alpha"]))]
+    Synthetic(Synthetic),
+    /// Open a session for many adaptive counts, paid for at once.
+    #[command(after_long_help = FIELDS)]
+    #[command(group = ArgGroup::new("plan").required(true).args(["queries", "updates"]))]
+    Open(Open),
+    /// Ask a count of a session, at no further price.
+    #[command(after_long_help = PREDICATES)]
+    Ask(Ask),
+    /// Say how accurate counts are, or how many there may be; without a server.
+    #[command(group = ArgGroup::new("wanted").required(true).args(["queries", "alpha_rows"]))]
+    Plan(Plan),
+}
+
+#[derive(Debug, Args)]
+struct Server {
+    #[command(flatten)]
+    connection: Connection,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+struct Cost {
+    /// Price in epsilon: Laplace noise, and choices.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "rho", required_unless_present = "rho")]
+    epsilon: Option<f64>,
+    /// Price in rho: Gaussian noise.
+    #[arg(long, value_name = "NUMBER")]
+    rho: Option<f64>,
+    /// Probability with which an answer may miss the accuracy that it states.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
+    beta: f64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Register {
+    /// Name of the data set: 1 to 64 lower-case letters, digits and hyphens.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// File in the server's directory of data sets; CSV, or Parquet if it ends in .parquet.
+    #[arg(long, value_name = "FILE")]
+    file: String,
+    /// A column and its values: `age:18..99` for integers, `city:Bonn|Ulm` for names.
+    #[arg(long = "column", value_name = "COLUMN", required = true)]
+    columns: Vec<String>,
+    /// The budget in epsilon; with --delta, the largest rho that keeps both.
+    #[arg(long, value_name = "NUMBER")]
+    epsilon: Option<f64>,
+    /// The delta of an approximate budget.
+    #[arg(long, value_name = "NUMBER", requires = "epsilon")]
+    delta: Option<f64>,
+    /// The budget in rho of zero-concentrated differential privacy.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
+    rho: Option<f64>,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Debits {
+    /// The data set.
+    #[arg(value_name = "DATA-SET")]
+    data_set: String,
+    /// Most debits to show, 1 to 1000.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    /// Debits before this number only, to go on from there.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    before: Option<u64>,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Count {
+    /// The data set.
+    #[arg(value_name = "DATA-SET")]
+    data_set: String,
+    /// A predicate; give it several times for several counts, which share the price.
+    #[arg(long = "where", value_name = "PREDICATE", required = true)]
+    predicates: Vec<String>,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ByColumn {
+    /// The data set.
+    #[arg(value_name = "DATA-SET")]
+    data_set: String,
+    /// Name of a column.
+    #[arg(long = "column", value_name = "NAME", required = true)]
+    columns: Vec<String>,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Choose {
+    /// The data set.
+    #[arg(value_name = "DATA-SET")]
+    data_set: String,
+    /// Name of the column.
+    #[arg(long, value_name = "NAME")]
+    column: String,
+    /// The value that most rows have.
+    #[arg(long)]
+    most_common: bool,
+    /// The value that this share of the rows is at or below, 0 to 1.
+    #[arg(long, value_name = "SHARE")]
+    quantile: Option<f64>,
+    /// Choose by report noisy max, and not by the exponential mechanism.
+    #[arg(long)]
+    noisy_max: bool,
+    /// Base measure: a weight for each value that the column can have, in their order.
+    #[arg(long = "weight", value_name = "NUMBER", conflicts_with = "noisy_max")]
+    weights: Vec<u32>,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Synthetic {
+    /// The data set.
+    #[arg(value_name = "DATA-SET")]
+    data_set: String,
+    /// Name of a column.
+    #[arg(long = "column", value_name = "NAME", required = true)]
+    columns: Vec<String>,
+    /// A predicate of the class; without any, all halfspaces of columns with two values.
+    #[arg(long = "where", value_name = "PREDICATE")]
+    predicates: Vec<String>,
+    /// Rows of the database.
+    #[arg(long, value_name = "NUMBER")]
+    rows: Option<u32>,
+    /// As many rows as make sure that one database is off by no more than this share.
+    #[arg(long, value_name = "SHARE")]
+    alpha: Option<f64>,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Open {
+    /// Name of the session.
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The data set.
+    #[arg(long, value_name = "NAME")]
+    data_set: String,
+    /// Columns that it may be asked about; without any, all.
+    #[arg(long = "column", value_name = "NAME")]
+    columns: Vec<String>,
+    /// Price of the whole session.
+    #[arg(long, value_name = "NUMBER")]
+    epsilon: f64,
+    /// Promise the least error that can be, for so many queries.
+    #[arg(long, value_name = "NUMBER")]
+    queries: Option<u64>,
+    /// Probability with which the promise may fail.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05, conflicts_with = "updates")]
+    beta: f64,
+    /// Promise nothing, and end the session after so many updates.
+    #[arg(long, value_name = "NUMBER", requires = "threshold")]
+    updates: Option<u32>,
+    /// Rows by which the hypothesis must be off for an update.
+    #[arg(long, value_name = "ROWS", requires = "updates")]
+    threshold: Option<u64>,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Ask {
+    /// The session.
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The predicate.
+    #[arg(long = "where", value_name = "PREDICATE")]
+    predicate: String,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Plan {
+    /// How accurate so many counts are.
+    #[arg(long, value_name = "NUMBER")]
+    queries: Option<u64>,
+    /// How many counts may be off by at most so many rows.
+    #[arg(long, value_name = "ROWS")]
+    alpha_rows: Option<f64>,
+    #[command(flatten)]
+    cost: Cost,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(query: Query) -> anyhow::Result<()> {
+    match query {
+        Query::Register(register) => self::register(register),
+        Query::List(list) => {
+            let answer = list
+                .server
+                .call(async |mut curator| curator.list_data_sets(ListDataSetsRequest {}).await)?;
+            let data_sets = answer.data_sets.into_iter().map(DataSetView::from).collect();
+            list.server.show(&DataSetsView { data_sets }, DataSetsView::describe)
+        }
+        Query::Debits(debits) => {
+            let (data_set, limit) = (debits.data_set, debits.limit);
+            let before = debits.before.unwrap_or(0);
+            let request = ListDebitsRequest { data_set, limit, before };
+            let answer =
+                debits.server.call(async |mut curator| curator.list_debits(request).await)?;
+            let view = DebitsView { debits: answer.debits.into_iter().map(Into::into).collect() };
+            debits.server.show(&view, DebitsView::describe)
+        }
+        Query::Count(Count { data_set, predicates, cost, server }) => {
+            let question = ask_request::Question::Counts(v1::Counts { predicates });
+            ask(&server, data_set, &cost, question)
+        }
+        Query::Histogram(ByColumn { data_set, columns, cost, server }) => {
+            let question = ask_request::Question::Histogram(v1::Histogram { columns });
+            ask(&server, data_set, &cost, question)
+        }
+        Query::Sum(ByColumn { data_set, columns, cost, server }) => {
+            let question = ask_request::Question::Sums(v1::Sums { columns });
+            ask(&server, data_set, &cost, question)
+        }
+        Query::Choose(choose) => self::choose(choose),
+        Query::Synthetic(synthetic) => release(synthetic),
+        Query::Open(open) => self::open(open),
+        Query::Ask(ask) => {
+            let request = AskSessionRequest { session: ask.session, predicate: ask.predicate };
+            let answer = ask.server.call(async |mut curator| curator.ask_session(request).await)?;
+            ask.server.show(&SessionAnswerView::from(answer), |view, _| view.describe())
+        }
+        Query::Plan(wanted) => plan(&wanted),
+    }
+}
+
+impl Server {
+    fn call<T>(
+        &self,
+        call: impl AsyncFnOnce(Curator) -> Result<Response<T>, Status>,
+    ) -> anyhow::Result<T> {
+        block_on(async {
+            let curator = self.connection.connect_curator().await?;
+            Ok(call(curator).await.map_err(Failure::from)?.into_inner())
+        })
+    }
+
+    fn show<V: serde::Serialize>(
+        &self,
+        view: &V,
+        describe: impl FnOnce(&V, Option<usize>) -> String,
+    ) -> anyhow::Result<()> {
+        if self.json { say_json(view) } else { say(&describe(view, terminal_columns())) }
+    }
+}
+
+fn register(register: Register) -> anyhow::Result<()> {
+    use register_data_set_request::Budget;
+
+    let Register { name, file, columns, epsilon, delta, rho, server } = register;
+    let budget = match (epsilon, delta, rho) {
+        (Some(epsilon), Some(delta), _) => {
+            Some(Budget::Approximate(v1::ApproximateBudget { epsilon, delta }))
+        }
+        (Some(epsilon), None, _) => Some(Budget::Epsilon(epsilon)),
+        (None, _, rho) => rho.map(Budget::Rho),
+    };
+    let request = RegisterDataSetRequest { name, file, columns, budget };
+    let answer = server.call(async |mut curator| curator.register_data_set(request).await)?;
+    let view = DataSetsView { data_sets: vec![answer.into()] };
+    server.show(&view, DataSetsView::describe)
+}
+
+fn ask(
+    server: &Server,
+    data_set: String,
+    cost: &Cost,
+    question: ask_request::Question,
+) -> anyhow::Result<()> {
+    let price = match (cost.epsilon, cost.rho) {
+        (Some(epsilon), _) => Some(ask_request::Price::Epsilon(epsilon)),
+        (None, rho) => rho.map(ask_request::Price::Rho),
+    };
+    let request = AskRequest { data_set, price, beta: cost.beta, question: Some(question) };
+    let answer = server.call(async |mut curator| curator.ask(request).await)?;
+    server.show(&AnswerView::from(answer), AnswerView::describe)
+}
+
+fn choose(choose: Choose) -> anyhow::Result<()> {
+    let aim = match choose.quantile {
+        Some(share) => choice::Aim::Quantile(share),
+        None => choice::Aim::MostCommon(v1::MostCommon {}),
+    };
+    let chooser = if choose.noisy_max { v1::Chooser::NoisyMax } else { v1::Chooser::Exponential };
+    let (column, weights) = (choose.column, choose.weights);
+    let asked = v1::Choice { column, aim: Some(aim), chooser: chooser.into(), weights };
+    let question = ask_request::Question::Choice(asked);
+    ask(&choose.server, choose.data_set, &choose.cost, question)
+}
+
+fn release(synthetic: Synthetic) -> anyhow::Result<()> {
+    let Synthetic { data_set, columns, predicates, rows, alpha, cost, server } = synthetic;
+    let size = match (rows, alpha) {
+        (Some(rows), _) => Some(synthetic::Size::Rows(rows)),
+        (None, alpha) => alpha.map(synthetic::Size::Alpha),
+    };
+    let asked = v1::Synthetic { columns, predicates, size };
+    ask(&server, data_set, &cost, ask_request::Question::Synthetic(asked))
+}
+
+fn open(open: Open) -> anyhow::Result<()> {
+    use open_session_request::Plan;
+
+    let Open { session, data_set, columns, epsilon, queries, beta, updates, threshold, server } =
+        open;
+    let plan = match (queries, updates, threshold) {
+        (Some(queries), _, _) => Some(Plan::Promise(v1::SessionPromise { queries, beta })),
+        (None, Some(updates), Some(threshold)) => {
+            Some(Plan::Choice(v1::SessionChoice { updates, threshold }))
+        }
+        _ => None,
+    };
+    let request = OpenSessionRequest { session, data_set, columns, epsilon, plan };
+    let answer = server.call(async |mut curator| curator.open_session(request).await)?;
+    server.show(&SessionView::from(answer), |view, _| view.describe())
+}
+
+fn plan(wanted: &Plan) -> anyhow::Result<()> {
+    let incomplete = |error: crate::curator::CuratorError| Failure::Incomplete(error.to_string());
+    let Cost { epsilon, rho, beta } = wanted.cost;
+    let price = match (epsilon, rho) {
+        (Some(epsilon), _) => PureLoss::new(epsilon).map(Price::Pure),
+        (None, rho) => ConcentratedLoss::new(rho.unwrap_or(0.0)).map(Price::Concentrated),
+    };
+    let price = price.map_err(incomplete)?;
+    let queries = match (wanted.queries, wanted.alpha_rows) {
+        (Some(queries), _) => queries,
+        (None, alpha) => {
+            counting::queries_within(alpha.unwrap_or(0.0), price, beta).map_err(incomplete)?
+        }
+    };
+    let accuracy = if queries == 0 && wanted.queries.is_none() {
+        None
+    } else {
+        Some(counting::accuracy(queries, price, beta).map_err(incomplete)?)
+    };
+    let view = PlanView { queries, accuracy_rows: accuracy, beta };
+    if wanted.json { say_json(&view) } else { say(&view.describe()) }
+}

@@ -1,0 +1,270 @@
+//! What `bandana query` prints.
+
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::wire::v1::{self, ask_response};
+use serde::Serialize;
+
+use super::table::{Side, Table, visible};
+use crate::store::curator::amount;
+
+#[derive(Debug, Serialize)]
+pub(super) struct DataSetsView {
+    pub(super) data_sets: Vec<DataSetView>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DataSetView {
+    name: String,
+    file: String,
+    fingerprint: String,
+    rows: u64,
+    columns: Vec<String>,
+    measure: &'static str,
+    budget_nanos: u64,
+    spent_nanos: u64,
+    unix_seconds: u64,
+}
+
+impl From<v1::DataSet> for DataSetView {
+    fn from(data_set: v1::DataSet) -> Self {
+        let measure = match data_set.measure() {
+            v1::Measure::Pure => "epsilon",
+            v1::Measure::Concentrated => "rho",
+            v1::Measure::Unspecified => "unknown",
+        };
+        Self {
+            measure,
+            fingerprint: hex(&data_set.fingerprint),
+            name: data_set.name,
+            file: data_set.file,
+            rows: data_set.rows,
+            columns: data_set.columns,
+            budget_nanos: data_set.budget_nanos,
+            spent_nanos: data_set.spent_nanos,
+            unix_seconds: data_set.unix_seconds,
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+impl DataSetsView {
+    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+        let mut table = Table::new([
+            ("data set", Side::Left),
+            ("rows", Side::Right),
+            ("budget", Side::Right),
+            ("left", Side::Right),
+            ("of", Side::Left),
+            ("file", Side::Left),
+            ("columns", Side::Left),
+        ]);
+        for set in &self.data_sets {
+            table.push([
+                visible(&set.name),
+                set.rows.to_string(),
+                amount(set.budget_nanos),
+                amount(set.budget_nanos.saturating_sub(set.spent_nanos)),
+                set.measure.to_owned(),
+                visible(&set.file),
+                visible(&set.columns.join(" ")),
+            ]);
+        }
+        table.render(columns)
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DebitsView {
+    pub(super) debits: Vec<DebitView>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DebitView {
+    number: u64,
+    unix_seconds: u64,
+    caller: String,
+    purpose: String,
+    price_nanos: u64,
+}
+
+impl From<v1::Debit> for DebitView {
+    fn from(debit: v1::Debit) -> Self {
+        let v1::Debit { number, unix_seconds, caller, purpose, price_nanos } = debit;
+        Self { number, unix_seconds, caller, purpose, price_nanos }
+    }
+}
+
+impl DebitsView {
+    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+        let mut table = Table::new([
+            ("number", Side::Right),
+            ("when", Side::Left),
+            ("who", Side::Left),
+            ("price", Side::Right),
+            ("what for", Side::Left),
+        ]);
+        for debit in &self.debits {
+            table.push([
+                debit.number.to_string(),
+                UnixSeconds::new(debit.unix_seconds).to_string(),
+                visible(&debit.caller),
+                amount(debit.price_nanos),
+                visible(&debit.purpose),
+            ]);
+        }
+        table.render(columns)
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AnswerView {
+    #[serde(flatten)]
+    answer: Released,
+    price_nanos: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Released {
+    Numbers { numbers: Vec<NumberView>, accuracy: f64 },
+    Value { value: String, shortfall: u64 },
+    Database { columns: Vec<String>, rows: Vec<Vec<String>>, accuracy: f64 },
+    Nothing {},
+}
+
+#[derive(Debug, Serialize)]
+struct NumberView {
+    label: String,
+    value: i64,
+}
+
+impl From<v1::AskResponse> for AnswerView {
+    fn from(response: v1::AskResponse) -> Self {
+        let answer = match response.answer {
+            Some(ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })) => {
+                let view = |v1::Number { label, value }| NumberView { label, value };
+                Released::Numbers { numbers: numbers.into_iter().map(view).collect(), accuracy }
+            }
+            Some(ask_response::Answer::Value(v1::Value { value, shortfall })) => {
+                Released::Value { value, shortfall }
+            }
+            Some(ask_response::Answer::Database(v1::Database { columns, rows, accuracy })) => {
+                let rows = rows.into_iter().map(|row| row.values).collect();
+                Released::Database { columns, rows, accuracy }
+            }
+            None => Released::Nothing {},
+        };
+        Self { answer, price_nanos: response.price_nanos }
+    }
+}
+
+impl AnswerView {
+    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+        let paid = format!("paid: {}\n", amount(self.price_nanos));
+        let body = match &self.answer {
+            Released::Numbers { numbers, accuracy } => {
+                let mut table = Table::new([("answer", Side::Right), ("of", Side::Left)]);
+                for NumberView { label, value } in numbers {
+                    table.push([value.to_string(), visible(label)]);
+                }
+                table.render(columns) + &format!("off by at most {accuracy:.0}, all of them; ")
+            }
+            Released::Value { value, shortfall } => {
+                format!("{}\nat most {shortfall} rows worse than the best; ", visible(value))
+            }
+            Released::Database { columns, rows, accuracy } => {
+                let line = |cells: &[String]| visible(&cells.join(",")) + "\n";
+                let rows: String = rows.iter().map(|row| line(row)).collect();
+                line(columns) + &rows + &format!("off by at most {accuracy:.3} of the rows; ")
+            }
+            Released::Nothing {} => "the server's answer is of a kind unknown here; ".to_owned(),
+        };
+        body + &paid
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SessionView {
+    session: String,
+    data_set: String,
+    cells: u64,
+    updates_max: u32,
+    threshold: u64,
+    accuracy: f64,
+    price_nanos: u64,
+}
+
+impl From<v1::Session> for SessionView {
+    fn from(session: v1::Session) -> Self {
+        Self {
+            session: session.session,
+            data_set: session.data_set,
+            cells: session.cells,
+            updates_max: session.updates_max,
+            threshold: session.threshold,
+            accuracy: session.accuracy,
+            price_nanos: session.price_nanos,
+        }
+    }
+}
+
+impl SessionView {
+    pub(super) fn describe(&self) -> String {
+        let promise = if self.accuracy > 0.0 {
+            format!("no answer is off by more than {:.0} rows", self.accuracy)
+        } else {
+            "nothing is promised about errors".to_owned()
+        };
+        format!(
+            "session {} over {} cells: at most {} updates, threshold {} rows; {promise}; paid: {}\n",
+            visible(&self.session),
+            self.cells,
+            self.updates_max,
+            self.threshold,
+            amount(self.price_nanos)
+        )
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SessionAnswerView {
+    answer: f64,
+    updated: bool,
+    updates_left: u32,
+}
+
+impl From<v1::AskSessionResponse> for SessionAnswerView {
+    fn from(response: v1::AskSessionResponse) -> Self {
+        let v1::AskSessionResponse { answer, updated, updates_left } = response;
+        Self { answer, updated, updates_left }
+    }
+}
+
+impl SessionAnswerView {
+    pub(super) fn describe(&self) -> String {
+        format!("{:.0}\nupdates left: {}\n", self.answer, self.updates_left)
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PlanView {
+    pub(super) queries: u64,
+    pub(super) accuracy_rows: Option<f64>,
+    pub(super) beta: f64,
+}
+
+impl PlanView {
+    pub(super) fn describe(&self) -> String {
+        let Self { queries, accuracy_rows, beta } = self;
+        match accuracy_rows {
+            Some(rows) => format!(
+                "{queries} counts: none is off by more than {rows:.0} rows, with probability {}\n",
+                1.0 - beta
+            ),
+            None => "not one count is that accurate at this price\n".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which store a command is about that needs no server.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueHint};
+
+use super::settings_arguments::{argument, given};
+use crate::configuration::{
+    Configuration, ConfigurationError, Given, STORE_SETTINGS, Setting, StorePlace,
+};
+use crate::store::PostgresSettings;
+
+/// The store of a server, told as it is to the server.
+#[derive(Debug, Args)]
+pub(super) struct StoreSource {
+    /// Configuration file (TOML) of the server, which names its store.
+    #[arg(long, value_name = "FILE", env = "BANDANA_CONFIG", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: StoreOverrides,
+}
+
+/// A store, found.
+#[derive(Debug)]
+pub(super) enum Found {
+    Directory(PathBuf),
+    Database(PostgresSettings),
+}
+
+impl StoreSource {
+    /// The store that the server would use.
+    pub(super) fn find(&self) -> Result<Found, ConfigurationError> {
+        let overrides = self.overrides.0.clone();
+        let (Configuration { store, .. }, _) =
+            Configuration::load(self.config.as_deref(), overrides)?;
+        let replay_window_days = store.replay_window_days;
+        Ok(match store.place {
+            StorePlace::Directory(directory) => Found::Directory(directory),
+            StorePlace::Database { url, ca, password_file } => {
+                Found::Database(PostgresSettings { url, ca, password_file, replay_window_days })
+            }
+        })
+    }
+}
+
+/// What the environment and flags say of the store.
+#[derive(Debug)]
+struct StoreOverrides(Vec<Given>);
+
+fn settings() -> impl Iterator<Item = &'static Setting> {
+    STORE_SETTINGS.into_iter()
+}
+
+impl Args for StoreOverrides {
+    fn augment_args(command: Command) -> Command {
+        settings().fold(command, |command, setting| command.arg(argument(setting)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for StoreOverrides {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(given(settings(), matches)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! What a check of a store has found, for people and for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::date::date_of;
+use super::table::{Side, Table, visible};
+use crate::store::{Finding, Verification};
+
+/// What the help says of the fields.
+pub(super) const FIELDS: &str = "\
+Fields with --json: store, sound, schema_version, oldest_day (a date by UTC, or null), checks (each \
+with name, examined and findings), findings (each with message and kind, tally or other; a tally \
+also with experiment_id, day, arm, reports and ones as they are stored, and expected_reports and \
+expected_ones as the uploads have it), findings_left_out. Fields may be added; none changes its \
+meaning.
+
+Exit codes: 0 the store is in order, 6 it is damaged, 5 its database can't be reached, 1 it can't \
+be read, 2 wrong command line.";
+
+#[derive(Debug, Serialize)]
+pub(super) struct VerificationView {
+    store: String,
+    sound: bool,
+    schema_version: i64,
+    oldest_day: Option<String>,
+    checks: Vec<CheckView>,
+    findings: Vec<FindingView>,
+    findings_left_out: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CheckView {
+    name: &'static str,
+    examined: u64,
+    findings: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingView {
+    message: String,
+    #[serde(flatten)]
+    kind: Kind,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Kind {
+    Tally(Difference),
+    Other,
+}
+
+#[derive(Debug, Serialize)]
+struct Difference {
+    experiment_id: String,
+    day: String,
+    arm: u32,
+    reports: u64,
+    ones: u64,
+    expected_reports: u64,
+    expected_ones: u64,
+}
+
+impl FindingView {
+    fn new(finding: &Finding) -> Self {
+        let kind = match finding {
+            Finding::Difference { experiment, day, arm, found, expected } => {
+                Kind::Tally(Difference {
+                    experiment_id: experiment.clone(),
+                    day: date_of(*day),
+                    arm: *arm,
+                    reports: found.reports(),
+                    ones: found.ones(),
+                    expected_reports: expected.reports(),
+                    expected_ones: expected.ones(),
+                })
+            }
+            Finding::Other(_) => Kind::Other,
+        };
+        Self { message: finding.to_string(), kind }
+    }
+}
+
+impl VerificationView {
+    pub(super) fn new(store: String, verification: &Verification) -> Self {
+        let checks = verification.checks.iter().map(|check| CheckView {
+            name: check.name,
+            examined: check.examined,
+            findings: check.findings,
+        });
+        Self {
+            store,
+            sound: verification.is_sound(),
+            schema_version: verification.schema_version,
+            oldest_day: verification.oldest.map(date_of),
+            checks: checks.collect(),
+            findings: verification.findings.iter().map(FindingView::new).collect(),
+            findings_left_out: verification.findings_left_out,
+        }
+    }
+
+    /// How many things are wrong, in words.
+    pub(super) fn count(&self) -> String {
+        match self.findings.len() as u64 + self.findings_left_out {
+            1 => "1 finding".to_owned(),
+            findings => format!("{findings} findings"),
+        }
+    }
+
+    /// For people, on a terminal of `columns` if it is for one.
+    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+        let mut text = format!("{}: ", self.store);
+        text.push_str(if self.sound { "in order" } else { "DAMAGED" });
+        let window = self.oldest_day.as_deref().unwrap_or("nobody knows when");
+        // Text takes whatever is written to it.
+        writeln!(text, ", schema version {}, replay window from {window}", self.schema_version)
+            .ok();
+        let mut table = Table::new([
+            ("checked", Side::Left),
+            ("examined", Side::Right),
+            ("wrong", Side::Right),
+        ]);
+        for CheckView { name, examined, findings } in &self.checks {
+            table.push([(*name).to_owned(), examined.to_string(), findings.to_string()]);
+        }
+        text.push_str(&table.render(columns));
+        text.push_str(&self.differences(columns));
+        let others = self.findings.iter().filter(|f| matches!(f.kind, Kind::Other));
+        let mut others = others.peekable();
+        if others.peek().is_some() {
+            text.push('\n');
+        }
+        for FindingView { message, .. } in others {
+            writeln!(text, "- {}", visible(message)).ok();
+        }
+        if self.findings_left_out > 0 {
+            writeln!(text, "and {} more", self.findings_left_out).ok();
+        }
+        text
+    }
+
+    fn differences(&self, columns: Option<usize>) -> String {
+        let mut table = Table::new([
+            ("experiment", Side::Left),
+            ("day", Side::Left),
+            ("arm", Side::Right),
+            ("reports", Side::Right),
+            ("by uploads", Side::Right),
+            ("differs by", Side::Right),
+            ("ones", Side::Right),
+            ("by uploads", Side::Right),
+            ("differs by", Side::Right),
+        ]);
+        let mut is_empty = true;
+        for finding in &self.findings {
+            let Kind::Tally(tally) = &finding.kind else { continue };
+            is_empty = false;
+            table.push([
+                visible(&tally.experiment_id),
+                tally.day.clone(),
+                tally.arm.to_string(),
+                tally.reports.to_string(),
+                tally.expected_reports.to_string(),
+                difference(tally.reports, tally.expected_reports),
+                tally.ones.to_string(),
+                tally.expected_ones.to_string(),
+                difference(tally.ones, tally.expected_ones),
+            ]);
+        }
+        if is_empty { String::new() } else { format!("\n{}", table.render(columns)) }
+    }
+}
+
+fn difference(found: u64, expected: u64) -> String {
+    let sign = if found > expected { "+" } else { "-" };
+    match found.abs_diff(expected) {
+        0 => "0".to_owned(),
+        by => format!("{sign}{by}"),
+    }
+}

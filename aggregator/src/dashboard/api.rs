@@ -1,0 +1,134 @@
+//! The calls of the pages, each one of the operators' service.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use bandana_shared::wire::v1::operator_server::Operator as _;
+use bandana_shared::wire::v1::{
+    DailyTally, ExperimentName, ExportTalliesRequest, ListAuditEntriesRequest,
+    ListExperimentsRequest,
+};
+use futures_util::StreamExt as _;
+use http::header::CONTENT_TYPE;
+use http::{StatusCode, Uri};
+use serde::Serialize;
+use tonic::Status;
+
+use super::desk::Desk;
+use super::refusal::{JSON, Refusal};
+use super::requests::{call, creation, estimates, parameter, read};
+use super::views::{Listed, experiment};
+use super::watching::{lines, moment, moments};
+use crate::cli::audit::AuditView;
+use crate::security::Caller;
+
+type Answer = Result<Response, Refusal>;
+
+/// The calls by their paths.
+pub(super) fn router() -> Router<Desk> {
+    Router::new()
+        .route("/api/experiments", get(list).post(create))
+        .route("/api/experiments/{id}", get(show))
+        .route("/api/experiments/{id}/watch", get(watch))
+        .route("/api/experiments/{id}/tallies", get(tallies))
+        .route("/api/experiments/{id}/{step}", post(change))
+        .route("/api/audit", get(audit))
+}
+
+fn json(view: &impl Serialize) -> Answer {
+    let unwritable = |_| Status::internal("an answer can't be written");
+    let text = serde_json::to_string(view).map_err(unwritable)?;
+    Ok(([(CONTENT_TYPE, JSON)], text).into_response())
+}
+
+/// As `bandana experiment list --json`.
+async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>) -> Answer {
+    let request = call(&caller, ListExperimentsRequest {});
+    let listed = desk.service()?.list_experiments(request).await?.into_inner();
+    json(&Listed::new(&listed.experiments)?)
+}
+
+/// As `bandana experiment create --json`.
+async fn create(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answer {
+    let service = desk.service()?;
+    let request = creation(&read(body, desk.request_time).await?)?;
+    let created = service.create_experiment(call(&caller, request)).await?.into_inner();
+    Ok((StatusCode::CREATED, json(&experiment(&created)?)?).into_response())
+}
+
+async fn show(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Answer {
+    let service = desk.service()?;
+    let request = call(&caller, estimates(&uri, id)?);
+    let estimates = service.get_estimates(request).await?.into_inner();
+    json(&moment(service, &caller, estimates).await?)
+}
+
+async fn watch(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Answer {
+    moments(&desk, caller, estimates(&uri, id)?).await
+}
+
+/// What the reports of a day add up to for an arm.
+#[derive(Debug, Serialize)]
+struct TallyView {
+    day: u32,
+    arm: u32,
+    reports: u64,
+    ones: u64,
+}
+
+async fn tallies(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Answer {
+    let (first_day, last_day) = (parameter(&uri, "first_day")?, parameter(&uri, "last_day")?);
+    let request = ExportTalliesRequest { experiment_id: id, first_day, last_day };
+    let tallies = desk.service()?.export_tallies(call(&caller, request)).await?.into_inner();
+    let view = |DailyTally { day, arm, reports, ones, .. }| TallyView { day, arm, reports, ones };
+    Ok(lines(tallies.map(move |tally| Ok(view(tally?)))))
+}
+
+/// As `bandana audit --json`.
+async fn audit(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
+    let request = ListAuditEntriesRequest {
+        experiment_id: parameter(&uri, "experiment")?.unwrap_or_default(),
+        limit: parameter(&uri, "limit")?.unwrap_or(0),
+        before: parameter(&uri, "before")?.unwrap_or(0),
+    };
+    let entries = desk.service()?.list_audit_entries(call(&caller, request)).await?.into_inner();
+    json(&AuditView::new(entries.entries))
+}
+
+async fn change(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path((experiment_id, step)): Path<(String, String)>,
+) -> Answer {
+    let service = desk.service()?;
+    let name = call(&caller, ExperimentName { experiment_id });
+    let changed = match &*step {
+        "start" => service.start_experiment(name).await,
+        "pause" => service.pause_experiment(name).await,
+        "resume" => service.resume_experiment(name).await,
+        "stop" => service.stop_experiment(name).await,
+        _ => Err(Status::not_found("an experiment can be started, paused, resumed and stopped")),
+    };
+    json(&experiment(changed?.get_ref())?)
+}

@@ -1,0 +1,95 @@
+//! The files of the pages.
+
+use axum::Router;
+use axum::routing::get;
+use http::header::CONTENT_TYPE;
+
+/// A file.
+struct Asset {
+    path: &'static str,
+    media_type: &'static str,
+    bytes: &'static [u8],
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+/// The file `$name` in `assets/`, at that name below `/assets/`.
+macro_rules! asset {
+    ($name:literal, $media_type:expr) => {
+        Asset {
+            path: concat!("/assets/", $name),
+            media_type: $media_type,
+            bytes: include_bytes!(concat!("assets/", $name)),
+        }
+    };
+}
+
+const ASSETS: [Asset; 20] = [
+    Asset {
+        path: "/",
+        media_type: "text/html; charset=utf-8",
+        bytes: include_bytes!("assets/index.html"),
+    },
+    asset!("style.css", STYLE),
+    asset!("icon.svg", "image/svg+xml"),
+    asset!("main.js", SCRIPT),
+    asset!("server.js", SCRIPT),
+    asset!("elements.js", SCRIPT),
+    asset!("text.js", SCRIPT),
+    asset!("charts.js", SCRIPT),
+    asset!("sign-in.js", SCRIPT),
+    asset!("experiments.js", SCRIPT),
+    asset!("experiment.js", SCRIPT),
+    asset!("arms.js", SCRIPT),
+    asset!("arm-names.js", SCRIPT),
+    asset!("traffic.js", SCRIPT),
+    asset!("details.js", SCRIPT),
+    asset!("conduct.js", SCRIPT),
+    asset!("privacy.js", SCRIPT),
+    asset!("create.js", SCRIPT),
+    asset!("uplot/uPlot.iife.min.js", SCRIPT),
+    asset!("uplot/uPlot.min.css", STYLE),
+];
+
+pub(super) fn router() -> Router {
+    ASSETS.iter().fold(Router::new(), |router, Asset { path, media_type, bytes }| {
+        router.route(path, get(async || ([(CONTENT_TYPE, *media_type)], *bytes)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learner::Learner;
+
+    fn text(name: &str) -> String {
+        let asset = ASSETS.iter().find(|asset| asset.path == format!("/assets/{name}"));
+        String::from_utf8(asset.unwrap().bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn every_learner_can_be_chosen() {
+        let form = text("create.js");
+        for learner in Learner::ALL {
+            assert!(form.contains(&format!("[\"{}\",", learner.name())), "{learner:?}");
+        }
+    }
+
+    #[test]
+    fn every_file_that_another_names_is_there() {
+        let page = std::str::from_utf8(ASSETS[0].bytes).unwrap();
+        let named = page.split('"').filter(|word| word.starts_with("/assets/"));
+        let mut named: Vec<_> = named.map(str::to_owned).collect();
+        for asset in ASSETS.iter().filter(|asset| !asset.path.contains("uplot")) {
+            let script = std::str::from_utf8(asset.bytes).unwrap();
+            let imports = script.lines().filter(|line| line.starts_with("import "));
+            let files = imports.map(|line| line.split('"').nth(1).unwrap());
+            named.extend(files.map(|file| file.replace("./", "/assets/")));
+        }
+        assert!(named.len() > 30, "{named:?}");
+        for name in named {
+            assert!(ASSETS.iter().any(|asset| asset.path == name), "{name}");
+        }
+    }
+}

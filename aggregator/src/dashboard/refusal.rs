@@ -1,0 +1,60 @@
+//! What a page hears when there is no answer.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use crate::telemetry::metrics::code_name;
+
+/// Media type of answers.
+pub(super) const JSON: &str = "application/json";
+
+/// What the service said instead of an answer.
+#[derive(Debug)]
+pub(super) struct Refusal(Status);
+
+impl Refusal {
+    /// What is wrong with a request.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self(Status::invalid_argument(message))
+    }
+
+    /// As pages read it.
+    pub(super) fn to_json(&self) -> Value {
+        let Self(status) = self;
+        json!({"error": {"code": code_name(status.code()), "message": status.message()}})
+    }
+
+    fn status(&self) -> StatusCode {
+        match self.0.code() {
+            Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
+            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+            Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
+            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self(status)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = self.to_json().to_string();
+        let mut response = (self.status(), [(CONTENT_TYPE, JSON)], body).into_response();
+        // The log has the cause from here.
+        response.extensions_mut().insert(self.0);
+        response
+    }
+}

@@ -1,0 +1,102 @@
+//! What pages ask.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use bandana_shared::wire::v1::{CreateExperimentRequest, EstimatesRequest};
+use http::Uri;
+use serde::Deserialize;
+use tonic::{Request, Status};
+
+use super::refusal::Refusal;
+use crate::cli::draft::Draft;
+use crate::gates::OPERATOR_REQUEST_BYTES_MAX;
+use crate::security::Caller;
+
+/// A call of the service, by whoever was let in.
+pub(super) fn call<T>(caller: &Caller, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(caller.clone());
+    request
+}
+
+/// A parameter of an address. Those that there are have numbers and ids for values, so
+/// nothing in them is encoded.
+pub(super) fn parameter<T: FromStr>(uri: &Uri, name: &str) -> Result<Option<T>, Refusal> {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    let value = pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let invalid = || Refusal::invalid(format!("the parameter `{name}` can't be read"));
+    value.map(|value| value.parse().map_err(|_| invalid())).transpose()
+}
+
+/// Which estimates an address asks for.
+pub(super) fn estimates(uri: &Uri, experiment_id: String) -> Result<EstimatesRequest, Refusal> {
+    Ok(EstimatesRequest {
+        experiment_id,
+        alpha: parameter(uri, "alpha")?.unwrap_or(0.0),
+        dishonest_share: parameter(uri, "dishonest_share")?.unwrap_or(0.0),
+    })
+}
+
+/// A new experiment.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Creation {
+    /// As in a file of `bandana experiment create`.
+    experiment: Draft,
+    #[serde(default)]
+    accept_nonlinear_estimand: bool,
+    /// Not to be started.
+    #[serde(default)]
+    draft: bool,
+}
+
+/// Reads which experiment there is to be.
+pub(super) fn creation(body: &[u8]) -> Result<CreateExperimentRequest, Refusal> {
+    let creation: Creation = serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid(format!("this is no new experiment: {error}")))?;
+    let request = creation.experiment.request(creation.accept_nonlinear_estimand);
+    let request = request.map_err(|error| Refusal::invalid(error.to_string()))?;
+    Ok(CreateExperimentRequest { draft: creation.draft, ..request })
+}
+
+/// Reads a body, of bounded length and in bounded time.
+pub(super) async fn read(body: Body, time: Duration) -> Result<Bytes, Refusal> {
+    let late = || {
+        let message = format!("the request was not sent within {} seconds", time.as_secs());
+        Status::deadline_exceeded(message)
+    };
+    let read = tokio::time::timeout(time, to_bytes(body, OPERATOR_REQUEST_BYTES_MAX)).await;
+    let cut = |_| {
+        let most = OPERATOR_REQUEST_BYTES_MAX;
+        Refusal::invalid(format!("the request has more than {most} bytes, or was cut off"))
+    };
+    read.map_err(|_| late())?.map_err(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_and_others_refused() {
+        let uri = Uri::from_static("/api/x?alpha=0.01&limit=7&alphabet=1");
+        assert_eq!(parameter::<f64>(&uri, "alpha").unwrap(), Some(0.01));
+        assert_eq!(parameter::<u32>(&uri, "limit").unwrap(), Some(7));
+        assert_eq!(parameter::<u32>(&uri, "before").unwrap(), None);
+        parameter::<u32>(&uri, "alpha").unwrap_err();
+    }
+
+    #[test]
+    fn an_experiment_is_created_from_the_fields_of_a_file() {
+        let body = br#"{"experiment": {"experiment_id": "a", "epsilon": 1, "arms": ["x", "y"],
+            "attribution_window_seconds": 60}, "draft": true}"#;
+        let request = creation(body).unwrap();
+        assert!(request.draft);
+        assert_eq!(request.specification.unwrap().arms.len(), 2);
+        for wrong in [&b"{"[..], b"{}", br#"{"experiment": {"epsilom": 1}}"#] {
+            creation(wrong).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What pages are shown.
+
+use bandana_shared::alphabet::Symbol;
+use bandana_shared::channel::Channel;
+use bandana_shared::curve::Level;
+use bandana_shared::rewards::RewardKind;
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::{ArmEstimate, Estimates, ExperimentStatus};
+use serde::Serialize;
+use tonic::Status;
+
+use super::refusal::Refusal;
+use crate::cli::estimates_view::EstimatesView;
+use crate::cli::experiment_view::ExperimentView;
+use crate::learner::{Learner, Situation};
+
+/// Steps in which a curve is drawn.
+const CURVE_STEPS: u32 = 32;
+
+/// Experiments, as `bandana experiment list --json` has them.
+#[derive(Debug, Serialize)]
+pub(super) struct Listed {
+    experiments: Vec<ExperimentView>,
+}
+
+/// An experiment at one moment.
+#[derive(Debug, Serialize)]
+pub(super) struct Moment {
+    /// As `bandana experiment show --json` has it.
+    experiment: ExperimentView,
+    /// As `bandana estimate --json` has them.
+    estimates: EstimatesView,
+    /// For each arm the posterior probability that its mean is the largest, each private
+    /// mean with a uniform prior.
+    probability_best: Vec<f64>,
+    /// How likely a one is for some rewards, from the lowest to the highest.
+    curve: Vec<Point>,
+}
+
+#[derive(Debug, Serialize)]
+struct Point {
+    reward: f64,
+    probability_of_one: f64,
+}
+
+impl Listed {
+    pub(super) fn new(experiments: &[ExperimentStatus]) -> Result<Self, Refusal> {
+        let experiments = experiments.iter().map(experiment).collect::<Result<_, _>>()?;
+        Ok(Self { experiments })
+    }
+}
+
+/// An experiment on its own.
+pub(super) fn experiment(status: &ExperimentStatus) -> Result<ExperimentView, Refusal> {
+    ExperimentView::new(status).map_err(|error| unreadable(&error))
+}
+
+impl Moment {
+    pub(super) fn new(status: &ExperimentStatus, estimates: Estimates) -> Result<Self, Refusal> {
+        let message = status.specification.clone().unwrap_or_default();
+        let specification = Specification::try_from(&message);
+        let specification = specification.map_err(|error| unreadable(&error.into()))?;
+        Ok(Self {
+            experiment: experiment(status)?,
+            probability_best: probability_best(&specification, &estimates.arms),
+            estimates: estimates.into(),
+            curve: curve(&specification),
+        })
+    }
+}
+
+fn unreadable(error: &anyhow::Error) -> Refusal {
+    tracing::error!("an experiment can't be shown: {error:#}");
+    Status::internal("this experiment can't be shown").into()
+}
+
+fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<f64> {
+    let tally = |arm: &ArmEstimate| {
+        let symbols = specification.channel().alphabet().symbols().zip(&arm.symbols);
+        let said = symbols.map(|(symbol, estimate)| (symbol, estimate.count));
+        let bits = (Symbol::from(true), arm.ones);
+        // Of symbols beyond bits no ones are told apart.
+        let counts = said.chain(arm.symbols.is_empty().then_some(bits));
+        Tally::with_symbols(arm.reports, counts).unwrap_or(Tally::EMPTY)
+    };
+    let tallies: Vec<_> = arms.iter().map(tally).collect();
+    let active: Vec<_> = arms.iter().map(|arm| !arm.retired).collect();
+    let situation = Situation::new(&tallies, &active, specification.channel());
+    let shares = Learner::LdpTs.weights(&situation);
+    shares.map_or_else(|_| Vec::new(), |w| (0..arms.len()).map(|arm| w.share(arm)).collect())
+}
+
+fn curve(specification: &Specification) -> Vec<Point> {
+    // What a report says is a bit, or one of several levels or categories.
+    let Channel::Bit(floor) = specification.channel() else { return Vec::new() };
+    let curve = specification.curve();
+    let rewards = specification.rewards();
+    let steps = if rewards.kind() == RewardKind::Binary { 1 } else { CURVE_STEPS };
+    let point = |step| {
+        let unit = f64::from(step) / f64::from(steps);
+        let level = curve.apply(Level::from_unit(unit).ok()?).to_unit();
+        let probability_of_one = floor.lowest_private_mean() + floor.contrast() * level;
+        let reward = rewards.range().low() + rewards.range().width() * unit;
+        Some(Point { reward, probability_of_one })
+    };
+    (0..=steps).filter_map(point).collect()
+}

@@ -1,0 +1,69 @@
+//! Answers of many lines, each an object of JSON.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::response::{IntoResponse as _, Response};
+use bandana_shared::wire::v1::operator_server::Operator as _;
+use bandana_shared::wire::v1::{Estimates, EstimatesRequest, ExperimentName};
+use futures_util::{Stream, StreamExt as _};
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use tonic::Status;
+
+use super::desk::Desk;
+use super::refusal::Refusal;
+use super::requests::call;
+use super::views::Moment;
+use crate::security::Caller;
+use crate::service::OperatorService;
+
+/// Least time between two states of an experiment: nobody reads faster.
+const BETWEEN_MOMENTS: Duration = Duration::from_millis(250);
+
+/// An experiment now and after every change, until the caller may no longer see it, the
+/// server goes down, or it is time to ask again.
+pub(super) async fn moments(
+    desk: &Desk,
+    caller: Caller,
+    request: EstimatesRequest,
+) -> Result<Response, Refusal> {
+    let service = desk.service()?.clone();
+    let watched = service.watch_estimates(call(&caller, request)).await?.into_inner();
+    let moments = watched.enumerate().then(move |(number, estimates)| {
+        let (service, caller) = (service.clone(), caller.clone());
+        async move {
+            if number > 0 && estimates.is_ok() {
+                tokio::time::sleep(BETWEEN_MOMENTS).await;
+            }
+            moment(&service, &caller, estimates?).await
+        }
+    });
+    Ok(lines(moments.take_until(Box::pin(tokio::time::sleep(desk.watch_time)))))
+}
+
+/// All that is to be seen of an experiment with these estimates.
+pub(super) async fn moment(
+    service: &OperatorService,
+    caller: &Caller,
+    estimates: Estimates,
+) -> Result<Moment, Refusal> {
+    let name = ExperimentName { experiment_id: estimates.experiment_id.clone() };
+    let status = service.get_experiment_status(call(caller, name)).await?.into_inner();
+    Moment::new(&status, estimates)
+}
+
+/// A line for each item. An error is the last one.
+pub(super) fn lines<T: Serialize>(
+    items: impl Stream<Item = Result<T, Refusal>> + Send + 'static,
+) -> Response {
+    let line = |item: Result<T, Refusal>| {
+        let unwritable = |_| Status::internal("an answer can't be written");
+        let line = item.and_then(|item| Ok(serde_json::to_string(&item).map_err(unwritable)?));
+        let line = line.unwrap_or_else(|refusal| refusal.to_json().to_string());
+        Ok::<_, Infallible>(Bytes::from(line + "\n"))
+    };
+    let body = Body::from_stream(items.map(line));
+    ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+}

@@ -1,0 +1,354 @@
+//! The curator's service: data sets, budgets, questions and sessions.
+//!
+//! An answer is made first, then its price is debited, and only then it leaves; an answer
+//! whose debit is not certain is dropped. Whether a debit fails depends on budgets alone, so
+//! dropping an answer tells nothing about rows.
+
+mod sessions;
+mod shelf;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::wire::v1::curator_server::Curator;
+use bandana_shared::wire::v1::{
+    AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, DataSet, ListDataSetsRequest,
+    ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse, OpenSessionRequest,
+    RegisterDataSetRequest, Session,
+};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status};
+
+use super::{GOING_DOWN, explain, internal, unreadable};
+use crate::clock::Clock;
+use crate::curator::CuratorError;
+use crate::curator::price::Measure;
+use crate::curator::questions;
+use crate::curator::weights::{MultiplicativeWeights, Round};
+use crate::ingest::{AdministrationError, Ingest};
+use crate::noise::secure_generator;
+use crate::security::Caller;
+use crate::store::curator::amount;
+use crate::store::{
+    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
+    SessionUpdate, StoreError, StoreReader,
+};
+use sessions::Sessions;
+use shelf::{Shelf, ShelfError};
+
+/// Questions that are worked on at the same time; further ones wait.
+const QUESTIONS_AT_ONCE: usize = 2;
+
+/// How often an update is tried again because another replica was faster.
+const ATTEMPTS: usize = 5;
+
+/// Debits that are told when nothing is said, and at most.
+const DEBITS: u32 = 100;
+const DEBITS_MAX: u32 = 1000;
+
+/// What analysts and the people who own data sets call.
+#[derive(Clone, Debug)]
+pub struct CuratorService(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ingest: Ingest,
+    reader: StoreReader,
+    clock: Arc<dyn Clock>,
+    shelf: Shelf,
+    sessions: Sessions,
+    places: Arc<Semaphore>,
+}
+
+impl CuratorService {
+    /// The service over the data sets of a directory. None: there is nothing to register.
+    pub fn new(
+        ingest: Ingest,
+        reader: StoreReader,
+        clock: Arc<dyn Clock>,
+        directory: Option<PathBuf>,
+    ) -> Self {
+        let (shelf, sessions) = (Shelf::new(directory), Sessions::default());
+        let places = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
+        Self(Arc::new(Inner { ingest, reader, clock, shelf, sessions, places }))
+    }
+
+    /// Has `work` done where waiting harms nobody.
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let place = Arc::clone(&self.0.places).acquire_owned().await;
+        let place = place.map_err(|_| Status::unavailable(GOING_DOWN))?;
+        let inner = Arc::clone(&self.0);
+        let done = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            work(&inner)
+        });
+        done.await.map_err(|error| internal("the question could not be worked on", error))?
+    }
+
+    async fn commit(&self, change: CuratorChange) -> Result<(), Status> {
+        self.0.ingest.curate(change).await.map_err(|error| decline(&error))
+    }
+
+    fn now(&self) -> UnixSeconds {
+        UnixSeconds::new(self.0.clock.unix_seconds())
+    }
+
+    /// One attempt at a query of a session. None: another replica was faster.
+    async fn try_session(
+        &self,
+        session: CuratorName,
+        predicate: String,
+    ) -> Result<Option<AskSessionResponse>, Status> {
+        let asked = predicate.clone();
+        let name = session.clone();
+        let (round, number, updates) = self
+            .work(move |inner| {
+                let loaded = inner.sessions.load(&name, inner)?;
+                let mut loaded = loaded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                loaded.follow(&name, inner)?;
+                let round = loaded.ask(&asked, &mut generator()?).map_err(refuse)?;
+                Ok((round, loaded.used(), loaded.updates()))
+            })
+            .await?;
+        match round {
+            Round::Lazy { answer } => {
+                let updates_left = updates.saturating_sub(number);
+                Ok(Some(AskSessionResponse { answer, updated: false, updates_left }))
+            }
+            Round::Update { answer } => {
+                let update = SessionUpdate { session, number, predicate, answer };
+                match self.0.ingest.curate(CuratorChange::Update(update)).await {
+                    Ok(()) => {}
+                    Err(AdministrationError::Store(StoreError::Curator(refusal)))
+                        if *refusal == CuratorRefusal::SessionMoved =>
+                    {
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(decline(&error)),
+                }
+                let updates_left = updates.saturating_sub(number + 1);
+                Ok(Some(AskSessionResponse { answer: answer as f64, updated: true, updates_left }))
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The data set of this name, as the store has it.
+    fn record(&self, name: &CuratorName) -> Result<DataSetRecord, Status> {
+        let found = self.reader.data_sets(Some(name)).map_err(unreadable)?;
+        let none = || Status::not_found(CuratorRefusal::NoDataSet(name.clone()).to_string());
+        found.into_iter().next().ok_or_else(none)
+    }
+}
+
+/// Early word that a price is too high; what counts is the debit.
+fn check_budget(record: &DataSetRecord, price: u64) -> Result<(), Status> {
+    let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
+    if price <= left {
+        return Ok(());
+    }
+    let data_set = record.name.clone();
+    let refusal = CuratorRefusal::Exhausted { data_set, price, left, budget };
+    Err(Status::failed_precondition(refusal.to_string()))
+}
+
+fn generator() -> Result<impl rand::Rng, Status> {
+    secure_generator().map_err(|error| internal("nothing is released without noise", error))
+}
+
+fn name(text: String) -> Result<CuratorName, Status> {
+    CuratorName::new(text).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// What to say of a question that has no answer.
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
+fn refuse(error: CuratorError) -> Status {
+    match error {
+        CuratorError::SessionExhausted { .. } => Status::failed_precondition(error.to_string()),
+        _ => Status::invalid_argument(error.to_string()),
+    }
+}
+
+/// What to say of rows that can't be had.
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
+fn unshelved(error: ShelfError) -> Status {
+    match &error {
+        ShelfError::NoDirectory | ShelfError::Changed { .. } => {
+            Status::failed_precondition(error.to_string())
+        }
+        ShelfError::NotAName { .. } => Status::invalid_argument(error.to_string()),
+        ShelfError::Missing { .. } => Status::not_found(error.to_string()),
+        // The cause tells lines and columns, and no path.
+        ShelfError::Read(cause) => Status::invalid_argument(explain(cause)),
+    }
+}
+
+/// What to say of a change that was not made.
+fn decline(error: &AdministrationError) -> Status {
+    match error {
+        AdministrationError::Store(StoreError::Curator(refusal)) => {
+            let message = refusal.to_string();
+            match **refusal {
+                CuratorRefusal::DataSetExists(_) | CuratorRefusal::SessionExists(_) => {
+                    Status::already_exists(message)
+                }
+                CuratorRefusal::NoDataSet(_) | CuratorRefusal::NoSession(_) => {
+                    Status::not_found(message)
+                }
+                CuratorRefusal::Exhausted { .. } => Status::failed_precondition(message),
+                CuratorRefusal::SessionMoved => Status::aborted(message),
+            }
+        }
+        AdministrationError::Store(error) if error.outcome() == Outcome::Unknown => {
+            Status::unavailable(
+                "the database can't be reached; the price may have been taken, and nothing is \
+                 answered",
+            )
+        }
+        _ => Status::unavailable(GOING_DOWN),
+    }
+}
+
+#[tonic::async_trait]
+impl Curator for CuratorService {
+    async fn register_data_set(
+        &self,
+        request: Request<RegisterDataSetRequest>,
+    ) -> Result<Response<DataSet>, Status> {
+        let caller = Caller::of(request.extensions());
+        let (at, request) = (self.now(), request.into_inner());
+        let record = self.work(move |inner| wire::register(request, at, &inner.shelf)).await?;
+        self.commit(CuratorChange::Register(record.clone())).await?;
+        let DataSetRecord { name, rows, .. } = &record;
+        tracing::info!(%caller, data_set = %name, rows, "data set registered");
+        Ok(Response::new(wire::data_set(record)))
+    }
+
+    async fn list_data_sets(
+        &self,
+        _: Request<ListDataSetsRequest>,
+    ) -> Result<Response<ListDataSetsResponse>, Status> {
+        let records = self.work(|inner| inner.reader.data_sets(None).map_err(unreadable)).await?;
+        let data_sets = records.into_iter().map(wire::data_set).collect();
+        Ok(Response::new(ListDataSetsResponse { data_sets }))
+    }
+
+    async fn list_debits(
+        &self,
+        request: Request<ListDebitsRequest>,
+    ) -> Result<Response<ListDebitsResponse>, Status> {
+        let ListDebitsRequest { data_set, limit, before } = request.into_inner();
+        let data_set = name(data_set)?;
+        let limit = match limit {
+            0 => DEBITS,
+            1..=DEBITS_MAX => limit,
+            _ => {
+                return Err(Status::invalid_argument(format!(
+                    "limit must be at most {DEBITS_MAX}; ask for the rest with `before`"
+                )));
+            }
+        };
+        let before = (before > 0).then_some(before);
+        let records = self
+            .work(move |inner| {
+                inner.record(&data_set)?;
+                inner.reader.debits(&data_set, before, limit).map_err(unreadable)
+            })
+            .await?;
+        let debits = records.into_iter().map(wire::debit).collect();
+        Ok(Response::new(ListDebitsResponse { debits }))
+    }
+
+    async fn ask(&self, request: Request<AskRequest>) -> Result<Response<AskResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let data_set = name(request.data_set.clone())?;
+        let asked = wire::Asked::new(request).map_err(refuse)?;
+        let (of, at) = (data_set.clone(), self.now());
+        let named = caller.to_string();
+        let (answer, debit) = self
+            .work(move |inner| {
+                let record = inner.record(&of)?;
+                let price = asked.price.nanos(record.measure).map_err(refuse)?;
+                check_budget(&record, price)?;
+                let rows = inner.shelf.rows(&record).map_err(unshelved)?;
+                let mut rng = generator()?;
+                let answer =
+                    questions::answer(&rows, &asked.question, asked.price, asked.beta, &mut rng);
+                let purpose = asked.purpose();
+                let debit = Debit { data_set: of, at, caller: named, purpose, price };
+                Ok((answer.map_err(refuse)?, debit))
+            })
+            .await?;
+        let price_nanos = debit.price;
+        self.commit(CuratorChange::Debit(debit)).await?;
+        tracing::info!(%caller, %data_set, price = amount(price_nanos), "question answered");
+        Ok(Response::new(AskResponse { answer: Some(wire::answer(answer)), price_nanos }))
+    }
+
+    async fn open_session(
+        &self,
+        request: Request<OpenSessionRequest>,
+    ) -> Result<Response<Session>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let (session, data_set) = (name(request.session.clone())?, name(request.data_set.clone())?);
+        let (opened, at, named) = (session.clone(), self.now(), caller.to_string());
+        let (debit, record, answer) = self
+            .work(move |inner| {
+                let of = inner.record(&data_set)?;
+                let plan = wire::plan(&request, &of).map_err(refuse)?;
+                // A session whose rows can't be had must cost nothing.
+                inner.shelf.rows(&of).map_err(unshelved)?;
+                let price = plan.price(of.measure).map_err(refuse)?;
+                check_budget(&of, price)?;
+                let noise =
+                    MultiplicativeWeights::draw_threshold_noise(&plan.plan, &mut generator()?);
+                let purpose = format!("session {opened}, {}", plan.words());
+                let debit = Debit { data_set: data_set.clone(), at, caller: named, purpose, price };
+                let record = SessionRecord {
+                    name: opened,
+                    data_set,
+                    columns: plan.columns.clone(),
+                    plan: serde_json::to_string(&plan.plan)
+                        .map_err(|error| internal("the plan can't be written", error))?,
+                    threshold_noise: noise.map_err(refuse)?,
+                };
+                let answer = plan.opened(&record, price);
+                Ok((debit, record, answer))
+            })
+            .await?;
+        self.commit(CuratorChange::Open(debit, record)).await?;
+        let price = amount(answer.price_nanos);
+        tracing::info!(%caller, data_set = answer.data_set, %session, price, "session opened");
+        Ok(Response::new(answer))
+    }
+
+    async fn ask_session(
+        &self,
+        request: Request<AskSessionRequest>,
+    ) -> Result<Response<AskSessionResponse>, Status> {
+        let AskSessionRequest { session, predicate } = request.into_inner();
+        let session = name(session)?;
+        for _ in 0..ATTEMPTS {
+            if let Some(answer) = self.try_session(session.clone(), predicate.clone()).await? {
+                return Ok(Response::new(answer));
+            }
+        }
+        Err(Status::aborted(CuratorRefusal::SessionMoved.to_string()))
+    }
+}
+
+/// The measure of a budget, as the wire names it.
+fn measure(measure: Measure) -> bandana_shared::wire::v1::Measure {
+    match measure {
+        Measure::Pure => bandana_shared::wire::v1::Measure::Pure,
+        Measure::Concentrated => bandana_shared::wire::v1::Measure::Concentrated,
+    }
+}

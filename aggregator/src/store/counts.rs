@@ -1,0 +1,48 @@
+//! Tallies, put together from rows.
+
+use std::collections::BTreeMap;
+
+use bandana_shared::alphabet::Symbol;
+use bandana_shared::tally::Tally;
+
+use super::{StoreError, damaged};
+
+/// A row of a query: reports of all symbols, and how many of some reports say this symbol.
+///
+/// Both stores have a table with a row for the reports and those that say 1, and one for
+/// those that say something beyond, so that bits take one row. One statement reads both, so
+/// that it sees one state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountRow {
+    pub(super) symbol: u8,
+    pub(super) reports: u64,
+    pub(super) count: u64,
+}
+
+/// Rows, collected by what they are about.
+#[derive(Debug)]
+pub(super) struct Counts<K>(BTreeMap<K, (u64, Vec<(Symbol, u64)>)>);
+
+impl<K: Ord> Counts<K> {
+    pub(super) fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub(super) fn add(&mut self, key: K, row: CountRow) -> Result<(), StoreError> {
+        let number = row.symbol;
+        let symbol = Symbol::new(number).ok_or_else(|| damaged(format!("a symbol {number}")))?;
+        let (reports, symbols) = self.0.entry(key).or_default();
+        *reports = reports.saturating_add(row.reports);
+        symbols.push((symbol, row.count));
+        Ok(())
+    }
+
+    /// The tallies that they make.
+    pub(super) fn tallies(self) -> Result<BTreeMap<K, Tally>, StoreError> {
+        let tally = |(key, (reports, symbols))| {
+            let tally = Tally::with_symbols(reports, symbols);
+            Ok((key, tally.map_err(|error| damaged(error.to_string()))?))
+        };
+        self.0.into_iter().map(tally).collect()
+    }
+}

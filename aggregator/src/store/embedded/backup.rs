@@ -1,0 +1,253 @@
+//! A copy of a store that a server may have open.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::backup::{Backup as Copying, StepResult};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use thiserror::Error;
+
+use super::sqlite::DATABASE_FILE;
+use super::undisturbed;
+use super::verify::verify_file;
+use crate::store::{StoreError, Verification};
+
+/// Pages that are copied between two words on the progress: 4 MiB.
+const STEP_PAGES: i32 = 1024;
+
+/// Where a database says which version of the format its readers and writers need
+/// (section 1.3 of SQLite's file format), and the one that needs no log beside it: a backup
+/// is one file, which can be moved about, and read where nothing can be written. SQLite's own
+/// way to change it makes a log first.
+const VERSIONS_OFFSET: u64 = 18;
+const WITHOUT_LOG: [u8; 2] = [1, 1];
+
+/// Pause before a page is asked for again that somebody holds.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often it is asked for again.
+const BUSY_MAX: u32 = 250;
+
+/// A backup under way. Its file gets its name when all is done; when this is dropped
+/// before, nothing is left of it.
+#[derive(Debug)]
+pub struct Backup {
+    database: PathBuf,
+    out: PathBuf,
+    partial: PathBuf,
+}
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupProgress {
+    /// Bytes that were copied.
+    pub copied: u64,
+    /// Bytes of the whole.
+    pub total: u64,
+}
+
+impl Backup {
+    /// Makes room for a backup of the store in `directory` as `out`, which must not exist.
+    ///
+    /// # Errors
+    /// [`BackupError`]; nothing was left.
+    pub fn begin(directory: &Path, out: &Path) -> Result<Self, BackupError> {
+        let database = directory.join(DATABASE_FILE);
+        if !database.exists() {
+            return Err(StoreError::Missing { path: directory.to_owned() }.into());
+        }
+        let unusable = |source| BackupError::Target { path: out.to_owned(), source };
+        let name = out.file_name().ok_or_else(|| unusable(io::ErrorKind::InvalidInput.into()))?;
+        if out.symlink_metadata().is_ok() {
+            return Err(BackupError::Exists { path: out.to_owned() });
+        }
+        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let mut partial = std::ffi::OsString::from(".");
+        partial.push(name);
+        partial.push(format!(".{random:016x}.partial"));
+        let partial = out.with_file_name(partial);
+        // Only its owner may read a store.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+        file.map_err(unusable)?;
+        Ok(Self { database, out: out.to_owned(), partial })
+    }
+
+    /// Copies the store as it is at one moment. Commits go on meanwhile; the log of a
+    /// running server can't be shortened before this is done.
+    ///
+    /// # Errors
+    /// [`BackupError`].
+    pub fn copy(&self, mut progress: impl FnMut(BackupProgress)) -> Result<(), BackupError> {
+        let mut failure = None;
+        let copied = undisturbed::read(&self.database, |source| {
+            match copy(source, &self.partial, &mut progress) {
+                Ok(()) => failure = None,
+                Err(error) => failure = Some(error),
+            }
+            Ok(())
+        });
+        copied.map_err(|error| error.of_file(&self.database))?;
+        if let Some(source) = failure {
+            return Err(self.explain(source));
+        }
+        let unusable = |source| BackupError::Target { path: self.out.clone(), source };
+        let write = || OpenOptions::new().write(true).open(&self.partial);
+        write().and_then(|f| f.write_all_at(&WITHOUT_LOG, VERSIONS_OFFSET)).map_err(unusable)?;
+        self.spend_budgets().map_err(|error| self.explain(error))?;
+        write().and_then(|file| file.sync_all()).map_err(unusable)
+    }
+
+    /// Leaves nothing of the curator's budgets in the copy, and ends its sessions. What is
+    /// paid and answered from now on is not in it: a store that is restored from it would
+    /// sell the same budget a second time.
+    fn spend_budgets(&self) -> rusqlite::Result<()> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let copy = Connection::open_with_flags(&self.partial, flags)?;
+        // A copy that is not finished is thrown away.
+        copy.pragma_update(None, "journal_mode", "OFF")?;
+        if copy.table_exists(None, "curator_data_set")? {
+            copy.execute_batch(
+                "UPDATE curator_data_set SET spent = budget;
+                DELETE FROM curator_update;
+                DELETE FROM curator_session;",
+            )?;
+        }
+        copy.close().map_err(|(_, error)| error)
+    }
+
+    /// Reads the copy to its end, as `bandana verify` does.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it can't be read.
+    pub fn check(&self) -> Result<Verification, BackupError> {
+        Ok(verify_file(&self.partial)?)
+    }
+
+    /// Gives the copy its name, durably, and tells its size in bytes.
+    ///
+    /// # Errors
+    /// [`BackupError::Exists`] when somebody else has made a file of that name meanwhile.
+    pub fn publish(self) -> Result<u64, BackupError> {
+        let Self { out, partial, .. } = &self;
+        let published = || {
+            let length = fs::metadata(partial)?.len();
+            // Unlike a renamed file, a link never takes the place of another one.
+            match fs::hard_link(partial, out) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    // Not every file system has links.
+                    OpenOptions::new().write(true).create_new(true).open(out)?;
+                    fs::rename(partial, out)?;
+                }
+                linked => {
+                    linked?;
+                    fs::remove_file(partial)?;
+                }
+            }
+            let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            Ok(length)
+        };
+        published().map_err(|source: io::Error| match source.kind() {
+            io::ErrorKind::AlreadyExists => BackupError::Exists { path: out.clone() },
+            _ => BackupError::Target { path: out.clone(), source },
+        })
+    }
+
+    /// Leaves nothing behind, also while another thread still writes.
+    pub fn discard(&self) {
+        // It may have its name already.
+        fs::remove_file(&self.partial).ok();
+    }
+
+    fn explain(&self, source: rusqlite::Error) -> BackupError {
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                let damaged = StoreError::Database { doing: "reading", source };
+                damaged.of_file(&self.database).into()
+            }
+            _ => BackupError::Copy { path: self.out.clone(), source },
+        }
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+fn copy(
+    source: &Connection,
+    target: &Path,
+    progress: &mut impl FnMut(BackupProgress),
+) -> rusqlite::Result<()> {
+    let bytes = |pages: i32, size: u64| u64::try_from(pages).unwrap_or_default() * size;
+    // Reading holds the transaction in which all pages are of one moment.
+    source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let page: u64 = source.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut target = Connection::open_with_flags(target, flags)?;
+    // The file is synced as a whole, and thrown away if that is not reached.
+    target.pragma_update(None, "synchronous", "OFF")?;
+    target.pragma_update(None, "journal_mode", "OFF")?;
+    let copying = Copying::new(source, &mut target)?;
+    let mut busy = 0;
+    loop {
+        match copying.step(STEP_PAGES)? {
+            StepResult::Done => break,
+            StepResult::Busy | StepResult::Locked if busy < BUSY_MAX => {
+                busy += 1;
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            StepResult::More => busy = 0,
+            _ => {
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, None));
+            }
+        }
+        let now = copying.progress();
+        let copied = now.pagecount - now.remaining;
+        progress(BackupProgress { copied: bytes(copied, page), total: bytes(now.pagecount, page) });
+    }
+    drop(copying);
+    target.close().map_err(|(_, error)| error)
+}
+
+/// Why there is no backup.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// There is a file of that name.
+    #[error(
+        "{} exists already and is not overwritten; name another file, or move that one away",
+        path.display()
+    )]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The backup can't be written.
+    #[error("can't write {}; nothing was left of it", path.display())]
+    Target {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The copy was not made.
+    #[error("can't copy the store to {}; nothing was left of it", path.display())]
+    Copy {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The store can't be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,96 @@
+//! Days that leave the replay window.
+//!
+//! A day can have millions of groups, and commits must not wait until all of them are
+//! folded. So when a day expires only the watermark moves, and with it the ids are
+//! forgotten; its groups become part of the checkpoint a few at a time, along with the
+//! commits that come later. What is taken out of the groups is added to the checkpoint in
+//! the same transaction: after each, tally = checkpoint + deltas of the groups that are left.
+
+use std::collections::BTreeMap;
+
+use bandana_shared::identity::Day;
+use bandana_shared::stored;
+use bandana_shared::tally::Tally;
+use rusqlite::{Transaction, params};
+
+use super::SqliteStore;
+use super::sqlite::{add_to_checkpoint, committing, reading};
+use crate::store::{StoreError, StoredDeltas, damaged};
+
+/// Groups that one commit looks at, at most.
+const GROUPS_MAX: u32 = 1000;
+
+/// Bytes of expired groups after which a commit looks at no more of them.
+const BYTES_MAX: usize = 1 << 20;
+
+/// What the next groups hold of expired days.
+#[derive(Debug)]
+struct Expired {
+    /// By experiment, day and arm.
+    sums: BTreeMap<(i64, u32, u32), Tally>,
+    /// The last group that was looked at.
+    last: i64,
+    /// Bytes of those that have expired.
+    bytes: usize,
+    /// Whether there are no more groups.
+    is_end: bool,
+}
+
+impl SqliteStore {
+    /// Moves the watermark to `oldest`. The ids of the days before it are forgotten; the
+    /// commits that follow fold what the days have left into the checkpoint.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the store must not be used any further.
+    pub fn expire_before(&mut self, oldest: Day) -> Result<(), StoreError> {
+        let update = "UPDATE watermark SET oldest_day = ?";
+        self.connection.execute(update, [oldest.get()]).map_err(committing)?;
+        self.looked_through = Some(0);
+        Ok(())
+    }
+}
+
+/// Folds the expired ones of the next groups after the key `after` into the checkpoint, and
+/// tells the key to go on after. None: these were the last.
+pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i64>, StoreError> {
+    let expired = expired(transaction, after)?;
+    if expired.bytes > 0 {
+        let delete = "DELETE FROM upload_group
+            WHERE key > ? AND key <= ? AND day < (SELECT oldest_day FROM watermark)";
+        let mut delete = transaction.prepare_cached(delete).map_err(committing)?;
+        delete.execute([after, expired.last]).map_err(committing)?;
+    }
+    for (place, tally) in expired.sums {
+        add_to_checkpoint(transaction, place, &tally).map_err(committing)?;
+    }
+    Ok((!expired.is_end).then_some(expired.last))
+}
+
+fn expired(transaction: &Transaction<'_>, after: i64) -> Result<Expired, StoreError> {
+    // Days are not sorted, and an index on them would cost every commit a further page. Of
+    // groups that have not expired only the day is read.
+    let query = "SELECT key, day, length(ids),
+            CASE WHEN day < (SELECT oldest_day FROM watermark) THEN deltas END
+        FROM upload_group WHERE key > ? ORDER BY key LIMIT ?";
+    let mut statement = transaction.prepare_cached(query).map_err(reading)?;
+    let mut rows = statement.query(params![after, GROUPS_MAX]).map_err(reading)?;
+    let mut expired = Expired { sums: BTreeMap::new(), last: after, bytes: 0, is_end: false };
+    let mut groups = 0;
+    while expired.bytes < BYTES_MAX {
+        let Some(row) = rows.next().map_err(reading)? else {
+            expired.is_end = groups < GROUPS_MAX;
+            break;
+        };
+        groups += 1;
+        expired.last = row.get(0).map_err(reading)?;
+        let deltas = row.get_ref(3).map_err(reading)?.as_blob_or_null();
+        let Some(deltas) = deltas.map_err(|error| damaged(error.to_string()))? else { continue };
+        let day = row.get(1).map_err(reading)?;
+        expired.bytes += row.get::<_, usize>(2).map_err(reading)? + deltas.len();
+        let deltas: StoredDeltas = stored::from_bytes(deltas)?;
+        for (experiment, arm, tally) in deltas.tallies()? {
+            *expired.sums.entry((experiment, day, arm)).or_default() += tally;
+        }
+    }
+    Ok(expired)
+}

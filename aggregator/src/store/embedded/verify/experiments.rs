@@ -1,0 +1,136 @@
+//! Whether what is stored of experiments can be understood and fits together.
+
+use std::collections::BTreeMap;
+
+use bandana_shared::identity::{Digest, ExperimentId};
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::decode_specification;
+use rusqlite::{Connection, Row};
+
+use super::super::{schema, signatures};
+use super::{noted, unreadable};
+use crate::learner::Learner;
+use crate::store::{ExperimentState, StoreError, Verification};
+
+/// An experiment, as far as its tallies need to know it.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) id: String,
+    /// Arms of the newest revision that can be understood.
+    pub(super) arms: usize,
+}
+
+/// A row of an experiment.
+struct Stored {
+    key: i64,
+    id: String,
+    state: String,
+    learner: String,
+    floor_weight: f64,
+}
+
+/// Checks every experiment, and returns them by their keys.
+pub(super) fn check(
+    connection: &Connection,
+    verification: &mut Verification,
+) -> Result<BTreeMap<i64, Known>, StoreError> {
+    verification.begin("experiments and their revisions");
+    let rows = || {
+        let query = "SELECT key, id, state, learner, floor_weight FROM experiment ORDER BY key";
+        let mut statement = connection.prepare(query)?;
+        let rows = statement.query_map([], stored)?;
+        rows.collect::<rusqlite::Result<Vec<_>>>()
+    };
+    let mut experiments = BTreeMap::new();
+    for row in noted(verification, "the experiments", rows())?.unwrap_or_default() {
+        verification.examined(1);
+        conduct(&row, verification);
+        let revisions = revisions(connection, &row, verification)?;
+        let arms = revisions.last().map_or(0, |newest| newest.arms().len());
+        if verification.schema_version >= schema::WITH_SIGNATURES {
+            for revision in &revisions {
+                if let Err(error) = signatures::read(connection, revision) {
+                    let what = format!("a signature of experiment {}", row.id);
+                    unreadable(verification, &what, error)?;
+                }
+            }
+        }
+        experiments.insert(row.key, Known { id: row.id, arms });
+    }
+    Ok(experiments)
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
+    let (key, id, state) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    Ok(Stored { key, id, state, learner: row.get(3)?, floor_weight: row.get(4)? })
+}
+
+fn conduct(row: &Stored, verification: &mut Verification) {
+    let Stored { id, state, learner, floor_weight, .. } = row;
+    if ExperimentId::new(id.clone()).is_err() {
+        verification.say(format!("experiment {id:?}: no experiment can be called that"));
+    }
+    if ExperimentState::from_name(state).is_none() {
+        verification.say(format!("experiment {id}: there is no state {state:?}"));
+    }
+    if learner.parse::<Learner>().is_err() {
+        verification.say(format!("experiment {id}: there is no learner {learner:?}"));
+    }
+    if !(0.0..=1.0).contains(floor_weight) {
+        verification.say(format!("experiment {id}: {floor_weight} is no least share of traffic"));
+    }
+}
+
+fn revisions(
+    connection: &Connection,
+    experiment: &Stored,
+    verification: &mut Verification,
+) -> Result<Vec<Specification>, StoreError> {
+    let id = &experiment.id;
+    let rows = || {
+        let query = "SELECT digest, revision, bytes FROM specification WHERE experiment = ?
+            ORDER BY revision";
+        let mut statement = connection.prepare_cached(query)?;
+        let row = |row: &Row<'_>| {
+            Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, u32>(1)?, row.get::<_, Vec<u8>>(2)?))
+        };
+        let rows = statement.query_map([experiment.key], row)?;
+        rows.collect::<rusqlite::Result<Vec<_>>>()
+    };
+    let what = format!("a revision of experiment {id}");
+    let rows = noted(verification, &what, rows())?.unwrap_or_default();
+    if rows.is_empty() {
+        verification.say(format!("experiment {id} has no revision"));
+    }
+    let mut revisions: Vec<Specification> = Vec::new();
+    for (expected, (digest, revision, bytes)) in (1_u32..).zip(rows) {
+        let specification = match decode_specification(&bytes) {
+            Ok(specification) => specification,
+            Err(error) => {
+                verification.say(format!(
+                    "experiment {id}: revision {revision} can't be understood: {error}"
+                ));
+                continue;
+            }
+        };
+        let own: Digest = specification.digest();
+        if own.as_bytes()[..] != digest[..] {
+            verification.say(format!(
+                "experiment {id}: revision {revision} is not what its digest names, but {own}"
+            ));
+        }
+        let numbers = [specification.revision().get(), revision];
+        if specification.experiment_id().as_str() != id || numbers != [expected; 2] {
+            verification.say(format!(
+                "experiment {id}: where revision {expected} should be is revision {} of {}",
+                specification.revision().get(),
+                specification.experiment_id()
+            ));
+        }
+        if revisions.last().is_some_and(|before| before.arms().len() > specification.arms().len()) {
+            verification.say(format!("experiment {id}: revision {revision} lacks an arm"));
+        }
+        revisions.push(specification);
+    }
+    Ok(revisions)
+}

@@ -1,0 +1,198 @@
+//! The curator's budgets and sessions in the database that replicas share.
+//!
+//! A debit locks the data set's row, so that two replicas can't spend the same.
+
+use bandana_shared::identity::UnixSeconds;
+use tokio_postgres::{GenericClient, Row};
+
+use super::administration::signed;
+use super::link::Session;
+use crate::curator::price::Measure;
+use crate::curator::reading::Fingerprint;
+use crate::store::curator::exhausted;
+use crate::store::{
+    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
+    SessionUpdate, StoreError, damaged, postgres,
+};
+
+/// Makes a change for the curator, in one transaction.
+pub(super) async fn curate(
+    session: &mut Session,
+    change: &CuratorChange,
+) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let transaction = session.client.transaction().await.map_err(failed)?;
+    match change {
+        CuratorChange::Register(record) => register(&transaction, record).await?,
+        CuratorChange::Debit(entry) => debit(&transaction, entry).await?,
+        CuratorChange::Open(entry, record) => {
+            debit(&transaction, entry).await?;
+            open(&transaction, record).await?;
+        }
+        CuratorChange::Update(update) => add_update(&transaction, update).await?,
+    }
+    transaction.commit().await.map_err(failed)
+}
+
+async fn register(client: &impl GenericClient, record: &DataSetRecord) -> Result<(), StoreError> {
+    let DataSetRecord { name, file, fingerprint, rows, columns, measure, budget, at, .. } = record;
+    let insert = "INSERT INTO curator_data_set
+        (name, file, fingerprint, rows, columns, measure, budget, spent, at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8) ON CONFLICT DO NOTHING";
+    let fingerprint = &fingerprint.as_bytes()[..];
+    let (rows, budget, at) = (signed(*rows), signed(*budget), signed(at.get()));
+    let (text, measure) = (name.as_str(), measure.name());
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
+        [&text, file, &fingerprint, &rows, columns, &measure, &budget, &at];
+    match client.execute(insert, &values).await.map_err(postgres("committing"))? {
+        0 => Err(CuratorRefusal::DataSetExists(name.clone()).into()),
+        _ => Ok(()),
+    }
+}
+
+async fn debit(client: &impl GenericClient, entry: &Debit) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let Debit { data_set, at, caller, purpose, price } = entry;
+    let query = "SELECT budget, spent FROM curator_data_set WHERE name = $1 FOR NO KEY UPDATE";
+    let name = data_set.as_str();
+    let found = client.query_opt(query, &[&name]).await.map_err(failed)?;
+    let found = found.ok_or_else(|| CuratorRefusal::NoDataSet(data_set.clone()))?;
+    let (budget, spent) = (unsigned(found.get(0))?, unsigned(found.get(1))?);
+    if *price > budget.saturating_sub(spent) {
+        return Err(exhausted(data_set, *price, budget, spent));
+    }
+    let (price, at) = (signed(*price), signed(at.get()));
+    let update = "UPDATE curator_data_set SET spent = spent + $2 WHERE name = $1";
+    client.execute(update, &[&name, &price]).await.map_err(failed)?;
+    let insert = "INSERT INTO curator_debit (data_set, at, caller, purpose, price)
+        VALUES ($1, $2, $3, $4, $5)";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&name, &at, caller, purpose, &price];
+    client.execute(insert, &values).await.map(drop).map_err(failed)
+}
+
+async fn open(client: &impl GenericClient, session: &SessionRecord) -> Result<(), StoreError> {
+    let SessionRecord { name, data_set, columns, plan, threshold_noise } = session;
+    let insert = "INSERT INTO curator_session (name, data_set, columns, plan, threshold_noise)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+    let (text, data_set) = (name.as_str(), data_set.as_str());
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&text, &data_set, columns, plan, threshold_noise];
+    match client.execute(insert, &values).await.map_err(postgres("committing"))? {
+        0 => Err(CuratorRefusal::SessionExists(name.clone()).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The key keeps two replicas from adding the same number; one of them hears that it was
+/// late.
+async fn add_update(client: &impl GenericClient, update: &SessionUpdate) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let SessionUpdate { session, number, predicate, answer } = update;
+    let (name, number) = (session.as_str(), i64::from(*number));
+    let insert = "INSERT INTO curator_update (session, number, predicate, answer)
+        SELECT $1::text, $2::bigint, $3::text, $4::bigint
+        WHERE (SELECT count(*) FROM curator_update WHERE session = $1::text) = $2::bigint
+        ON CONFLICT DO NOTHING";
+    match client.execute(insert, &[&name, &number, predicate, answer]).await.map_err(failed)? {
+        0 => Err(CuratorRefusal::SessionMoved.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The data set of this name, or all of them by name.
+pub(super) async fn data_sets(
+    client: &impl GenericClient,
+    name: Option<&CuratorName>,
+) -> Result<Vec<DataSetRecord>, StoreError> {
+    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at
+        FROM curator_data_set WHERE $1::text IS NULL OR name = $1 ORDER BY name";
+    let name = name.map(CuratorName::as_str);
+    let rows = client.query(select, &[&name]).await.map_err(postgres("reading"))?;
+    rows.iter().map(data_set).collect()
+}
+
+fn data_set(row: &Row) -> Result<DataSetRecord, StoreError> {
+    let fingerprint: &[u8] = row.get(2);
+    let fingerprint = fingerprint.try_into().map_err(|_| damaged("a fingerprint".to_owned()))?;
+    let measure: &str = row.get(5);
+    Ok(DataSetRecord {
+        name: name_of(row.get(0))?,
+        file: row.get(1),
+        fingerprint: Fingerprint::from_bytes(fingerprint),
+        rows: unsigned(row.get(3))?,
+        columns: row.get(4),
+        measure: Measure::from_name(measure)
+            .ok_or_else(|| damaged(format!("a budget of {measure:?}")))?,
+        budget: unsigned(row.get(6))?,
+        spent: unsigned(row.get(7))?,
+        at: UnixSeconds::new(unsigned(row.get(8))?),
+    })
+}
+
+/// The debits of a data set before a number, the newest first.
+pub(super) async fn debits(
+    client: &impl GenericClient,
+    name: &CuratorName,
+    before: Option<u64>,
+    limit: u32,
+) -> Result<Vec<DebitRecord>, StoreError> {
+    let select = "SELECT number, at, caller, purpose, price FROM curator_debit
+        WHERE data_set = $1 AND ($2::bigint IS NULL OR number < $2)
+        ORDER BY number DESC LIMIT $3";
+    let (before, limit) = (before.map(signed), i64::from(limit));
+    let rows = client.query(select, &[&name.as_str(), &before, &limit]).await;
+    let record = |row: &Row| {
+        let debit = Debit {
+            data_set: name.clone(),
+            at: UnixSeconds::new(unsigned(row.get(1))?),
+            caller: row.get(2),
+            purpose: row.get(3),
+            price: unsigned(row.get(4))?,
+        };
+        Ok(DebitRecord { number: unsigned(row.get(0))?, debit })
+    };
+    rows.map_err(postgres("reading"))?.iter().map(record).collect()
+}
+
+/// The session of this name.
+pub(super) async fn session(
+    client: &impl GenericClient,
+    name: &CuratorName,
+) -> Result<Option<SessionRecord>, StoreError> {
+    let select = "SELECT data_set, columns, plan, threshold_noise FROM curator_session
+        WHERE name = $1";
+    let row = client.query_opt(select, &[&name.as_str()]).await.map_err(postgres("reading"))?;
+    let record = |row: Row| {
+        let (name, data_set) = (name.clone(), name_of(row.get(0))?);
+        let (columns, plan, threshold_noise) = (row.get(1), row.get(2), row.get(3));
+        Ok(SessionRecord { name, data_set, columns, plan, threshold_noise })
+    };
+    row.map(record).transpose()
+}
+
+/// The updates of a session from a number on, in order.
+pub(super) async fn updates(
+    client: &impl GenericClient,
+    name: &CuratorName,
+    from: u32,
+) -> Result<Vec<SessionUpdate>, StoreError> {
+    let select = "SELECT number, predicate, answer FROM curator_update
+        WHERE session = $1 AND number >= $2 ORDER BY number";
+    let rows = client.query(select, &[&name.as_str(), &i64::from(from)]).await;
+    let update = |row: &Row| {
+        let number: i64 = row.get(0);
+        let number = u32::try_from(number).map_err(|error| damaged(error.to_string()))?;
+        let (predicate, answer) = (row.get(1), row.get(2));
+        Ok(SessionUpdate { session: name.clone(), number, predicate, answer })
+    };
+    rows.map_err(postgres("reading"))?.iter().map(update).collect()
+}
+
+fn name_of(name: String) -> Result<CuratorName, StoreError> {
+    CuratorName::new(name).map_err(|error| damaged(error.to_string()))
+}
+
+fn unsigned(number: i64) -> Result<u64, StoreError> {
+    u64::try_from(number).map_err(|error| damaged(error.to_string()))
+}

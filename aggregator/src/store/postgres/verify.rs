@@ -1,0 +1,200 @@
+//! Whether a database is as replicas leave it.
+//!
+//! What single uploads added is not kept, so their tallies can't be worked out again. What
+//! must hold beside them can.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bandana_shared::identity::Day;
+use tokio_postgres::{GenericClient, IsolationLevel, Row};
+
+use super::days::{day, number, partitions};
+use super::link::{Link, Session, Target};
+use super::records::records;
+use super::{PostgresSettings, REPLICAS_MAX, audit, schema};
+use crate::store::{AuditQuery, StoreError, Verification, postgres};
+
+/// Entries of the audit log that are in memory at the same time.
+const AUDIT_PAGE: u32 = 1000;
+
+/// For reading for long: nothing waits for it but the end of a day.
+const PATIENTLY: &str = "SET LOCAL statement_timeout = 0;
+    SET LOCAL idle_in_transaction_session_timeout = 0";
+
+/// Checks a database as it is at one moment, while replicas work on it, and changes nothing.
+///
+/// Must not be called where asynchronous code runs.
+///
+/// # Errors
+/// [`StoreError`] when it can't be read, or is not one that this program knows. What is
+/// damaged is among the findings.
+pub fn verify_database(settings: &PostgresSettings) -> Result<Verification, StoreError> {
+    let mut link = Link::new(Arc::new(Target::new(settings)?))?;
+    link.run_for_long(verify)
+}
+
+async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
+    let failed = postgres("reading");
+    let version = schema::version_of(session).await?;
+    let builder = session.client.build_transaction();
+    let builder = builder.isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+    let client = builder.start().await.map_err(failed)?;
+    client.batch_execute(PATIENTLY).await.map_err(failed)?;
+    let mut verification = Verification::new(version);
+    let oldest = window(&client, &mut verification).await?;
+    verification.oldest = Some(oldest);
+    let arms = experiments(&client, &mut verification).await?;
+    tallies(&client, oldest, &arms, &mut verification).await?;
+    uploads(&client, oldest, &mut verification).await?;
+    audit_log(&client, &mut verification).await?;
+    client.rollback().await.map_err(failed)?;
+    Ok(verification)
+}
+
+/// That there is one watermark, and nothing before it that should have gone.
+async fn window(
+    client: &impl GenericClient,
+    verification: &mut Verification,
+) -> Result<Day, StoreError> {
+    verification.begin("replay window");
+    let failed = postgres("reading");
+    let rows = client.query("SELECT oldest_day FROM watermark", &[]).await.map_err(failed)?;
+    let [row] = &rows[..] else {
+        return Err(crate::store::damaged(format!("the watermark has {} rows", rows.len())));
+    };
+    let oldest = day(row.get(0))?;
+    for (name, of_day) in partitions(client).await? {
+        verification.examined(1);
+        match of_day {
+            Some(of_day) if of_day < number(oldest) => verification
+                .say(format!("there is a table {name}, whose day is before the replay window")),
+            Some(_) => {}
+            None => verification.say(format!("there is a partition {name}, which is not ours")),
+        }
+    }
+    Ok(oldest)
+}
+
+/// Reads every experiment with its policy, and tells the arms of each.
+async fn experiments(
+    client: &impl GenericClient,
+    verification: &mut Verification,
+) -> Result<BTreeMap<i64, (String, usize)>, StoreError> {
+    verification.begin("experiments, revisions and policies");
+    let failed = postgres("reading");
+    let query = "SELECT e.key, e.id FROM experiment e ORDER BY e.key";
+    let mut arms = BTreeMap::new();
+    for row in client.query(query, &[]).await.map_err(failed)? {
+        let (key, id): (i64, String) = (row.get(0), row.get(1));
+        verification.examined(1);
+        let mut known = 0;
+        match records(client, &[key], &HashMap::new()).await {
+            Ok(found) => {
+                let revisions = found.iter().flat_map(|record| &record.revisions);
+                let query = "SELECT digest, revision FROM specification WHERE experiment = $1
+                    ORDER BY revision";
+                let stored = client.query(query, &[&key]).await.map_err(failed)?;
+                for (expected, (revision, row)) in (1_i64..).zip(revisions.zip(stored)) {
+                    let (digest, stored): (&[u8], i64) = (row.get(0), row.get(1));
+                    let is_own = revision.digest().as_bytes()[..] == *digest
+                        && [i64::from(revision.revision().get()), stored] == [expected; 2]
+                        && revision.experiment_id().as_str() == id
+                        && revision.arms().len() >= known;
+                    if !is_own {
+                        verification.say(format!(
+                            "experiment {id}: revision {expected} is not what it is stored as"
+                        ));
+                    }
+                    known = revision.arms().len();
+                }
+            }
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Stored(_))) => {
+                verification.say(format!("experiment {id}: {error}"));
+            }
+            Err(error) => return Err(error),
+        }
+        arms.insert(key, (id, known));
+    }
+    Ok(arms)
+}
+
+/// That tallies belong to arms that there are, and to replicas within the window only.
+async fn tallies(
+    client: &impl GenericClient,
+    oldest: Day,
+    arms: &BTreeMap<i64, (String, usize)>,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    verification.begin("tallies");
+    let query = "SELECT experiment, day, arm, replica FROM tally ORDER BY 1, 2, 3, 4";
+    for row in client.query(query, &[]).await.map_err(postgres("reading"))? {
+        verification.examined(1);
+        let (key, day, arm, replica): (i64, i32, i32, i32) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        let place = match arms.get(&key) {
+            Some((id, _)) => format!("experiment {id}, day {day}, arm {arm}"),
+            None => format!("experiment number {key}, day {day}, arm {arm}"),
+        };
+        match arms.get(&key) {
+            None => verification.say(format!("{place}: there is no such experiment")),
+            Some((_, known)) if usize::try_from(arm).is_ok_and(|arm| arm < *known) => {}
+            Some((_, known)) => verification.say(format!("{place}: it has {known} arms")),
+        }
+        let is_expired = day < number(oldest);
+        if is_expired && replica != 0 {
+            verification.say(format!("{place}: replica {replica} has a tally of an expired day"));
+        }
+        if !is_expired && !(1..=REPLICAS_MAX).contains(&replica) {
+            verification.say(format!("{place}: there is no replica {replica}"));
+        }
+    }
+    Ok(())
+}
+
+/// That each day has at least one report for each of its uploads.
+async fn uploads(
+    client: &impl GenericClient,
+    oldest: Day,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    verification.begin("uploads of each day, against its reports");
+    let query = "
+        SELECT day, COALESCE(u.uploads, 0), COALESCE(t.reports, 0)
+        FROM (SELECT day, count(*) AS uploads FROM upload GROUP BY day) u
+        FULL JOIN (SELECT day, sum(reports)::bigint AS reports FROM tally WHERE day >= $1
+                   GROUP BY day) t USING (day)
+        ORDER BY day";
+    let rows = client.query(query, &[&number(oldest)]).await.map_err(postgres("reading"))?;
+    let of_day = |row: Row| -> (i32, i64, i64) { (row.get(0), row.get(1), row.get(2)) };
+    for (day, uploads, reports) in rows.into_iter().map(of_day) {
+        verification.examined(u64::try_from(uploads).unwrap_or_default());
+        if reports < uploads || (uploads == 0 && reports > 0) {
+            verification
+                .say(format!("day {day} has {uploads} uploads, and {reports} reports from them"));
+        }
+    }
+    Ok(())
+}
+
+async fn audit_log(
+    client: &impl GenericClient,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    verification.begin("entries of the audit log");
+    let mut query = AuditQuery { experiment: None, limit: AUDIT_PAGE, before: None };
+    loop {
+        match audit::entries(client, &query).await {
+            Ok(entries) => {
+                verification.examined(entries.len() as u64);
+                let Some(last) = entries.last() else { return Ok(()) };
+                query.before = Some(last.number);
+            }
+            Err(error @ StoreError::Damaged { .. }) => {
+                verification.say(error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Private queries about people who trust the server.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::curator::counting::queries_within;
+use bandana_aggregator::curator::price::{Price, PureLoss};
+use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::queries::contest::{Outcome, Settings, play};
+use bandana_examples::queries::tour::{Stop, tour};
+use bandana_examples::queries::{people, picture};
+use clap::Parser;
+use serde::Serialize;
+
+/// Private queries about people who trust the server.
+///
+/// Invents people, gives them to a real aggregator in another process, asks it everything
+/// that there is to ask, and lets private multiplicative weights and noise on every answer
+/// compete over many adaptive queries.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// People.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    people: u32,
+    /// Queries of the contest.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..))]
+    queries: u64,
+    /// Budget of each contestant.
+    #[arg(long, default_value_t = 1.0)]
+    epsilon: f64,
+    /// Most updates of the session.
+    #[arg(long, default_value_t = 150)]
+    updates: u32,
+    /// Its threshold, as a share of the people.
+    #[arg(long, default_value_t = 0.025)]
+    threshold: f64,
+    /// The people and the contest follow from it. The server's noise does not.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the plot goes, as SVG.
+    #[arg(long, value_name = "FILE", default_value = "private-queries.svg")]
+    plot: PathBuf,
+    /// Where the result goes as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Result {
+    epsilon: f64,
+    seed: u64,
+    tour: Vec<Stop>,
+    contest: Outcome,
+}
+
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+        return bandana_aggregator::cli::main(std::env::args_os());
+    }
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("private-queries: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments { people: count, queries, epsilon, updates, threshold, seed, .. } = *arguments;
+    let people = people::invent(count, seed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stops = runtime.block_on(serve_and_ask(&people))?;
+    println!("{count} people, asked through a server with a budget of epsilon = 4:\n");
+    for Stop { question, answer, price_nanos } in &stops {
+        let price = *price_nanos as f64 * 1e-9;
+        println!("{question}\n    {answer}; epsilon {price:.2}");
+    }
+    let contest = play(&people, Settings { queries, epsilon, updates, threshold, seed })?;
+    report(epsilon, &contest)?;
+    picture::write(&arguments.plot, epsilon, &contest)?;
+    println!("\nplot: {}", arguments.plot.display());
+    if let Some(path) = &arguments.json {
+        let result = Result { epsilon, seed, tour: stops, contest };
+        let text = serde_json::to_string_pretty(&result)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+async fn serve_and_ask(
+    people: &bandana_aggregator::curator::rows::Rows,
+) -> anyhow::Result<Vec<Stop>> {
+    let directory = tempfile::tempdir()?;
+    let data_sets = directory.path().join("data-sets");
+    std::fs::create_dir(&data_sets)?;
+    people::write(people, &data_sets.join(people::FILE))?;
+    let flag = data_sets.to_str().context("the temporary directory has an odd name")?;
+    let program = std::env::current_exe()?;
+    let store = directory.path().join("store");
+    let server = AggregatorProcess::start_with(&["--data-sets", flag], &program, &store).await?;
+    let stops = tour(&server.operator_url).await?;
+    server.stop().await?;
+    Ok(stops)
+}
+
+fn report(epsilon: f64, contest: &Outcome) -> anyhow::Result<()> {
+    let price = Price::Pure(PureLoss::new(epsilon)?);
+    let one_percent = contest.rows as f64 / 100.0;
+    let planned = queries_within(one_percent, price, 0.05)?;
+    println!(
+        "\nWith Laplace noise, epsilon = {epsilon} is enough for {planned} counts with errors of at \
+         most 1 %."
+    );
+    println!(
+        "{} adaptive queries over {} cells, epsilon = {epsilon} for all ({} updates):",
+        contest.queries, contest.cells, contest.updates
+    );
+    for contestant in &contest.contestants {
+        println!(
+            "    {:24} mean error {:8.4} %, largest {:8.4} %",
+            contestant.name,
+            100.0 * contestant.mean_error,
+            100.0 * contestant.largest_error
+        );
+    }
+    let [weights, laplace, ..] = &contest.contestants[..] else {
+        return Err(anyhow::anyhow!("nobody has played"));
+    };
+    ensure!(
+        weights.mean_error < laplace.mean_error,
+        "multiplicative weights were worse than Laplace noise; use more queries or people"
+    );
+    Ok(())
+}

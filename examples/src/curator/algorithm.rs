@@ -1,0 +1,91 @@
+//! The algorithms of a study, by name.
+
+use bandana_aggregator::trusted::adac_gope::{GopeSettings, PhaseLength};
+use bandana_aggregator::trusted::adac_ucb::Memory;
+use bandana_aggregator::trusted::estimator::Placement;
+use bandana_aggregator::trusted::{Action, Protection, RewardRange};
+use clap::ValueEnum;
+
+/// δ of the published experiments.
+const FAILURE: f64 = 0.001;
+
+/// An algorithm of a study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Algorithm {
+    /// Upper confidence bounds in episodes, finite arms.
+    AdacUcb,
+    /// The same that adds statistics up instead of forgetting; ours.
+    AdacUcbRemembering,
+    /// Rand-AdaKL on seldom releases, finite arms; ours.
+    LazyRelease,
+    /// Optimal designs and elimination, fixed actions.
+    AdacGope,
+    /// The same with shorter phases; ours.
+    AdacGopeExact,
+    /// The same as published, but with noise on the reward sums.
+    AdacGopeSums,
+    /// The same as published, but with noise on the estimate, equal in all directions.
+    AdacGopeOutput,
+    /// Optimism for linear rewards, actions that change at every step.
+    AdacOful,
+}
+
+/// What an algorithm is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Arms.
+    Finite(Finite),
+    /// Actions with mean rewards linear in them, the same at every step.
+    Linear(PhaseLength, Placement),
+    /// Such actions, others at every step.
+    Contextual,
+}
+
+/// The algorithms for arms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finite {
+    /// AdaC-UCB.
+    Ucb(Memory),
+    /// Lazy release.
+    Lazy,
+}
+
+impl Algorithm {
+    /// Its name in options and results.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+    }
+
+    /// What it is for.
+    pub fn setting(self) -> Setting {
+        match self {
+            Self::AdacUcb => Setting::Finite(Finite::Ucb(Memory::Forgetting)),
+            Self::AdacUcbRemembering => Setting::Finite(Finite::Ucb(Memory::Remembering)),
+            Self::LazyRelease => Setting::Finite(Finite::Lazy),
+            Self::AdacGope => Setting::Linear(PhaseLength::Published, Placement::Shaped),
+            Self::AdacGopeExact => Setting::Linear(PhaseLength::Exact, Placement::Shaped),
+            Self::AdacGopeSums => Setting::Linear(PhaseLength::Published, Placement::RewardSums),
+            Self::AdacGopeOutput => Setting::Linear(PhaseLength::Published, Placement::Output),
+            Self::AdacOful => Setting::Contextual,
+        }
+    }
+
+    /// The ρ of the published experiments.
+    pub fn published_rhos(self) -> [f64; 3] {
+        match self.setting() {
+            Setting::Finite(_) | Setting::Contextual => [0.1, 0.5, 1.0],
+            Setting::Linear(..) => [0.01, 0.1, 1.0],
+        }
+    }
+}
+
+/// AdaC-GOPE as in the published experiments, but for what is given.
+pub fn gope(
+    actions: Vec<Action>,
+    protection: Protection,
+    length: PhaseLength,
+    placement: Placement,
+) -> GopeSettings {
+    let range = RewardRange::Symmetric;
+    GopeSettings { actions, range, protection, failure: FAILURE, length, placement }
+}

@@ -1,0 +1,7 @@
+//! Regret and the price of privacy with a trusted curator, in simulation: no server.
+
+pub mod algorithm;
+pub mod outcome;
+pub mod picture;
+pub mod runner;
+pub mod trial;

@@ -1,0 +1,221 @@
+//! Many adaptive counting queries, by private multiplicative weights and with noise on each.
+
+use std::collections::BTreeMap;
+
+use bandana_aggregator::curator::cells::CellSet;
+use bandana_aggregator::curator::counting::CountingMechanism;
+use bandana_aggregator::curator::price::{ConcentratedLoss, Price, PureLoss};
+use bandana_aggregator::curator::rows::Rows;
+use bandana_aggregator::curator::universe::Universe;
+use bandana_aggregator::curator::weights::{MultiplicativeWeights, Round, SessionPlan};
+use bandana_shared::accounting::delta::Delta;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::{ChaCha8Rng, ChaCha20Rng};
+use serde::Serialize;
+
+use super::people::traits;
+
+/// The δ of the Gaussian mechanism, which promises less than the others.
+pub const DELTA: f64 = 1e-6;
+
+/// Points of a curve.
+const POINTS: u64 = 200;
+
+/// What is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Queries.
+    pub queries: u64,
+    /// The budget of each contestant.
+    pub epsilon: f64,
+    /// Most updates of the session.
+    pub updates: u32,
+    /// Its threshold, as a share of the rows.
+    pub threshold: f64,
+    /// The queries follow from it. Noise does, too, which is for pictures that can be
+    /// repeated, and not for people.
+    pub seed: u64,
+}
+
+/// One way to answer, and how it went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Contestant {
+    /// Its name.
+    pub name: &'static str,
+    /// Mean distance of answers from the truth, as a share of the rows.
+    pub mean_error: f64,
+    /// The largest distance.
+    pub largest_error: f64,
+    /// Mean distance so far, after a number of queries.
+    #[serde(skip)]
+    pub curve: Vec<(u64, f64)>,
+}
+
+/// How it went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Rows.
+    pub rows: u64,
+    /// Cells of the universe.
+    pub cells: usize,
+    /// Queries that all have answered.
+    pub queries: u64,
+    /// Updates that the session took.
+    pub updates: u32,
+    /// The contestants; multiplicative weights first.
+    pub contestants: Vec<Contestant>,
+}
+
+/// Errors so far.
+struct Score {
+    name: &'static str,
+    sum: f64,
+    largest: f64,
+    curve: Vec<(u64, f64)>,
+}
+
+impl Score {
+    fn new(name: &'static str) -> Self {
+        Self { name, sum: 0.0, largest: 0.0, curve: Vec::new() }
+    }
+
+    fn add(&mut self, error: f64, round: u64, step: u64) {
+        self.sum += error;
+        self.largest = self.largest.max(error);
+        if (round + 1).is_multiple_of(step) {
+            self.curve.push((round + 1, self.sum / (round + 1) as f64));
+        }
+    }
+
+    fn finish(self, queries: u64) -> Contestant {
+        let Self { name, sum, largest, curve } = self;
+        Contestant { name, mean_error: sum / queries as f64, largest_error: largest, curve }
+    }
+}
+
+/// Plays. The analyst adapts: every second query follows up a surprising answer.
+///
+/// # Errors
+/// When the settings make no sense, or the session has used up its updates before the end.
+pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
+    let Settings { queries, epsilon, updates, threshold, seed } = settings;
+    let universe = people.schema().universe(&traits())?;
+    let (histogram, rows, cells) = (people.histogram(&universe), people.count(), universe.cells());
+    let loss = PureLoss::new(epsilon)?;
+    let threshold = whole(threshold * rows as f64).max(1);
+    let plan = SessionPlan::chosen(loss, updates, threshold)?;
+    let mut noise = ChaCha20Rng::seed_from_u64(seed);
+    let first = MultiplicativeWeights::draw_threshold_noise(&plan, &mut noise)?;
+    let mut session = MultiplicativeWeights::new(plan, rows, cells, first)?;
+    let laplace = CountingMechanism::new(queries, Price::Pure(loss))?;
+    let rho = ConcentratedLoss::within(loss.loss(), Delta::new(DELTA)?)?;
+    let gaussian = CountingMechanism::new(queries, Price::Concentrated(rho))?;
+    let mut scores = ["multiplicative weights", "Laplace", "Gaussian"].map(Score::new);
+    let mut analyst = Analyst::new(&universe, seed);
+    for round in 0..queries {
+        let query = analyst.next()?;
+        let truth = query.count(&histogram)?;
+        let given = match session.ask(&histogram, &query, &mut noise)? {
+            Round::Lazy { answer } => answer,
+            Round::Update { answer } => {
+                session.update(&query, answer)?;
+                answer as f64
+            }
+        };
+        analyst.hear(&query, given / rows as f64);
+        let exact = [i64::try_from(truth)?];
+        let with = |mechanism: CountingMechanism, noise: &mut ChaCha20Rng| {
+            mechanism.release(&exact, noise).first().copied().unwrap_or(0) as f64
+        };
+        let answers = [given, with(laplace, &mut noise), with(gaussian, &mut noise)];
+        for (score, answer) in scores.iter_mut().zip(answers) {
+            let error = (answer - truth as f64).abs() / rows as f64;
+            score.add(error, round, queries.div_ceil(POINTS));
+        }
+    }
+    let contestants = scores.into_iter().map(|score| score.finish(queries)).collect();
+    Ok(Outcome { rows, cells, queries, updates: session.used(), contestants })
+}
+
+/// The nearest whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float beyond the range becomes its end"
+)]
+pub(super) fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
+/// What an analyst thinks of: people who have one of two combinations of traits. Each is a
+/// trait for each column, or nothing about it.
+type Thought = [Vec<Option<u16>>; 2];
+
+/// Whoever asks, and adapts to the answers.
+struct Analyst<'u> {
+    universe: &'u Universe,
+    chance: ChaCha8Rng,
+    thought: Thought,
+    /// By how surprising the answer was, in billionths.
+    surprising: BTreeMap<u64, Thought>,
+}
+
+impl<'u> Analyst<'u> {
+    fn new(universe: &'u Universe, seed: u64) -> Self {
+        let chance = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
+        Self { universe, chance, thought: Thought::default(), surprising: BTreeMap::new() }
+    }
+
+    /// Every second query follows up the most surprising answer of late, the others are new.
+    fn next(&mut self) -> anyhow::Result<CellSet> {
+        let most = self.surprising.pop_last().filter(|_| self.chance.random_bool(0.5));
+        self.thought = match most {
+            Some((_, thought)) => self.follow_up(thought),
+            None => [self.combination(), self.combination()],
+        };
+        let fits = |codes: &[u16], combination: &[Option<u16>]| {
+            combination.iter().zip(codes).all(|(wanted, code)| wanted.is_none_or(|w| w == *code))
+        };
+        Ok(CellSet::of(self.universe.cells(), |cell| {
+            let codes = self.universe.codes(cell);
+            self.thought.iter().any(|combination| fits(&codes, combination))
+        })?)
+    }
+
+    /// One to three traits.
+    fn combination(&mut self) -> Vec<Option<u16>> {
+        let columns = self.universe.schema().columns().len();
+        let mut combination = vec![None; columns];
+        for _ in 0..self.chance.random_range(1..=3) {
+            let place = self.chance.random_range(0..columns);
+            if let Some(wanted) = combination.get_mut(place) {
+                *wanted = Some(self.chance.random_range(0..2));
+            }
+        }
+        combination
+    }
+
+    /// The same with one trait added, dropped or turned.
+    fn follow_up(&mut self, mut thought: Thought) -> Thought {
+        let which = usize::from(self.chance.random_bool(0.5));
+        let place = self.chance.random_range(0..self.universe.schema().columns().len());
+        if let Some(wanted) = thought[which].get_mut(place) {
+            *wanted = match *wanted {
+                None => Some(self.chance.random_range(0..2)),
+                Some(code) if self.chance.random_bool(0.5) => Some(1 - code),
+                Some(_) => None,
+            };
+        }
+        thought
+    }
+
+    /// Remembers thoughts whose answer is far from what uniform data would give.
+    fn hear(&mut self, query: &CellSet, share: f64) {
+        let uniform = query.members().count() as f64 / self.universe.cells() as f64;
+        let surprise = whole((share - uniform).abs() * 1e9);
+        self.surprising.insert(surprise, self.thought.clone());
+        if self.surprising.len() > 32 {
+            self.surprising.pop_first();
+        }
+    }
+}

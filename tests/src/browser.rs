@@ -1,0 +1,277 @@
+//! A headless Chromium for a test, driven as WebDriver (W3C) says.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::page;
+
+/// Set to 1 where a test that is skipped for want of a browser must fail.
+const REQUIRED: &str = "BANDANA_REQUIRE_BROWSER";
+
+/// How long a browser may take to start and to end.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long a page may take for anything, in milliseconds.
+const PATIENCE_OF_PAGES: u64 = 30_000;
+
+/// What keeps a browser to this host, and lets it run as any user.
+const ARGUMENTS: [&str; 11] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--window-size=1280,900",
+];
+
+/// Keys that make no letter.
+pub mod keys {
+    /// Backspace.
+    pub const BACKSPACE: &str = "\u{e003}";
+    /// Tab.
+    pub const TAB: &str = "\u{e004}";
+    /// Enter.
+    pub const ENTER: &str = "\u{e007}";
+    /// Escape.
+    pub const ESCAPE: &str = "\u{e00c}";
+    /// End.
+    pub const END: &str = "\u{e010}";
+}
+
+/// A browser with one tab. [`Self::quit`] ends it; one that is dropped ends a moment later.
+#[derive(Debug)]
+pub struct Browser {
+    address: String,
+    session: String,
+    driver: Driver,
+    _folder: TempDir,
+}
+
+/// The program between WebDriver and the browser.
+#[derive(Debug)]
+struct Driver(Child);
+
+impl Driver {
+    /// Starts it, and tells its address. None: there is none.
+    async fn start() -> anyhow::Result<Option<(Self, String)>> {
+        let spawned = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child = match spawned {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            spawned => spawned?,
+        };
+        let stdout = child.stdout.take().context("no standard output")?;
+        let driver = Self(child);
+        let mut lines = BufReader::new(stdout).lines();
+        let port = async {
+            while let Some(line) = lines.next_line().await? {
+                if let Some((_, port)) = line.split_once("started successfully on port ") {
+                    return Ok(port.trim_end_matches('.').to_owned());
+                }
+            }
+            anyhow::bail!("chromedriver ended")
+        };
+        let port = tokio::time::timeout(PATIENCE, port).await??;
+        // Whoever writes must not wait for us.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Some((driver, format!("127.0.0.1:{port}"))))
+    }
+
+    fn end(&self) {
+        // With this signal it ends its browser too.
+        let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(id) = id {
+            kill_process(id, Signal::TERM).ok();
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+async fn command(address: &str, method: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
+    let body = if method == "POST" { body.to_string() } else { String::new() };
+    let length = body.len().to_string();
+    let headers = [("content-type", "application/json"), ("content-length", &length)];
+    let page = page::send(address, method, path, &headers, &body).await?;
+    let mut answer: Value = serde_json::from_str(&page.body)?;
+    let value = answer["value"].take();
+    ensure!(page.status == 200, "{path}: {}", value["message"]);
+    Ok(value)
+}
+
+impl Browser {
+    /// Starts one. None: none is installed, and nobody requires one.
+    ///
+    /// # Errors
+    /// When it does not start, or one is required.
+    pub async fn start() -> anyhow::Result<Option<Self>> {
+        let Some((driver, address)) = Driver::start().await? else {
+            let required = std::env::var_os(REQUIRED).is_some_and(|value| value == "1");
+            ensure!(!required, "no chromedriver is installed, and {REQUIRED} is set");
+            return Ok(None);
+        };
+        let folder = tempfile::tempdir()?;
+        let mut arguments: Vec<_> = ARGUMENTS.map(str::to_owned).into();
+        arguments.push(format!("--user-data-dir={}", folder.path().display()));
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "acceptInsecureCerts": true,
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": PATIENCE_OF_PAGES, "pageLoad": PATIENCE_OF_PAGES},
+        }}});
+        let session = command(&address, "POST", "/session", &capabilities).await?;
+        let session = session["sessionId"].as_str().context("no session")?.to_owned();
+        Ok(Some(Self { address, session, driver, _folder: folder }))
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let path = format!("/session/{}{path}", self.session);
+        command(&self.address, "POST", &path, body).await
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn quit(mut self) -> anyhow::Result<()> {
+        let path = format!("/session/{}", self.session);
+        command(&self.address, "DELETE", &path, &Value::Null).await?;
+        self.driver.end();
+        tokio::time::timeout(PATIENCE, self.driver.0.wait()).await??;
+        Ok(())
+    }
+
+    /// Opens an address.
+    ///
+    /// # Errors
+    /// When it can't be opened.
+    pub async fn open(&self, url: &str) -> anyhow::Result<()> {
+        self.post("/url", &json!({"url": url})).await.map(drop)
+    }
+
+    /// What the body of a function returns, which gets these arguments.
+    ///
+    /// # Errors
+    /// When it throws.
+    pub async fn run(&self, body: &str, arguments: &[Value]) -> anyhow::Result<Value> {
+        let body = json!({"script": body, "args": arguments});
+        self.post("/execute/sync", &body).await
+    }
+
+    /// What the body of a function hands to `done`, its last argument after these.
+    ///
+    /// # Errors
+    /// When it throws, or does not in time.
+    pub async fn run_async(&self, body: &str, arguments: &[Value]) -> anyhow::Result<Value> {
+        let body = json!({"script": body, "args": arguments});
+        self.post("/execute/async", &body).await
+    }
+
+    /// The value of an expression.
+    ///
+    /// # Errors
+    /// When it throws.
+    pub async fn value(&self, expression: &str) -> anyhow::Result<Value> {
+        self.run(&format!("return {expression}"), &[]).await
+    }
+
+    /// Waits until an expression holds; one that throws does not. It is tried with every
+    /// picture that the browser would show.
+    ///
+    /// # Errors
+    /// When it does not in time; with what the page says instead.
+    pub async fn until(&self, expression: &str) -> anyhow::Result<()> {
+        let script = format!(
+            "const done = arguments[0]; const end = Date.now() + {PATIENCE_OF_PAGES} - 2000;
+             const holds = () => {{ try {{ return {expression} }} catch {{ return false }} }};
+             const look = () => {{ if (holds()) done(null);
+                 else if (Date.now() > end) done(document.body.innerText);
+                 else requestAnimationFrame(look) }}; look();"
+        );
+        let shown = self.run_async(&script, &[]).await;
+        let shown = shown.with_context(|| format!("waiting for {expression}"))?;
+        ensure!(shown.is_null(), "never: {expression}; the page says: {shown}");
+        Ok(())
+    }
+
+    /// Presses these keys, whatever has the focus.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn press(&self, keys: &str) -> anyhow::Result<()> {
+        let press = |key| {
+            let step = |kind| json!({"type": kind, "value": String::from(key)});
+            [step("keyDown"), step("keyUp")]
+        };
+        let steps: Vec<_> = keys.chars().flat_map(press).collect();
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": steps});
+        self.post("/actions", &json!({"actions": [keyboard]})).await.map(drop)
+    }
+
+    async fn emulate(&self, what: &str, how: Value) -> anyhow::Result<()> {
+        let command = json!({"cmd": format!("Emulation.{what}"), "params": how});
+        self.post("/goog/cdp/execute", &command).await.map(drop)
+    }
+
+    /// Has the screen prefer light or dark.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn prefer(&self, scheme: &str) -> anyhow::Result<()> {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.emulate("setEmulatedMedia", features).await
+    }
+
+    /// Has the screen be so large.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn resize(&self, width: u64, height: u64) -> anyhow::Result<()> {
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.emulate("setDeviceMetricsOverride", size).await
+    }
+
+    /// A picture of the screen (PNG).
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn screenshot(&self) -> anyhow::Result<Vec<u8>> {
+        let path = format!("/session/{}/screenshot", self.session);
+        let picture = command(&self.address, "GET", &path, &Value::Null).await?;
+        Ok(BASE64_STANDARD.decode(picture.as_str().context("no picture")?)?)
+    }
+
+    /// What is in the console since this was last asked: errors, warnings and all else.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn console(&self) -> anyhow::Result<Vec<String>> {
+        let lines = self.post("/se/log", &json!({"type": "browser"})).await?;
+        let line = |line: &Value| format!("{} {}", line["level"], line["message"]);
+        Ok(lines.as_array().context("no lines")?.iter().map(line).collect())
+    }
+}

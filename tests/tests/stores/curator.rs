@@ -1,0 +1,189 @@
+//! What every store promises about the curator's budgets and sessions.
+
+use std::thread;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::curator::price::Measure;
+use bandana_aggregator::curator::reading::Fingerprint;
+use bandana_aggregator::store::{
+    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, PostgresStore,
+    SessionRecord, SessionUpdate, Store, StoreError,
+};
+use bandana_shared::identity::UnixSeconds;
+use bandana_tests::postgres::{Postgres, query};
+
+use super::Case;
+use super::places::{Place, settings};
+
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("a_budget_is_spent_once_and_comes_back_after_a_crash", budgets),
+    ("a_session_takes_its_updates_in_order_and_keeps_them", sessions),
+];
+
+pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
+    &[("two_replicas_can_not_spend_the_same", overdrawn)];
+
+fn name(text: &str) -> anyhow::Result<CuratorName> {
+    Ok(CuratorName::new(text)?)
+}
+
+fn register(store: &mut dyn Store, text: &str, budget: u64) -> anyhow::Result<DataSetRecord> {
+    let record = DataSetRecord {
+        name: name(text)?,
+        file: "people.csv".to_owned(),
+        fingerprint: Fingerprint::of(b"rows"),
+        rows: 1_000,
+        columns: "age:0..99\ncity:Bonn|Ulm".to_owned(),
+        measure: Measure::Concentrated,
+        budget,
+        spent: 0,
+        at: UnixSeconds::new(7),
+    };
+    store.curate(&CuratorChange::Register(record.clone()))?;
+    Ok(record)
+}
+
+fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
+    Ok(Debit {
+        data_set: name(data_set)?,
+        at: UnixSeconds::new(8),
+        caller: "anna".to_owned(),
+        purpose: format!("a count for {price}"),
+        price,
+    })
+}
+
+/// Why the store declines, if it does so with nothing changed.
+fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<CuratorRefusal> {
+    let error = outcome.err().context("the store made the change")?;
+    ensure!(error.outcome() == Outcome::Declined, "{error}");
+    match error {
+        StoreError::Curator(refusal) => Ok(*refusal),
+        other => Err(other.into()),
+    }
+}
+
+fn budgets(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let record = register(&mut *store, "people", 100)?;
+    register(&mut *store, "others", 5)?;
+    let again =
+        store.curate(&CuratorChange::Register(DataSetRecord { budget: 900, ..record.clone() }));
+    ensure!(refusal(again)? == CuratorRefusal::DataSetExists(name("people")?));
+    store.curate(&CuratorChange::Debit(debit("people", 60)?))?;
+    let exhausted =
+        CuratorRefusal::Exhausted { data_set: name("people")?, price: 41, left: 40, budget: 100 };
+    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 41)?)))? == exhausted);
+    ensure!(exhausted.to_string().contains("0.00000004 of 0.0000001 is left"), "{exhausted}");
+    let unknown = store.curate(&CuratorChange::Debit(debit("nobody", 1)?));
+    ensure!(refusal(unknown)? == CuratorRefusal::NoDataSet(name("nobody")?));
+    // A session that can't be paid for is not there, and one whose name is taken costs nothing.
+    let session = session("first", "people")?;
+    let dear = CuratorChange::Open(debit("people", 41)?, session.clone());
+    ensure!(refusal(store.curate(&dear))? == exhausted);
+    store.curate(&CuratorChange::Open(debit("people", 40)?, session.clone()))?;
+    let taken = CuratorChange::Open(debit("others", 5)?, session.clone());
+    ensure!(refusal(store.curate(&taken))? == CuratorRefusal::SessionExists(session.name));
+    drop(store);
+
+    let mut store = place.open()?;
+    let reader = place.reader()?;
+    let records = reader.data_sets(None)?;
+    let spent: Vec<(&str, u64)> = records.iter().map(|r| (r.name.as_str(), r.spent)).collect();
+    ensure!(spent == [("others", 0), ("people", 100)], "{spent:?}");
+    ensure!(reader.data_sets(Some(&record.name))? == [DataSetRecord { spent: 100, ..record }]);
+    let debits = reader.debits(&name("people")?, None, 10)?;
+    let prices: Vec<u64> = debits.iter().map(|record| record.debit.price).collect();
+    ensure!(prices == [40, 60], "{prices:?}");
+    ensure!(debits.last().map(|record| &record.debit) == Some(&debit("people", 60)?));
+    let older = reader.debits(&name("people")?, Some(debits[0].number), 10)?;
+    ensure!(older.len() == 1 && older[0].debit.price == 60);
+    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 1)?))).is_ok());
+    Ok(store.close()?)
+}
+
+fn session(text: &str, data_set: &str) -> anyhow::Result<SessionRecord> {
+    Ok(SessionRecord {
+        name: name(text)?,
+        data_set: name(data_set)?,
+        columns: "city".to_owned(),
+        plan: "{}".to_owned(),
+        threshold_noise: -17,
+    })
+}
+
+fn sessions(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    register(&mut *store, "people", 100)?;
+    let record = session("habits", "people")?;
+    store.curate(&CuratorChange::Open(debit("people", 1)?, record.clone()))?;
+    let update = |number, answer| -> anyhow::Result<CuratorChange> {
+        let (session, predicate) = (name("habits")?, "city=Ulm".to_owned());
+        Ok(CuratorChange::Update(SessionUpdate { session, number, predicate, answer }))
+    };
+    store.curate(&update(0, 10)?)?;
+    for late in [0, 2] {
+        ensure!(refusal(store.curate(&update(late, 99)?))? == CuratorRefusal::SessionMoved);
+    }
+    store.curate(&update(1, -11)?)?;
+    drop(store);
+
+    let store = place.open()?;
+    let reader = place.reader()?;
+    ensure!(reader.session(&record.name)? == Some(record.clone()));
+    ensure!(reader.session(&name("other")?)?.is_none());
+    let answers = |from| -> anyhow::Result<Vec<(u32, i64)>> {
+        let updates = reader.session_updates(&record.name, from)?;
+        Ok(updates.into_iter().map(|update| (update.number, update.answer)).collect())
+    };
+    ensure!(answers(0)? == [(0, 10), (1, -11)] && answers(1)? == [(1, -11)]);
+    Ok(store.close()?)
+}
+
+fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let mut store = place.open()?;
+    register(&mut *store, "people", 100)?;
+    store.curate(&CuratorChange::Open(debit("people", 1)?, session("habits", "people")?))?;
+    // Four replicas ask for 200 together, and for the same update.
+    let replica = || -> anyhow::Result<(u64, usize)> {
+        let mut store = PostgresStore::open(&settings(url)?)?;
+        let (mut paid, mut updates) = (0, 0);
+        for _ in 0..50 {
+            match store.curate(&CuratorChange::Debit(debit("people", 1)?)) {
+                Ok(()) => paid += 1,
+                outcome => drop(refusal(outcome)?),
+            }
+        }
+        for number in 0..20 {
+            let (session, predicate) = (name("habits")?, "*".to_owned());
+            let update = SessionUpdate { session, number, predicate, answer: 1 };
+            match store.curate(&CuratorChange::Update(update)) {
+                Ok(()) => updates += 1,
+                outcome => ensure!(refusal(outcome)? == CuratorRefusal::SessionMoved),
+            }
+        }
+        Ok((paid, updates))
+    };
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = (0..4).map(|_| scope.spawn(replica)).collect();
+        running.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let (mut paid, mut updates) = (0, 0);
+    for outcome in outcomes {
+        let (more, others) = outcome.map_err(|_| anyhow::anyhow!("a replica panicked"))??;
+        paid += more;
+        updates += others;
+    }
+    ensure!(paid == 99, "{paid} were paid, and 99 were left");
+    let rows = query(url, "SELECT spent FROM curator_data_set")?;
+    ensure!(rows == [["100"]], "{rows:?}");
+    let rows = query(url, "SELECT count(*), max(number) + 1 FROM curator_update")?;
+    let committed = updates.to_string();
+    ensure!(rows == [[committed.as_str(), committed.as_str()]], "{rows:?} of {updates}");
+    // Whoever has the database, too, can't give back what was spent by a slip.
+    ensure!(query(url, "UPDATE curator_data_set SET spent = 0").is_err());
+    ensure!(query(url, "DELETE FROM curator_debit").is_err());
+    Ok(())
+}
