@@ -66,8 +66,23 @@ pub struct Servers {
     /// Where metrics can be read without further ado.
     metrics: Option<String>,
     experiment: Specification,
-    directory: Option<PathBuf>,
-    _scratch: Option<TempDir>,
+    directory: Option<Directory>,
+}
+
+/// Where a server of our own keeps everything.
+#[derive(Debug)]
+enum Directory {
+    Given(PathBuf),
+    Temporary(TempDir),
+}
+
+impl Directory {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(folder) => folder.path(),
+        }
+    }
 }
 
 impl Servers {
@@ -77,7 +92,7 @@ impl Servers {
     /// # Errors
     /// When a server can't be reached or started, or refuses the experiment.
     pub async fn open(target: Target, program: &Path) -> anyhow::Result<Self> {
-        let (mut own, mut scratch, mut directory) = (Vec::new(), None, None);
+        let (mut own, mut directory) = (Vec::new(), None);
         let mut metrics = None;
         // Each connection carries as much as it can.
         let no_limit = ["--limit-uploads-per-second-per-connection", "0"];
@@ -89,14 +104,11 @@ impl Servers {
                 (devices, *operator, tls)
             }
             Target::Embedded(wanted) => {
-                let path = if let Some(path) = wanted {
-                    path
-                } else {
-                    let folder = tempfile::tempdir().context("can't create a directory")?;
-                    scratch.insert(folder).path().to_owned()
-                };
-                own.push(AggregatorProcess::start_with(&no_limit, program, &path).await?);
-                directory = Some(path);
+                let temporary = || tempfile::tempdir().map(Directory::Temporary);
+                let given = wanted.map(Directory::Given).map_or_else(temporary, Ok);
+                let folder = &*directory.insert(given.context("can't create a directory")?);
+                let process = AggregatorProcess::start_with(&no_limit, program, folder.path());
+                own.push(process.await?);
                 described(&own)?
             }
             Target::Replicas(url, count) => {
@@ -114,12 +126,12 @@ impl Servers {
         let devices = devices.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         let mut operator = operator.connect().await?;
         let experiment = create(&mut operator).await?;
-        Ok(Self { own, devices, operator, metrics, experiment, directory, _scratch: scratch })
+        Ok(Self { own, devices, operator, metrics, experiment, directory })
     }
 
     /// The directory that a server of our own keeps everything in.
     pub fn directory(&self) -> Option<&Path> {
-        self.directory.as_deref()
+        self.directory.as_ref().map(Directory::path)
     }
 
     /// So many connections, shared out among the servers.

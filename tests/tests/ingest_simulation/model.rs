@@ -111,15 +111,18 @@ impl Model {
             self.oldest,
             self.begin_max
         );
-        if let Verdict::Expired { oldest } = verdict {
-            self.oldest = self.oldest.max(oldest);
-        }
         if verdict == Verdict::Accepted {
             self.counted.insert(key);
             self.doubtful.push(key);
             add(&mut self.sums, &content);
         }
         Ok(())
+    }
+
+    /// Somebody is told that older days have expired. A window that moved in a commit which
+    /// a crash took back may begin where it did before: nobody knows.
+    pub(crate) fn tell_oldest(&mut self, oldest: Day) {
+        self.oldest = self.oldest.max(oldest);
     }
 
     /// The commit can't be taken back any more.
@@ -241,6 +244,6 @@ pub(crate) fn check_at_most(one: &Sums, other: &Sums) -> anyhow::Result<()> {
 }
 
 fn difference(one: &Sums, other: &Sums) -> Sums {
-    let differing = one.iter().filter(|(arm, sum)| other.get(*arm) != Some(*sum));
-    differing.map(|(arm, sum)| (arm.clone(), *sum)).collect()
+    let differs = |(arm, sum): &(&(String, usize), &(u64, u64))| other.get(*arm) != Some(*sum);
+    one.iter().filter(differs).map(|(arm, sum)| (arm.clone(), *sum)).collect()
 }

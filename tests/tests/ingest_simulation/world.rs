@@ -312,6 +312,9 @@ impl World {
     ) -> anyhow::Result<()> {
         for (upload, verdict) in uploads.iter().zip(&committed.verdicts) {
             let key = (upload.day, upload.id);
+            if let Verdict::Expired { oldest } = verdict {
+                self.model.tell_oldest(*oldest);
+            }
             let is_published = self.is_embedded && *verdict == Verdict::Accepted;
             let content = self.model.content(key)?.clone();
             let life = self.life(server)?;
