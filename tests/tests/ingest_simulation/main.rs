@@ -200,7 +200,7 @@ fn worlds(
 /// Whether a database was too slow for this machine, which no seed has decided.
 fn is_passing(error: &anyhow::Error) -> bool {
     let (writer, store) = (error.downcast_ref(), error.downcast_ref());
-    let (Some(WriterError::Store(store)), _) | (_, Some(store)) = (writer, store) else {
+    let ((Some(WriterError::Store(store)), _) | (_, Some(store))) = (writer, store) else {
         return false;
     };
     StoreError::outcome(store) == Outcome::Unknown
