@@ -5,6 +5,7 @@ mod counts;
 pub(crate) mod curator;
 mod daily_tallies;
 mod embedded;
+mod group;
 mod postgres;
 mod reader;
 mod verification;
@@ -12,15 +13,13 @@ mod verification;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::identity::{Day, Digest, ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
-use bandana_shared::stored::{Older, Stored, StoredError};
+use bandana_shared::stored::StoredError;
 use bandana_shared::tally::Tally;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
@@ -33,6 +32,8 @@ pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore,
     Watermark, WatermarkError, verify_directory, verify_file,
 };
+use group::StoredDeltas;
+pub use group::{Delta, GroupRow};
 pub use postgres::{
     DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, verify_database,
 };
@@ -324,75 +325,6 @@ pub struct StoredPolicy {
     pub reports: u64,
 }
 
-/// What one committed upload, or a group of them, adds to one arm's tally.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delta {
-    /// The experiment.
-    pub experiment: ExperimentKey,
-    /// The arm.
-    pub arm: ArmIndex,
-    /// What is added.
-    pub tally: Tally,
-}
-
-/// The uploads of one group that carry the same day: one row of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupRow {
-    /// Their day.
-    pub day: Day,
-    /// Their ids, sorted, so that their order tells nothing.
-    pub ids: Vec<UploadId>,
-    /// What they add together, at most one entry for an experiment's arm.
-    pub deltas: Vec<Delta>,
-}
-
-/// A row's deltas as they are stored beside the ids: experiment, arm, reports, those that
-/// say 1, and those that say 2 and more.
-#[derive(Debug, Serialize, Deserialize)]
-struct StoredDeltas(Vec<StoredDelta>);
-
-type StoredDelta = (i64, u32, u64, u64, Vec<(u8, u64)>);
-
-impl Stored for StoredDeltas {
-    const MAGIC: [u8; 4] = *b"BDdl";
-    const VERSION: u16 = 2;
-
-    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
-        if older.version() != 1 {
-            return Ok(None);
-        }
-        // There were bits only.
-        let bits: Vec<(i64, u32, u64, u64)> = older.decode()?;
-        let delta = |(key, arm, reports, ones)| (key, arm, reports, ones, Vec::new());
-        Ok(Some(Self(bits.into_iter().map(delta).collect())))
-    }
-}
-
-impl StoredDeltas {
-    fn new(deltas: &[Delta]) -> Self {
-        let delta = |Delta { experiment, arm, tally }: &Delta| {
-            let beyond = tally.beyond_bits().map(|(symbol, count)| (symbol.get(), count));
-            (experiment.0, arm.to_u32(), tally.reports(), tally.ones(), beyond.collect())
-        };
-        Self(deltas.iter().map(delta).collect())
-    }
-
-    /// Experiment, arm and what is added.
-    fn tallies(self) -> Result<Vec<(i64, u32, Tally)>, StoreError> {
-        let tally = |(experiment, arm, reports, ones, beyond): StoredDelta| {
-            let beyond = beyond.into_iter().map(|(number, count)| {
-                let unknown = || damaged(format!("a symbol {number}"));
-                Ok((Symbol::new(number).ok_or_else(unknown)?, count))
-            });
-            let beyond = beyond.collect::<Result<Vec<_>, StoreError>>()?;
-            let counts = std::iter::once((Symbol::from(true), ones)).chain(beyond);
-            let tally = Tally::with_symbols(reports, counts);
-            Ok((experiment, arm, tally.map_err(|error| damaged(error.to_string()))?))
-        };
-        self.0.into_iter().map(tally).collect()
-    }
-}
-
 /// What goes wrong with a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -604,32 +536,4 @@ fn damaged(what: String) -> StoreError {
 
 fn postgres(doing: &'static str) -> impl Fn(tokio_postgres::Error) -> StoreError + Copy {
     move |source| StoreError::Postgres { doing, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use bandana_shared::stored;
-
-    use super::*;
-
-    /// Written by version 1: magic, version, checksum, then two entries.
-    const GOLDEN_1: &[u8] = b"BDdl\x01\x00\x26\xf7\x9f\x35\
-        \x02\
-        \x02\x03\xfb\x2c\x01\x07\
-        \x50\x00\xfc\x70\x11\x01\x00\x00";
-
-    /// Written by version 2: the same with two symbols and with none beyond bits.
-    const GOLDEN_2: &[u8] = b"BDdl\x02\x00\xa8\x7c\x06\x51\
-        \x02\
-        \x02\x03\xfb\x2c\x01\x07\x02\x02\x05\x0f\xfb\x18\x01\
-        \x50\x00\xfc\x70\x11\x01\x00\x00\x00";
-
-    #[test]
-    fn golden_bytes_of_every_version_of_stored_deltas() {
-        let deltas = vec![(1, 3, 300, 7, vec![]), (40, 0, 70_000, 0, vec![])];
-        assert_eq!(stored::from_bytes::<StoredDeltas>(GOLDEN_1).unwrap().0, deltas);
-        let deltas = vec![(1, 3, 300, 7, vec![(2, 5), (15, 280)]), (40, 0, 70_000, 0, vec![])];
-        assert_eq!(stored::from_bytes::<StoredDeltas>(GOLDEN_2).unwrap().0, deltas);
-        assert_eq!(stored::to_bytes(&StoredDeltas(deltas)).unwrap(), GOLDEN_2);
-    }
 }

@@ -199,9 +199,9 @@ fn worlds(
 
 /// Whether a database was too slow for this machine, which no seed has decided.
 fn is_passing(error: &anyhow::Error) -> bool {
-    let store = match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(WriterError::Store(error)), _) | (_, Some(error)) => error,
-        _ => return false,
+    let (writer, store) = (error.downcast_ref(), error.downcast_ref());
+    let ((Some(WriterError::Store(store)), _) | (_, Some(store))) = (writer, store) else {
+        return false;
     };
     StoreError::outcome(store) == Outcome::Unknown
 }

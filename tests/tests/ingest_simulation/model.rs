@@ -244,6 +244,6 @@ pub(crate) fn check_at_most(one: &Sums, other: &Sums) -> anyhow::Result<()> {
 }
 
 fn difference(one: &Sums, other: &Sums) -> Sums {
-    let differing = one.iter().filter(|(arm, sum)| other.get(*arm) != Some(*sum));
-    differing.map(|(arm, sum)| (arm.clone(), *sum)).collect()
+    let differs = |(arm, sum): &(&(String, usize), &(u64, u64))| other.get(*arm) != Some(*sum);
+    one.iter().filter(differs).map(|(arm, sum)| (arm.clone(), *sum)).collect()
 }
