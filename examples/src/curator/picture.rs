@@ -73,9 +73,12 @@ fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyh
     let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0 * FLOOR, f64::max) * 1.2;
     let least = |row: &&Row| row.nonprivate_regret.min(row.mean_regret - row.ci95);
     let bottom = (0.8 * all().map(least).fold(f64::INFINITY, f64::min)).clamp(FLOOR, top / 10.0);
+    // The legend has its place above the curves.
+    let top = top * (top / bottom).powf(0.4);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{name}: regret"), ("sans-serif", 15))
         .margin(8)
+        .margin_right(24)
         .x_label_area_size(34)
         .y_label_area_size(64)
         .build_cartesian_2d(ends(curves).log_scale(), (bottom..top).log_scale())?;
@@ -123,6 +126,7 @@ fn draw_price(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyho
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{name}: price of privacy"), ("sans-serif", 15))
         .margin(8)
+        .margin_right(24)
         .x_label_area_size(34)
         .y_label_area_size(64)
         .build_cartesian_2d(ends(curves).log_scale(), low..top)?;

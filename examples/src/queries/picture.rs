@@ -73,7 +73,8 @@ fn draw(area: &Area<'_>, caption: &str, x: &str, lines: &[Line]) -> anyhow::Resu
     let points = || lines.iter().flat_map(|(_, points)| points);
     let right = points().map(|point| point.0).fold(10.0, f64::max);
     let top = points().map(|point| point.1).fold(1e-9, f64::max) * 2.0;
-    let bottom = points().map(|point| point.1).fold(top, f64::min).max(1e-9) / 2.0;
+    // The legend has its place below the curves.
+    let bottom = points().map(|point| point.1).fold(top, f64::min).max(1e-9) / 6.0;
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 15))
         .margin(10)
