@@ -9,8 +9,11 @@
 //! - `# prints: TEXT`: what it prints, to either output, has TEXT in it.
 //! - `# logs: TEXT`: so does, from this command on, what the programs in the background print.
 //!
+//! So do the lines of a block that is fenced with `text`, of the last command before it.
+//!
 //! A command that ends with `&`, or with `& name=$!`, goes on in the background; the next one
-//! begins when it has printed its TEXT. All other comments are for people.
+//! begins when it has printed a line that begins with its TEXT. All other comments are for
+//! people.
 //!
 //! One thing is changed: `:7301`, `:7302`, `:7401` and `:7402`, wherever they stand, become
 //! ports that are free, and the server gets those in place of its defaults by its
@@ -48,8 +51,6 @@ pub struct Chapter {
     pub title: String,
     /// Its commands.
     pub steps: Vec<Step>,
-    /// Its blocks that are fenced with `console`: nobody runs them.
-    pub shown: Vec<String>,
 }
 
 /// A command, and what is to be seen of it.
@@ -78,14 +79,12 @@ pub fn chapters(page: &str) -> anyhow::Result<Vec<Chapter>> {
         let Some(language) = line.trim_start().strip_prefix("```") else { continue };
         let block: Vec<_> = lines.by_ref().take_while(|(_, line)| line.trim() != "```").collect();
         let Some(chapter) = chapters.last_mut() else { continue };
-        match language {
-            "sh" => chapter.steps.extend(steps(&block)?),
-            "console" => {
-                let text: Vec<_> = block.iter().map(|(_, line)| *line).collect();
-                chapter.shown.push(text.join("\n"));
-            }
-            "" => bail!("line {number}: a block has no language"),
-            _ => {}
+        ensure!(!language.is_empty(), "line {number}: a block has no language");
+        if language == "sh" {
+            chapter.steps.extend(steps(&block)?);
+        } else if let ("text", Some(step)) = (language, chapter.steps.last_mut()) {
+            let lines = block.iter().filter(|(_, line)| !line.is_empty());
+            step.prints.extend(lines.map(|(_, line)| (*line).to_owned()));
         }
     }
     Ok(chapters)
@@ -270,15 +269,17 @@ impl Shell {
         let printed = if is_in_background { String::new() } else { std::fs::read_to_string(file)? };
         let end = end.with_context(|| format!("the shell has ended: {printed}"))?;
         ensure!(end == step.exits.to_string(), "it exits with {end}: {printed}");
-        let waited_for = if is_in_background { step.prints.iter() } else { [].iter() };
-        for text in waited_for.chain(&step.logs) {
-            self.until_logged(&self.with_ports(text)).await?;
-        }
-        if !is_in_background {
-            for text in &step.prints {
-                let text = self.with_ports(text);
+        for text in &step.prints {
+            let text = self.with_ports(text);
+            if is_in_background {
+                self.until(&text, |line| line.starts_with(&text)).await?;
+            } else {
                 ensure!(printed.contains(&text), "{text:?} is not in what it prints: {printed}");
             }
+        }
+        for text in &step.logs {
+            let text = self.with_ports(text);
+            self.until(&text, |line| line.contains(&text)).await?;
         }
         Ok(())
     }
@@ -289,10 +290,10 @@ impl Shell {
     }
 
     /// Waits until something is printed in the background.
-    async fn until_logged(&mut self, text: &str) -> anyhow::Result<()> {
+    async fn until(&mut self, text: &str, is_it: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         while let Some(line) = self.background.recv().await {
             self.log(&line);
-            if line.contains(text) {
+            if is_it(&line) {
                 return Ok(());
             }
         }
@@ -403,7 +404,6 @@ systemctl start greeter
         let heredoc = "cat > file <<END\na line\nEND";
         let all = ["echo hello \\\n    you", heredoc, "sleep 60 & sleeper=$!", "grep -c line file"];
         assert_eq!(commands, all);
-        assert_eq!(greet.shown, ["systemctl start greeter"]);
         let in_background = greet.steps.iter().map(Step::is_in_background);
         assert_eq!(in_background.collect::<Vec<_>>(), [false, false, true, false]);
         assert_eq!((&leave.title[..], leave.steps[0].exits), ("Leave", 3));
