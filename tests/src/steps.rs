@@ -54,7 +54,7 @@ pub struct Step {
 /// The chapters of a page in Markdown.
 ///
 /// # Errors
-/// When a block has no end, or an expectation no command.
+/// When a block has no language, or an expectation no command.
 pub fn chapters(page: &str) -> anyhow::Result<Vec<Chapter>> {
     let mut chapters = Vec::new();
     let mut lines = (1..).zip(page.lines());
