@@ -2,7 +2,7 @@
 //!
 //! How commands and what is to be seen of them are told apart is in [`bandana_tests::steps`].
 //! Each chapter follows on a rehearsal: the one on PostgreSQL if it speaks of `$DATABASE`, and
-//! then it needs a database server.
+//! then it needs a database server. The steps call curl and openssl besides.
 
 #![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
 
