@@ -9,5 +9,6 @@ pub mod plot;
 pub mod process_usage;
 pub mod queries;
 pub mod report;
+pub mod simulated_users;
 pub mod simulation;
 pub mod study;

@@ -122,10 +122,44 @@ impl Connections {
         self.devices = transports.map(|device| device.with_app_key(key.clone())).collect();
         self
     }
+
+    /// An experiment that is there, and its learner.
+    ///
+    /// # Errors
+    /// When it is not, or when the users of this instance can't take part in it.
+    pub async fn find(
+        &mut self,
+        experiment_id: &ExperimentId,
+        instance: &Instance,
+    ) -> anyhow::Result<(Specification, v1::Learner)> {
+        let name = ExperimentName { experiment_id: experiment_id.to_string() };
+        let status = self.operator.get_experiment_status(name).await?.into_inner();
+        let learner = status.learner();
+        let specification = status.specification.context("an answer without experiment")?;
+        let specification = Specification::try_from(&specification)?;
+        check(&specification, instance)?;
+        Ok((specification, learner))
+    }
 }
 
-/// Creates an experiment and runs all users through it, telling `on_round` after
-/// every round.
+/// Whether simulated users can take part.
+fn check(specification: &Specification, instance: &Instance) -> anyhow::Result<()> {
+    let id = specification.experiment_id();
+    ensure!(
+        specification.is_simulation() && specification.timing() == ReleaseTiming::IMMEDIATE,
+        "{id} is for users who are not simulated; create one with --simulation and \
+         --attribution-window-seconds 0"
+    );
+    let arms: Vec<&str> = specification.arms().iter().map(Arm::label).collect();
+    let wanted: Vec<&str> = instance.arms.iter().map(|arm| arm.label.as_str()).collect();
+    ensure!(arms == wanted, "{id} has the arms {arms:?}, and the users know {wanted:?}");
+    let (rewards, given) = (specification.rewards(), instance.rewards());
+    ensure!(rewards == given, "{id} takes rewards of {rewards:?}, and the users give {given:?}");
+    Ok(())
+}
+
+/// Creates an experiment, runs all users through it, telling `on_round` after
+/// every round, and stops it.
 ///
 /// # Errors
 /// When the server refuses the experiment or can't be reached, or when a user's
@@ -134,9 +168,27 @@ pub async fn run(
     settings: &Settings,
     instance: &Instance,
     connections: &mut Connections,
-    mut on_round: impl FnMut(&Progress),
+    on_round: impl FnMut(&Progress),
 ) -> anyhow::Result<Outcome> {
     let specification = create(settings, instance, &mut connections.operator).await?;
+    let experiment_id = specification.experiment_id().to_string();
+    let outcome = run_in(specification, settings, instance, connections, on_round).await?;
+    connections.operator.stop_experiment(ExperimentName { experiment_id }).await?;
+    Ok(outcome)
+}
+
+/// Runs all users through an experiment that is there, telling `on_round` after every
+/// round. Epsilon, mechanism and learner are the experiment's.
+///
+/// # Errors
+/// When the server can't be reached, or when a user's report is not counted.
+pub async fn run_in(
+    specification: Specification,
+    settings: &Settings,
+    instance: &Instance,
+    connections: &mut Connections,
+    mut on_round: impl FnMut(&Progress),
+) -> anyhow::Result<Outcome> {
     let experiment_id = specification.experiment_id().clone();
     let means = instance.means();
     let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -159,9 +211,8 @@ pub async fn run(
         rounds.push(progress);
     }
     let experiment_id = experiment_id.to_string();
-    let request = EstimatesRequest { experiment_id: experiment_id.clone(), ..Default::default() };
+    let request = EstimatesRequest { experiment_id, ..Default::default() };
     let estimates = connections.operator.get_estimates(request).await?.into_inner();
-    connections.operator.stop_experiment(ExperimentName { experiment_id }).await?;
     Ok(Outcome { specification, statistics, rounds, estimates })
 }
 
@@ -241,7 +292,10 @@ async fn choose(
 ) -> anyhow::Result<User> {
     let experiment_id = specification.experiment_id();
     let mut client = SimulatedClient::seeded(settings.seed, number);
-    client.enroll(experiment_id.clone(), Acceptance::new(settings.epsilon, instance.rewards()));
+    client.enroll(
+        experiment_id.clone(),
+        Acceptance::new(specification.epsilon(), instance.rewards()),
+    );
     let client = Mutex::new(client);
     // The first and only task is to ask for the policy.
     run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;

@@ -10,6 +10,7 @@ pub mod process_usage;
 pub mod raw_http2;
 pub mod recorder;
 pub mod siege;
+pub mod steps;
 pub mod test_clock;
 pub mod vectors;
 pub mod watched_server;

@@ -85,6 +85,11 @@ impl Postgres {
         self.owner
     }
 
+    /// Where `pg_dump` and its like are.
+    pub fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     /// The URL of a new, empty database.
     ///
     /// # Errors

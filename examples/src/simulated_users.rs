@@ -1,0 +1,292 @@
+//! Simulated users against a real aggregator, over real gRPC: the whole of
+//! Bandana in one command.
+//!
+//! Each user has a client of its own, which chooses an arm, adds the reward and
+//! sends one private bit. `simulated-users serve ...` is the aggregator itself:
+//! that is how this program starts one.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::learner::Learner;
+use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_client::grpc::AppKey;
+use bandana_shared::alphabet::Alphabet;
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::rewards::RewardKind;
+use clap::{Parser, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::aggregator_process::AggregatorProcess;
+use crate::instance::Instance;
+use crate::plot;
+use crate::report::{Report, largest};
+use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
+
+/// Simulated users against a real aggregator, over real gRPC.
+#[derive(Debug, Parser)]
+#[command(name = "simulated-users", version)]
+struct Arguments {
+    /// Number of users; each makes one choice and one report.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    users: u64,
+    /// Privacy loss bound of one report, in nats.
+    #[arg(long, default_value_t = 2.0)]
+    epsilon: f64,
+    /// How a reward becomes a bit.
+    #[arg(long, value_enum, default_value_t = MechanismName::Linear)]
+    mechanism: MechanismName,
+    /// Curvature of the quadratic mechanism, -1 to 1.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    curvature: f64,
+    /// Levels of the k-level mechanism, 2 to 16.
+    #[arg(long, value_name = "K", default_value_t = 6)]
+    levels: u32,
+    /// Who chooses the arms.
+    #[arg(long, value_enum, default_value_t = Learner::LdpTs)]
+    learner: Learner,
+    /// Rewards of the arms, as CSV with the columns arm, label, reward (0 to 1)
+    /// and count. Without it: the 20 arms of the LDP bandit papers.
+    #[arg(long)]
+    arms_file: Option<PathBuf>,
+    /// Everything random follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Users between two policies.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    refresh: u64,
+    /// Connections that the users share.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: u16,
+    /// Where the plot goes.
+    #[arg(long, default_value = "simulated-users.svg")]
+    plot: PathBuf,
+    /// Where the result goes as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Device service of a running aggregator, instead of one of our own.
+    #[arg(long, requires = "operator_url")]
+    server: Option<String>,
+    /// Operator service of that aggregator.
+    #[arg(long, requires = "server")]
+    operator_url: Option<String>,
+    /// Experiment of that aggregator to take part in, instead of a new one; it goes on when
+    /// they are through. It must be made with --simulation, without an attribution window,
+    /// and with the arms of the users.
+    #[arg(
+        long,
+        value_name = "ID",
+        value_parser = |id: &str| ExperimentId::new(id),
+        requires = "server",
+        conflicts_with_all = ["epsilon", "mechanism", "curvature", "levels", "learner"],
+    )]
+    experiment: Option<ExperimentId>,
+    #[command(flatten)]
+    token: TokenSource,
+    /// What both services of that aggregator are trusted by, where they are https.
+    #[command(flatten)]
+    tls: TlsSource,
+    /// Key of the app that the users have, for an aggregator that asks for one.
+    #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
+    app_key: Option<AppKey>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MechanismName {
+    Linear,
+    Quadratic,
+    Exponential,
+    Rr,
+    KLevel,
+}
+
+/// The program: its arguments are those of this process.
+pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+        return bandana_aggregator::cli::main(std::env::args_os());
+    }
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("simulated-users: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        // Whichever comes first; the aggregator ends with this program.
+        tokio::select! {
+            outcome = simulate(arguments) => return outcome.map(|()| ExitCode::SUCCESS),
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        eprintln!("interrupted");
+        Ok(ExitCode::from(130))
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program that tells how long it took")]
+async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
+    let (mut settings, instance) = prepare(arguments)?;
+    let (own, server) = if let Some(server) = running(arguments)? {
+        (None, server)
+    } else {
+        let program = std::env::current_exe().context("can't find this program")?;
+        let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
+        let process = AggregatorProcess::start(&program, data_dir.path()).await?;
+        let server = process.server()?;
+        (Some((process, data_dir)), server)
+    };
+    let mut connections = Connections::open(&server, settings.connections).await?;
+    if let Some(key) = &arguments.app_key {
+        connections = connections.with_app_key(key);
+    }
+    let display = Display::new(settings.users, &instance);
+    let show = |round: &Progress| display.show(round);
+    let start = Instant::now();
+    let outcome = if let Some(id) = &arguments.experiment {
+        let (specification, learner) = connections.find(id, &instance).await?;
+        settings.epsilon = specification.epsilon();
+        settings.mechanism = specification.mechanism();
+        settings.learner = learner;
+        simulation::run_in(specification, &settings, &instance, &mut connections, show).await?
+    } else {
+        simulation::run(&settings, &instance, &mut connections, show).await?
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    display.bar.finish_and_clear();
+    drop(connections);
+    if let Some((process, _data_dir)) = own {
+        process.stop().await?;
+    }
+    present(arguments, &settings, &instance, &outcome, seconds)
+}
+
+/// The aggregator that the options name, if they do.
+fn running(arguments: &Arguments) -> anyhow::Result<Option<Server>> {
+    let (Some(device), Some(operator)) = (&arguments.server, &arguments.operator_url) else {
+        return Ok(None);
+    };
+    let is_secure = |url: &str| url.starts_with("https://");
+    // One that is not https would refuse a certificate that is for the other.
+    let tls_of_device = match (is_secure(device), is_secure(operator)) {
+        (false, true) => TlsSource::default(),
+        _ => arguments.tls.without_identity(),
+    };
+    let tls_of_operator = match (is_secure(device), is_secure(operator)) {
+        (true, false) => arguments.tls.without_roots(),
+        _ => arguments.tls.clone(),
+    };
+    let operator = Connection::new(operator, arguments.token.clone(), tls_of_operator)?;
+    Ok(Some(Server { device: device.clone(), device_tls: tls_of_device, operator }))
+}
+
+/// Checks the options against each other.
+fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
+    let instance = match &arguments.arms_file {
+        Some(path) => Instance::from_csv(path)?,
+        None => Instance::paper_20(),
+    };
+    let mechanism = match arguments.mechanism {
+        MechanismName::Linear => Mechanism::Linear,
+        MechanismName::Quadratic => Mechanism::Quadratic(Curvature::new(arguments.curvature)?),
+        MechanismName::Exponential => Mechanism::Exponential,
+        MechanismName::Rr => Mechanism::RandomizedResponse,
+        MechanismName::KLevel => Mechanism::Kary(Alphabet::new(arguments.levels)?),
+    };
+    ensure!(
+        mechanism != Mechanism::RandomizedResponse
+            || instance.rewards().kind() == RewardKind::Binary,
+        "randomized response takes rewards of 0 and 1 only, and these arms have others; use \
+         --mechanism linear"
+    );
+    ensure!(
+        !matches!(mechanism, Mechanism::Kary(_))
+            || instance.rewards().kind() == RewardKind::Bounded,
+        "levels are for rewards between 0 and 1, and these are 0 or 1 only; use --mechanism rr"
+    );
+    let settings = Settings {
+        users: arguments.users,
+        refresh: arguments.refresh,
+        connections: usize::from(arguments.connections),
+        epsilon: Epsilon::new(arguments.epsilon)?,
+        mechanism,
+        learner: arguments.learner.to_wire(),
+        seed: arguments.seed,
+    };
+    Ok((settings, instance))
+}
+
+/// Prints the result and writes the files.
+fn present(
+    arguments: &Arguments,
+    settings: &Settings,
+    instance: &Instance,
+    outcome: &Outcome,
+    seconds: f64,
+) -> anyhow::Result<()> {
+    let report = Report::new(settings, instance, outcome, seconds);
+    print!("{}\n{}", report.table(), report.summary());
+    let title = format!(
+        "{} users, epsilon {}, {} mechanism, {}",
+        report.users, report.epsilon, report.mechanism, report.learner
+    );
+    plot::write(&arguments.plot, &title, instance, &outcome.rounds)?;
+    println!("plot: {}", arguments.plot.display());
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+        println!("json: {}", path.display());
+    }
+    Ok(())
+}
+
+/// A progress bar on a terminal, a line for every tenth elsewhere.
+struct Display {
+    bar: ProgressBar,
+    labels: Vec<String>,
+    plain: bool,
+}
+
+impl Display {
+    fn new(users: u64, instance: &Instance) -> Self {
+        let plain = !std::io::stderr().is_terminal();
+        let target =
+            if plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let template = "{bar:30} {pos}/{len} users, {per_sec}, {eta} left  {msg}";
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(Some(users), target).with_style(style);
+        let labels = instance.arms.iter().map(|arm| arm.label.clone()).collect();
+        Self { bar, labels, plain }
+    }
+
+    fn show(&self, round: &Progress) {
+        let before = self.bar.position();
+        let plays: Vec<f64> = round.plays.iter().map(|&count| count as f64).collect();
+        let favourite = &self.labels[largest(&plays)];
+        self.bar.set_position(round.users);
+        self.bar.set_message(format!("favourite: {favourite}"));
+        let users = self.bar.length().unwrap_or(1).max(1);
+        let tenth = |position: u64| position * 10 / users;
+        if self.plain && tenth(before) != tenth(round.users) {
+            eprintln!(
+                "{} of {users} users, regret {:.0}, favourite: {favourite}",
+                round.users, round.regret
+            );
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The runbook's steps, as they stand there, against real servers: a chapter is a test.
+//!
+//! How commands and what is to be seen of them are told apart is in [`bandana_tests::steps`].
+//! Each chapter follows on a rehearsal: the one on PostgreSQL if it speaks of `$DATABASE`, and
+//! then it needs a database server. The steps call curl and openssl besides.
+
+#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use bandana_tests::postgres::Postgres;
+use bandana_tests::steps::{Chapter, Shell, chapters};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../RUNBOOK.md");
+
+const PROGRAMS: [(&str, &str); 2] = [
+    ("bandana", env!("CARGO_BIN_EXE_aggregator-under-test")),
+    ("simulated-users", env!("CARGO_BIN_EXE_users-under-test")),
+];
+
+const IN_A_DIRECTORY: &str = "Rehearse in a directory";
+const ON_POSTGRES: &str = "Rehearse on PostgreSQL";
+
+/// The first words of the blocks that the page only shows: there is no systemd where tests run,
+/// and no experiment whose rewards are disclosed in a rehearsal.
+const SHOWN: [&str; 2] = ["systemctl", "bandana"];
+
+/// What there must be a chapter about.
+const CHAPTERS: [&str; 13] = [
+    "Back up",
+    "Restore",
+    "Upgrade",
+    "Rotate operators' tokens",
+    "Rotate certificates",
+    "Rotate the keys of apps",
+    "Rotate the keys that sign",
+    "Rotate the database's password",
+    "Lose a replica",
+    "Lose the database",
+    "A full disk",
+    "A poisoned experiment",
+    "An alarm goes off",
+];
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::from_args();
+    let chapters = Arc::new(chapters(&std::fs::read_to_string(PAGE)?)?);
+    let server = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
+    let is_missing = server.is_none() && !arguments.list;
+    if is_missing {
+        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
+    }
+    let mut trials = Vec::new();
+    for title in CHAPTERS {
+        let on_database = needs_database(chapter(&chapters, title)?);
+        let (chapters, server) = (Arc::clone(&chapters), server.clone());
+        let run = move || rehearse(&chapters, title, server.as_deref()).map_err(failed);
+        trials.push(Trial::test(title, run).with_ignored_flag(is_missing && on_database));
+    }
+    let all = Arc::clone(&chapters);
+    trials.push(Trial::test("no step is left out", move || none_left_out(&all).map_err(failed)));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(server);
+    conclusion.exit()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what the harness wants")]
+fn failed(error: anyhow::Error) -> Failed {
+    format!("{error:#}").into()
+}
+
+fn needs_database(chapter: &Chapter) -> bool {
+    chapter.steps.iter().any(|step| step.command.contains("$DATABASE"))
+}
+
+fn chapter<'a>(chapters: &'a [Chapter], title: &str) -> anyhow::Result<&'a Chapter> {
+    let found = chapters.iter().find(|chapter| chapter.title == title);
+    found.with_context(|| format!("the runbook has no chapter {title:?}"))
+}
+
+fn rehearse(chapters: &[Chapter], title: &str, server: Option<&Postgres>) -> anyhow::Result<()> {
+    let wanted = chapter(chapters, title)?;
+    let (before, folders, variables) = if needs_database(wanted) {
+        let server = server.context("no database server")?;
+        let variables = [("DATABASE", server.database()?), ("SPARE", server.database()?)];
+        (chapter(chapters, ON_POSTGRES)?, vec![server.programs()], variables.to_vec())
+    } else {
+        (chapter(chapters, IN_A_DIRECTORY)?, Vec::new(), Vec::new())
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut shell = Shell::start(&PROGRAMS, &folders, &variables)?;
+        shell.run_all(&before.steps).await?;
+        shell.run_all(&wanted.steps).await?;
+        shell.end().await
+    })
+}
+
+/// Every chapter is run, and what is only shown is what is known not to run.
+fn none_left_out(chapters: &[Chapter]) -> anyhow::Result<()> {
+    let titles: Vec<_> = chapters.iter().map(|chapter| &chapter.title[..]).collect();
+    let known: Vec<_> = [IN_A_DIRECTORY, ON_POSTGRES].into_iter().chain(CHAPTERS).collect();
+    ensure!(titles == known, "chapters are {titles:?}");
+    for chapter in chapters {
+        ensure!(!chapter.steps.is_empty(), "{:?} has no steps", chapter.title);
+    }
+    let page = std::fs::read_to_string(PAGE)?;
+    let blocks = page.split("```console\n").skip(1);
+    let shown: Vec<_> = blocks.filter_map(|block| block.split_whitespace().next()).collect();
+    ensure!(shown == SHOWN, "blocks that are not run begin with {shown:?}");
+    Ok(())
+}
