@@ -68,7 +68,9 @@ function update(body, experiments) {
     while (row.cells.length > 1) row.deleteCell(-1);
     row.append(
       element("td", {}, element("span", { class: `chip ${experiment.state}` }, experiment.state),
-        experiment.simulation ? " simulated" : ""),
+        experiment.simulation ? " simulated " : " ",
+        experiment.alarms.length ? element("span", { class: "chip lost", title: experiment.alarms.map((alarm) => alarm.name).join(", ") },
+          experiment.alarms.length === 1 ? "1 alarm" : `${experiment.alarms.length} alarms`) : ""),
       numberCell(experiment.reports, count(experiment.reports)),
       numberCell(inPlay, count(inPlay)),
       numberCell(experiment.epsilon, plain(experiment.epsilon)),
