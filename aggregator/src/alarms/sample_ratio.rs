@@ -18,8 +18,9 @@
 //! Bernoulli variables with the odds `c h/(1-h)` and `h/(1-h)`, and their mean grows with the
 //! true probability up to 1 at h. The same holds for the other reports of an arm whose
 //! probability is at least l, with `1 - l`. A mixture over factors of the odds, over both
-//! directions and over arms, with weights that are fixed before the first report of an arm, is a
-//! nonnegative supermartingale that begins at 1: by Ville's inequality it reaches [`EVIDENCE`]
+//! directions, over arms, and over the day from which on reports are counted (so that what goes
+//! wrong after months is not made up for by them), with weights that are fixed in advance and sum to
+//! 1, is a nonnegative supermartingale that begins at 1: by Ville's inequality it reaches [`EVIDENCE`]
 //! with a probability of at most 1 in [`EVIDENCE`], over the whole run, however often one looks
 //! and however policies change. This is the test of Lindon and Malek, "Anytime-Valid Inference
 //! for Multinomial Count Data" (2022), with a finite mixture and with ranges in place of known
@@ -34,7 +35,7 @@
 
 use std::time::Duration;
 
-use super::{Alarm, AlarmName, percent};
+use super::{Alarm, AlarmName, DAY, percent};
 
 /// From how much evidence on there is an alarm: the reciprocal of the error level.
 pub const EVIDENCE: f64 = 1e4;
@@ -58,20 +59,45 @@ pub struct SampleRatio {
     crossed: Option<Duration>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Arm {
+    /// When it was first counted, and how many days have begun since.
+    begun: Duration,
+    days: u64,
     /// Reports of the arm, and of all while it was counted.
     reports: u64,
     of: u64,
     /// Sums of the least and of the greatest probabilities.
     least: f64,
     greatest: f64,
-    /// Logarithms of the products: too many reports, and too few.
+    /// Logarithms of the products: too many reports, and too few. Each is the sum of the
+    /// products from every day on, with the weight of the day; all are multiplied alike.
     many: [f64; FACTORS.len()],
     few: [f64; FACTORS.len()],
 }
 
 impl Arm {
+    /// Before its first report.
+    fn new(now: Duration) -> Self {
+        let none = [f64::NEG_INFINITY; FACTORS.len()];
+        let (reports, of, least, greatest) = (0, 0, 0.0, 0.0);
+        Self { begun: now, days: 0, reports, of, least, greatest, many: none, few: none }
+    }
+
+    /// Has products begin on the days that have begun since the last call. The weights
+    /// `1/(d (d+1))` of all days d sum to 1.
+    fn begin_days(&mut self, now: Duration) {
+        let day = now.saturating_sub(self.begun).as_secs() / DAY.as_secs() + 1;
+        while self.days < day {
+            self.days += 1;
+            let number = self.days as f64;
+            let weight = -libm::log(number * (number + 1.0));
+            for product in self.many.iter_mut().chain(&mut self.few) {
+                *product = log_sum(&[*product, weight]);
+            }
+        }
+    }
+
     fn count(&mut self, reports: u64, of: u64, (low, high): (f64, f64)) {
         let (own, all) = (reports as f64, of as f64);
         self.reports += reports;
@@ -101,8 +127,9 @@ impl SampleRatio {
             return;
         }
         self.reports += of;
-        self.arms.resize_with(self.arms.len().max(reports.len()), Arm::default);
+        self.arms.resize_with(self.arms.len().max(reports.len()), || Arm::new(now));
         for (place, arm) in self.arms.iter_mut().enumerate() {
+            arm.begin_days(now);
             arm.count(reports.get(place).copied().unwrap_or(0), of, range(place));
         }
         if self.log_evidence() < libm::log(EVIDENCE) {
@@ -191,13 +218,15 @@ mod tests {
         let mut ratio = SampleRatio::new(3);
         let mut shares = vec![0.5, 0.3, 0.2];
         let mut largest = f64::NEG_INFINITY;
-        for _ in 0..tens {
+        for ten in 0..tens {
             let played = played(&shares);
             let mut counts = vec![0; shares.len()];
             for _ in 0..10 {
                 counts[drawn(&played, &mut rng)] += 1;
             }
-            ratio.count(Duration::ZERO, &counts, |arm| (shares[arm], shares[arm]));
+            // Three tens of reports a day.
+            let now = DAY / 3 * u32::try_from(ten).unwrap();
+            ratio.count(now, &counts, |arm| (shares[arm], shares[arm]));
             largest = largest.max(ratio.log_evidence());
             // A policy that runs after its own luck.
             let leads = counts[0] > 5;

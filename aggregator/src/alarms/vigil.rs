@@ -74,7 +74,7 @@ impl Vigil {
     /// Takes note that from now on arms are drawn by these shares.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
         self.asked.serve(now, shares);
-        self.favourite.serve(now, shares, self.known.iter().sum());
+        self.favourite.serve(shares);
     }
 
     /// Takes note of the number of reports of each arm, and of all selections that were counted
@@ -91,6 +91,7 @@ impl Vigil {
         let Some(more) = more else { return };
         let sum = more.iter().sum();
         self.traffic.add(now, sum);
+        self.favourite.count(now, sum);
         if self.asked.is_known(now) {
             self.ratio.count(now, &more, |arm| self.asked.range(arm));
         }
