@@ -34,7 +34,8 @@ export async function experiments({ main, signal, announce, ready }) {
         isFirst = false;
       }
       trouble.replaceChildren();
-      const now = JSON.stringify(experiments);
+      // What an alarm has seen changes all the time; which ones ring does not.
+      const now = JSON.stringify(experiments, (key, value) => (key === "alarms" ? value.map((alarm) => alarm.name) : value));
       if (now !== before) {
         update(body, experiments);
         none.hidden = experiments.length > 0;
