@@ -19,7 +19,7 @@ pub struct EstimatesSettings {
 }
 
 /// Estimates of every arm, with anytime-valid intervals, in the units of the
-/// estimand.
+/// estimand; without alarms, which not only the experiment knows of.
 pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Estimates {
     let serving = experiment.serving();
     let specification = &*serving.specification;
@@ -71,6 +71,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(channel)),
         best_arm: best.and_then(|arm| u32::try_from(arm).ok()),
         policy_version: serving.policy.version,
+        alarms: Vec::new(),
     }
 }
 

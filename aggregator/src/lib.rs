@@ -8,6 +8,7 @@
 //! Nothing in this crate ever holds a reward, except what [`trusted`] is told of experiments
 //! whose users disclose theirs.
 
+pub mod alarms;
 pub mod cli;
 pub mod clock;
 pub mod configuration;

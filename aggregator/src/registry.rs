@@ -10,10 +10,12 @@ use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
-use bandana_shared::specification::Specification;
+use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
+use crate::alarms::experiments::{probability_best, vigil_over};
+use crate::alarms::{Alarm, Question, Vigil};
 use crate::clock::Clock;
 use crate::learner::pending::Flow;
 use crate::learner::window::Days;
@@ -40,6 +42,7 @@ pub struct Experiment {
     /// How often each arm was drawn here, since the start of the process.
     selections: Box<[AtomicU64]>,
     flow: Mutex<Flow>,
+    vigil: Mutex<Vigil>,
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
@@ -102,10 +105,11 @@ impl Experiment {
         let ExperimentRecord { key, conduct, tallies, days, .. } = record;
         let counted = Counted { tallies: tallies.clone(), days: days.clone() };
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
+        let initial_arms = record.revisions.first().map_or(0, |first| first.arms().len());
         let StoredPolicy { policy, reports } = match &record.policy {
             Some(policy) => policy.clone(),
             None => StoredPolicy {
-                policy: make_policy(*conduct, &newest, &counted, &[], version)?,
+                policy: policy(version, weigh(*conduct, &newest, initial_arms, &counted, &[])?),
                 reports: reports(tallies),
             },
         };
@@ -120,12 +124,14 @@ impl Experiment {
         };
         let mut flow = Flow::new(serving.specification.timing().mean_lag());
         flow.serve(serving.policy_since, shares(&serving.policy.weights));
+        let vigil = vigil_over(record, &serving);
         Ok(Self {
             key: *key,
             conduct: *conduct,
-            initial_arms: record.revisions.first().map_or(0, |first| first.arms().len()),
+            initial_arms,
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
             flow: Mutex::new(flow),
+            vigil: Mutex::new(vigil),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             counted: Mutex::new(counted),
@@ -186,8 +192,9 @@ impl Experiment {
     }
 
     /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
-    /// what is on its way.
+    /// what is on its way, and [`Self::alarms`] tells what should not be.
     pub(crate) fn observe(&self, now: Duration) {
+        self.look(&mut self.vigil(), now);
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         if flow.is_immediate() {
             return;
@@ -196,6 +203,35 @@ impl Experiment {
         let counts = self.selections.iter().take(tallies.len());
         let selections = counts.map(|count| count.load(Ordering::Relaxed)).collect();
         flow.observe(now, reports(&tallies), selections);
+    }
+
+    fn vigil(&self) -> MutexGuard<'_, Vigil> {
+        self.vigil.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, vigil: &mut Vigil, now: Duration) {
+        let reports: Vec<u64> = self.tallies().iter().map(|tally| tally.reports()).collect();
+        let selections = self.selections.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        let is_running = self.serving.load().state == ExperimentState::Running;
+        vigil.observe(now, &reports, selections, is_running);
+    }
+
+    /// The alarms that ring now; none of a draft.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        let serving = self.serving();
+        if serving.state == ExperimentState::Draft {
+            return Vec::new();
+        }
+        let now = self.clock.monotonic();
+        let mut vigil = self.vigil();
+        self.look(&mut vigil, now);
+        let arms = serving.specification.arms();
+        vigil.alarms(Question {
+            now,
+            is_running: serving.state == ExperimentState::Running,
+            best: |arm| probability_best(&serving.specification, &self.tallies(), arm),
+            label: |arm| arms.get(arm).map_or_else(String::new, |arm: &Arm| arm.label().to_owned()),
+        })
     }
 
     /// Publishes what a commit added. `true` when so much has come since the
@@ -270,7 +306,8 @@ impl Experiment {
         specification: &Specification,
     ) -> Result<(Weights, u64), LearnerError> {
         let counted = self.counted().clone();
-        let weights = weigh(self.conduct, specification, &counted, &self.pending())?;
+        let pending = self.pending();
+        let weights = weigh(self.conduct, specification, self.initial_arms, &counted, &pending)?;
         Ok((weights, reports(&counted.tallies)))
     }
 
@@ -333,8 +370,8 @@ impl Experiment {
         let counted = self.counted().clone();
         let version = *self.policy_version.borrow() + 1;
         let pending = self.pending();
-        let policy = make_policy(self.conduct, &specification, &counted, &pending, version)?;
-        let policy = Arc::new(policy);
+        let weights = weigh(self.conduct, &specification, self.initial_arms, &counted, &pending)?;
+        let policy = Arc::new(policy(version, weights));
         let policy_reports = reports(&counted.tallies);
         let policy_since = self.clock.monotonic();
         let serving =
@@ -345,6 +382,7 @@ impl Experiment {
     /// Must be called with `computing` held.
     fn show(&self, serving: Serving) -> Arc<Serving> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
+        self.vigil().serve(serving.policy_since, &shares(&serving.policy.weights));
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         flow.serve(serving.policy_since, shares(&serving.policy.weights));
         drop(flow);
@@ -359,7 +397,7 @@ impl Experiment {
     }
 }
 
-fn shares(weights: &Weights) -> Vec<f64> {
+pub(crate) fn shares(weights: &Weights) -> Vec<f64> {
     (0..weights.len()).map(|arm| weights.share(arm)).collect()
 }
 
@@ -372,26 +410,17 @@ fn reports_until_policy(used: u64) -> u64 {
     REPORTS_PER_POLICY_MIN.max(used / 100)
 }
 
-fn make_policy(
-    conduct: Conduct,
-    specification: &Specification,
-    counted: &Counted,
-    pending: &[f64],
-    version: u64,
-) -> Result<Policy, LearnerError> {
-    let weights = weigh(conduct, specification, counted, pending)?;
-    Ok(policy(version, weights))
-}
-
 /// A policy as all are served.
 pub(crate) fn policy(version: u64, weights: Weights) -> Policy {
     Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS }
 }
 
-/// The weights that a learner gives the arms of a specification.
+/// The weights that a learner gives the arms of a specification, of which the first
+/// `initial_arms` were there from the start.
 pub(crate) fn weigh(
     conduct: Conduct,
     specification: &Specification,
+    initial_arms: usize,
     counted: &Counted,
     pending: &[f64],
 ) -> Result<Weights, LearnerError> {
@@ -406,10 +435,13 @@ pub(crate) fn weigh(
     } else {
         conduct.memory.evidence(days, arms, channel.alphabet())
     };
+    let burning_in = conduct.guardrails.burning_in(tallies, &active, initial_arms);
     let situation = Situation::of(evidence, &active, channel)
         .with_pending(pending)
         .with_ahead(reports_until_policy(reports(tallies)) as f64)
-        .with_floor_weight(conduct.floor_weight);
+        .with_floor_weight(conduct.floor_weight)
+        .with_burning_in(burning_in)
+        .with_holdout_share(conduct.guardrails.holdout_share);
     conduct.learner.weights(&situation)
 }
 

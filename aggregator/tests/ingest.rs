@@ -15,7 +15,6 @@ use bandana_aggregator::ingest::{
     WriterError,
 };
 use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
@@ -34,8 +33,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
 
-const CONDUCT: Conduct =
-    Conduct { learner: Learner::LdpTs, floor_weight: 0.0, memory: Memory::Everything };
+const CONDUCT: Conduct = Conduct::new(Learner::LdpTs);
 
 /// A writer at work, and what a test needs to talk to it.
 struct Running<C> {

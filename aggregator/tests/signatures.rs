@@ -12,7 +12,7 @@ use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
 use bandana_aggregator::ingest::Writer;
 use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::window::Memory;
+use bandana_aggregator::learner::guardrails::Guardrails;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::store::{
@@ -41,8 +41,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: Conduct =
-    Conduct { learner: Learner::LdpTs, floor_weight: 0.0, memory: Memory::Everything };
+const CONDUCT: Conduct = Conduct::new(Learner::LdpTs);
 
 /// The tables of version 1, as its program wrote them.
 const SCHEMA_1: &str = include_str!("schema-1.sql");
@@ -94,6 +93,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
     let mut store = SqliteStore::open(directory.path())?;
     let record = only(&store)?;
     assert_eq!((record.state.name(), record.conduct.floor_weight), ("paused", 0.25));
+    assert_eq!(record.conduct.guardrails, Guardrails::OFF);
     assert_eq!((record.revisions, record.signatures), (vec![first.clone()], vec![]));
     assert_eq!(record.tallies, [Tally::new(3, 2)?, Tally::EMPTY]);
     assert_eq!((store.oldest_day()?, SeenIds::load(&store)?.len()), (Day::new(19_999), 1));

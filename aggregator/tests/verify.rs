@@ -7,7 +7,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::store::{
     Backup, Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore,
     StoreError, verify_directory, verify_file,
@@ -23,8 +22,7 @@ use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
-const CONDUCT: Conduct =
-    Conduct { learner: Learner::LdpTs, floor_weight: 0.125, memory: Memory::Everything };
+const CONDUCT: Conduct = Conduct { floor_weight: 0.125, ..Conduct::new(Learner::LdpTs) };
 
 /// Bytes of a page of the database.
 const PAGE: u64 = 4096;

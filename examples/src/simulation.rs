@@ -243,6 +243,8 @@ async fn create(
         accept_nonlinear_estimand: true,
         draft: false,
         memory: None,
+        burn_in_reports: 0,
+        holdout_share: 0.0,
     };
     let created = operator.create_experiment(request).await.context("creating the experiment")?;
     let created = created.into_inner().specification.context("an answer without experiment")?;

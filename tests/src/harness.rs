@@ -139,6 +139,8 @@ pub async fn create(
         accept_nonlinear_estimand: false,
         draft: false,
         memory: None,
+        burn_in_reports: 0,
+        holdout_share: 0.0,
     };
     let created = operator.create_experiment(request).await?.into_inner();
     let created = created.specification.context("an answer without specification")?;

@@ -19,6 +19,8 @@ fn creation(specification: v1::Specification) -> CreateExperimentRequest {
         accept_nonlinear_estimand: false,
         draft: false,
         memory: None,
+        burn_in_reports: 0,
+        holdout_share: 0.0,
     }
 }
 

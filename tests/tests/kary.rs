@@ -74,6 +74,8 @@ fn creation(specification: v1::Specification, learner: v1::Learner) -> CreateExp
         accept_nonlinear_estimand: false,
         draft: false,
         memory: None,
+        burn_in_reports: 0,
+        holdout_share: 0.0,
     }
 }
 

@@ -75,6 +75,16 @@ pub(crate) struct Draft {
     /// [default: 0].
     #[arg(long, value_name = "SHARE")]
     floor_weight: Option<f64>,
+    /// Reports that every arm must have before the learner decides about its traffic. Until
+    /// all of the first arms have them, all arms get the same; an arm that is added later
+    /// gets an even share until it has them [default: 0].
+    #[arg(long, value_name = "REPORTS")]
+    burn_in_reports: Option<u32>,
+    /// Share of the traffic that is spread evenly over the arms in play, whatever the learner
+    /// says: 0 to 1. A least share that follows the number of arms; reports do not say that
+    /// they are part of it [default: 0].
+    #[arg(long, value_name = "SHARE")]
+    holdout_share: Option<f64>,
     /// Learn from the last days only, for rewards that drift: 1 to 3650, counted back from
     /// the newest day with reports [default: all].
     #[arg(long, value_name = "DAYS", conflicts_with = "discount_per_day")]
@@ -146,6 +156,8 @@ impl Draft {
             categories: self.categories.or(file.categories),
             learner: self.learner.or(file.learner),
             floor_weight: self.floor_weight.or(file.floor_weight),
+            burn_in_reports: self.burn_in_reports.or(file.burn_in_reports),
+            holdout_share: self.holdout_share.or(file.holdout_share),
             // One of them in a flag replaces the other one in the file.
             window_days: self
                 .window_days
@@ -219,6 +231,8 @@ impl Draft {
             accept_nonlinear_estimand,
             draft: false,
             memory,
+            burn_in_reports: self.burn_in_reports.unwrap_or(0),
+            holdout_share: self.holdout_share.unwrap_or(0.0),
         })
     }
 

@@ -3,6 +3,7 @@
 use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, SymbolEstimate};
 use serde::Serialize;
 
+use super::alarm_view::{self, AlarmView};
 use super::columns::{Cells, Column};
 use super::experiment_view::estimand_in_words;
 use super::table::{Side, Table, visible};
@@ -16,7 +17,8 @@ manipulation_gain, best_arm (an index; null while none is best with confidence 1
 policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
-debiased share among the true ones, low, high). Fields may be added; none changes its meaning.";
+debiased share among the true ones, low, high), alarms (name, message, since_unix_seconds: null \
+if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
 
 /// The stable form of estimates.
 #[derive(Debug, Serialize)]
@@ -29,6 +31,7 @@ pub(crate) struct EstimatesView {
     best_arm: Option<u32>,
     policy_version: String,
     arms: Vec<ArmEstimateView>,
+    alarms: Vec<AlarmView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,6 +80,7 @@ impl From<Estimates> for EstimatesView {
             best_arm: estimates.best_arm,
             policy_version: estimates.policy_version.to_string(),
             arms: estimates.arms.into_iter().map(Into::into).collect(),
+            alarms: estimates.alarms.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -146,6 +150,7 @@ impl EstimatesView {
             estimand_in_words(self.estimand),
             table.render(columns),
         ) + &self.frequencies(columns)
+            + &alarm_view::describe(&self.alarms)
     }
 
     /// A table of the symbols, if there are any.
@@ -177,7 +182,8 @@ impl EstimatesView {
         format!("\nshare of each {what}, before randomized response\n\n{}", table.render(columns))
     }
 
-    /// One line: what is estimated, and for each arm in play its estimate and traffic.
+    /// One line: what is estimated, for each arm in play its estimate and traffic, and which
+    /// alarms ring.
     pub(super) fn line(&self) -> String {
         let arm = |arm: &ArmEstimateView| {
             let estimate = arm.estimate.map_or_else(|| "-".to_owned(), number);
@@ -189,7 +195,11 @@ impl EstimatesView {
             _ => "mean g(reward)",
         };
         let arms: String = self.arms.iter().filter(|arm| !arm.retired).map(arm).collect();
-        format!("{} reports, {estimand} and traffic{arms}\n", self.reports)
+        let alarms = match &self.alarms[..] {
+            [] => String::new(),
+            alarms => format!("; alarms: {}", alarm_view::names(alarms)),
+        };
+        format!("{} reports, {estimand} and traffic{arms}{alarms}\n", self.reports)
     }
 
     /// A record for each arm, in full precision.

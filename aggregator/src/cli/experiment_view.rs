@@ -10,6 +10,7 @@ use bandana_shared::wire::v1::experiment_status::Memory;
 use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
+use super::alarm_view::{self, AlarmView};
 use super::connection::current_revision;
 use super::table::{Side, Table, visible};
 use crate::learner::Learner;
@@ -18,14 +19,16 @@ use crate::learner::Learner;
 pub(super) const FIELDS: &str = "\
 Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
 paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl or uniform), floor_weight, \
-window_days, discount_per_day (what the learner forgets; both null: nothing), reports, \
+window_days, discount_per_day (what the learner forgets; both null: nothing), burn_in_reports, \
+holdout_share, reports, \
 policy_version (a string: numbers of this size lose digits in some programs), simulation, epsilon, \
 certified_epsilon (both in nats for each report), mechanism (linear, quadratic, exponential, \
 randomized-response or k-ary), curvature (null unless quadratic), symbols (of a report; null \
 unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_range: refuse or \
 clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
 attribution_window_seconds, release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
-expires_at_unix_seconds). Fields may be added; none changes its meaning.";
+expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
+seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
 
 /// The stable form of an experiment.
 #[derive(Debug, Serialize)]
@@ -38,6 +41,8 @@ pub(crate) struct ExperimentView {
     floor_weight: f64,
     window_days: Option<u32>,
     discount_per_day: Option<f64>,
+    burn_in_reports: u32,
+    holdout_share: f64,
     reports: u64,
     policy_version: String,
     simulation: bool,
@@ -52,6 +57,7 @@ pub(crate) struct ExperimentView {
     release_delay_seconds_max: u32,
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
+    alarms: Vec<AlarmView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,6 +115,8 @@ impl ExperimentView {
                 Some(Memory::DiscountPerDay(factor)) => Some(factor),
                 _ => None,
             },
+            burn_in_reports: status.burn_in_reports,
+            holdout_share: status.holdout_share,
             reports: status.reports,
             policy_version: status.policy_version.to_string(),
             simulation: specification.is_simulation(),
@@ -130,6 +138,7 @@ impl ExperimentView {
             release_delay_seconds_max: timing.release_delay_seconds_max,
             arms: arms(&specification),
             signatures,
+            alarms: status.alarms.iter().cloned().map(Into::into).collect(),
         })
     }
 
@@ -151,6 +160,10 @@ impl ExperimentView {
             (_, Some(factor)) => format!("discount of {factor} per day"),
             _ => "everything".to_owned(),
         };
+        let burn_in = match self.burn_in_reports {
+            0 => "none".to_owned(),
+            reports => format!("{reports} reports for each arm"),
+        };
         let mut rows = vec![
             ("experiment", self.experiment_id.clone()),
             ("state", self.state.to_owned()),
@@ -160,6 +173,8 @@ impl ExperimentView {
             ("reports", self.reports.to_string()),
             ("learner", format!("{}, floor weight {}", self.learner, self.floor_weight)),
             ("memory", memory),
+            ("burn-in", burn_in),
+            ("holdout", format!("{} of the traffic", self.holdout_share)),
             ("epsilon", format!("{} nats for each report", self.epsilon)),
             ("certified epsilon", format!("{} nats", self.certified_epsilon)),
             ("rewards", format!("{kind}, {low} to {high}, out of range: {out_of_range}")),
@@ -182,7 +197,8 @@ impl ExperimentView {
             let note = if *retired { "retired" } else { "" };
             table.push([arm.to_string(), visible(label), note.to_owned()]);
         }
-        lines.chain(["\n".to_owned(), table.render(columns)]).collect()
+        let alarms = alarm_view::describe(&self.alarms);
+        lines.chain(["\n".to_owned(), table.render(columns), alarms]).collect()
     }
 }
 
@@ -209,6 +225,7 @@ pub(super) fn list(experiments: &[ExperimentView], columns: Option<usize>) -> St
         ("mechanism", Side::Right),
         ("learner", Side::Right),
         ("reports", Side::Right),
+        ("alarms", Side::Left),
     ]);
     for view in experiments {
         table.push([
@@ -220,6 +237,7 @@ pub(super) fn list(experiments: &[ExperimentView], columns: Option<usize>) -> St
             view.mechanism.to_owned(),
             view.learner.to_owned(),
             view.reports.to_string(),
+            alarm_view::names(&view.alarms),
         ]);
     }
     table.render(columns)

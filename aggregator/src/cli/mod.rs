@@ -1,5 +1,6 @@
 //! The command line: `bandana`.
 
+mod alarm_view;
 mod app_key;
 pub(crate) mod audit;
 mod backup;

@@ -116,12 +116,13 @@ impl Writer {
         // The learner must be able to work before anything is stored.
         beginning(specification, conduct)?;
         let detail = format!(
-            "{}, epsilon {}, {} arms, learner {}{}, digest {}",
+            "{}, epsilon {}, {} arms, learner {}{}{}, digest {}",
             state.name(),
             specification.epsilon().get(),
             specification.arms().len(),
             conduct.learner.name(),
             conduct.memory,
+            conduct.guardrails,
             specification.digest()
         );
         let id = specification.experiment_id();
@@ -196,5 +197,8 @@ fn standing(key: ExperimentKey, serving: &Serving) -> Standing {
 fn beginning(specification: &Specification, conduct: Conduct) -> Result<(), LearnerError> {
     let empty = vec![Tally::EMPTY; specification.arms().len()];
     let situation = Situation::new(&empty, &specification.active_arms(), specification.channel());
-    conduct.learner.weights(&situation.with_floor_weight(conduct.floor_weight)).map(drop)
+    let situation = situation
+        .with_floor_weight(conduct.floor_weight)
+        .with_holdout_share(conduct.guardrails.holdout_share);
+    conduct.learner.weights(&situation).map(drop)
 }

@@ -18,6 +18,7 @@
 mod ada_kl;
 pub mod bounds;
 pub mod divergence;
+pub mod guardrails;
 pub mod indices;
 mod ldp_ts;
 mod ldp_ucb;
@@ -40,6 +41,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 pub use ada_kl::{AdaKlSampler, scale_max};
+use guardrails::{Guardrails, GuardrailsError};
 pub use situation::{Evidence, Situation};
 pub use thompson_sampler::ThompsonSampler;
 pub use truncated_sampler::TruncatedSampler;
@@ -142,25 +144,21 @@ impl Learner {
     /// An arm that is not active weighs exactly 0 and does not influence the others.
     /// Every active arm has at least the situation's `floor_weight`, between 0 and 1
     /// divided by the number of active arms, both included, up to the rounding
-    /// of [`Weights`], which is less than `2^-32`.
+    /// of [`Weights`], which is less than `2^-32`. What else the rule does not decide about,
+    /// and in which order, is said in [`guardrails`].
     ///
     /// # Errors
     /// [`LearnerError::Policy`] without arms or with more than 1,024,
     /// [`LearnerError::Lengths`] when there are not as many flags as arms,
-    /// [`LearnerError::NoActiveArm`], and [`LearnerError::FloorWeight`] for a
-    /// floor weight out of its range.
+    /// [`LearnerError::NoActiveArm`], [`LearnerError::FloorWeight`] for a
+    /// floor weight out of its range and [`LearnerError::Guardrails`] for such a holdout.
     pub fn weights(self, situation: &Situation) -> Result<Weights, LearnerError> {
-        let Situation { arms, active, channel, floor_weight, ahead } = situation;
+        let Situation { arms, active, floor_weight, holdout_share, .. } = situation;
         check_arm_count(arms.len())?;
         if arms.len() != active.len() {
             return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
         }
-        let contenders: Vec<Evidence> = arms
-            .iter()
-            .zip(active)
-            .filter_map(|(arm, &is_active)| is_active.then_some(*arm))
-            .collect();
-        let count = contenders.len();
+        let count = active.iter().filter(|active| **active).count();
         if count == 0 {
             return Err(LearnerError::NoActiveArm);
         }
@@ -168,23 +166,46 @@ impl Learner {
             let floor_weight = *floor_weight;
             return Err(LearnerError::FloorWeight { floor_weight, arms: count });
         }
-        let shares = match self {
+        Guardrails::new(0, *holdout_share)?;
+        let even = 1.0 / count as f64;
+        let burns = |arm: usize| situation.burning_in.get(arm).copied().unwrap_or(false);
+        let is_judged = |arm: &usize| active[*arm] && !burns(*arm);
+        let judged: Vec<usize> = (0..arms.len()).filter(is_judged).collect();
+        let mut learnt = vec![0.0; arms.len()];
+        let part = judged.len() as f64 / count as f64;
+        for (arm, share) in judged.iter().zip(self.shares(situation, &judged)) {
+            learnt[*arm] = part * share;
+        }
+        // Rounding can put the product just above 1.
+        let free = (1.0 - count as f64 * floor_weight).max(0.0);
+        let mixed = |arm: usize| {
+            let learnt = if burns(arm) { even } else { learnt[arm] };
+            let floored = floor_weight + free * learnt;
+            (1.0 - holdout_share) * floored + holdout_share * even
+        };
+        let spread: Vec<f64> =
+            active.iter().enumerate().map(|(arm, on)| if *on { mixed(arm) } else { 0.0 }).collect();
+        Ok(Weights::from_shares(&spread)?)
+    }
+
+    /// What the rule itself gives each of these arms, as if there were no others.
+    fn shares(self, situation: &Situation, judged: &[usize]) -> Vec<f64> {
+        let contenders: Vec<Evidence> = judged.iter().map(|arm| situation.arms[*arm]).collect();
+        if contenders.is_empty() {
+            return Vec::new();
+        }
+        let channel = situation.channel;
+        match self {
             Self::LdpTs => ldp_ts::shares(&as_bits(&contenders)),
             Self::LdpUcb => ldp_ucb::shares(&contenders),
             Self::TruncatedTs => {
                 ldp_ts::truncated_shares(&as_bits(&contenders), channel.highest_log_odds())
             }
-            Self::RandAdaKl => ada_kl::shares_ahead(contenders, scale_max(*channel), *ahead),
-            Self::Uniform => vec![1.0 / count as f64; count],
-        };
-        // Rounding can put the product just above 1.
-        let free = (1.0 - count as f64 * floor_weight).max(0.0);
-        let mut mixed = shares.into_iter().map(|share| floor_weight + free * share);
-        let spread: Vec<f64> = active
-            .iter()
-            .map(|is_active| is_active.then(|| mixed.next()).flatten().unwrap_or(0.0))
-            .collect();
-        Ok(Weights::from_shares(&spread)?)
+            Self::RandAdaKl => {
+                ada_kl::shares_ahead(contenders, scale_max(channel), situation.ahead)
+            }
+            Self::Uniform => vec![1.0 / contenders.len() as f64; contenders.len()],
+        }
     }
 }
 
@@ -254,6 +275,9 @@ pub enum LearnerError {
         /// Number of active arms.
         arms: usize,
     },
+    /// A holdout that there can't be.
+    #[error(transparent)]
+    Guardrails(#[from] GuardrailsError),
     /// Weights that make no policy.
     #[error("these arms make no policy")]
     Policy(#[from] PolicyError),

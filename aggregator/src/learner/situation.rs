@@ -158,6 +158,10 @@ pub struct Situation {
     pub floor_weight: f64,
     /// Selections that the policy will serve before there is another.
     pub ahead: f64,
+    /// Whether the arm is in its burn-in, one entry for each. Empty: none is.
+    pub burning_in: Vec<bool>,
+    /// Share of the traffic that is spread evenly over the arms in play.
+    pub holdout_share: f64,
 }
 
 impl Situation {
@@ -170,7 +174,15 @@ impl Situation {
 
     /// The same of what is known of each arm.
     pub fn of(arms: Vec<Evidence>, active: &[bool], channel: Channel) -> Self {
-        Self { arms, active: active.to_vec(), channel, floor_weight: 0.0, ahead: 0.0 }
+        Self {
+            arms,
+            active: active.to_vec(),
+            channel,
+            floor_weight: 0.0,
+            ahead: 0.0,
+            burning_in: Vec::new(),
+            holdout_share: 0.0,
+        }
     }
 
     /// The same with selections not yet reported, one number for each arm. Arms
@@ -194,6 +206,20 @@ impl Situation {
     #[must_use]
     pub fn with_floor_weight(mut self, floor_weight: f64) -> Self {
         self.floor_weight = floor_weight;
+        self
+    }
+
+    /// The same with arms whose traffic the learner does not decide about yet.
+    #[must_use]
+    pub fn with_burning_in(mut self, burning_in: Vec<bool>) -> Self {
+        self.burning_in = burning_in;
+        self
+    }
+
+    /// The same with a share of the traffic that is spread evenly.
+    #[must_use]
+    pub fn with_holdout_share(mut self, holdout_share: f64) -> Self {
+        self.holdout_share = holdout_share;
         self
     }
 }

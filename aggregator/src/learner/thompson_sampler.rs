@@ -212,13 +212,8 @@ mod tests {
         }
         for (seed, counts) in (10..).zip([&five[..], &twelve, &twenty]) {
             let arms = arms_of(counts);
-            let situation = Situation {
-                active: vec![true; arms.len()],
-                arms: arms.clone(),
-                channel: Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into(),
-                floor_weight: 0.0,
-                ahead: 0.0,
-            };
+            let channel = Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into();
+            let situation = Situation::of(arms.clone(), &vec![true; arms.len()], channel);
             let weights = Learner::LdpTs.weights(&situation).unwrap();
             let shares: Vec<f64> = (0..arms.len()).map(|arm| weights.share(arm)).collect();
             assert!(shares.iter().all(|share| *share > 5e-4), "{shares:?}");

@@ -139,8 +139,7 @@ mod tests {
             let arms: Vec<Evidence> = counts.iter().map(|(a, b)| Evidence::new(*a, *b)).collect();
             let channel = Channel::from(Floor::for_epsilon(Epsilon::new(epsilon).unwrap()));
             let active = vec![true; arms.len()];
-            let situation =
-                Situation { arms: arms.clone(), active, channel, floor_weight: 0.0, ahead: 0.0 };
+            let situation = Situation::of(arms.clone(), &active, channel);
             let weights = Learner::TruncatedTs.weights(&situation).unwrap();
             let sampler = TruncatedSampler::new(&arms, channel).unwrap();
             let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -1,6 +1,7 @@
 //! The gRPC services: wire types outside, validated types inside.
 
 mod act;
+mod alarm_watch;
 mod curator;
 mod device;
 mod door;

@@ -21,13 +21,15 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
+use super::alarm_watch::AlarmWatch;
 use super::exports::{Exports, days};
 use super::{GOING_DOWN, NONLINEAR, explain, find, internal, unanswered, unreadable, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
-use crate::estimates::{EstimatesSettings, estimates};
+use crate::estimates::EstimatesSettings;
 use crate::ingest::{Administration, AdministrationError, Ingest, Order, Revise};
 use crate::learner::Learner;
+use crate::learner::guardrails::Guardrails;
 use crate::learner::window::Memory;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Unanswered;
@@ -52,6 +54,7 @@ pub struct OperatorService {
     exports: Exports,
     clock: Arc<dyn Clock>,
     ending: Ending,
+    watch: AlarmWatch,
 }
 
 impl OperatorService {
@@ -65,7 +68,8 @@ impl OperatorService {
         clock: Arc<dyn Clock>,
         ending: Ending,
     ) -> Self {
-        Self { registry, ingest, reader, exports, clock, ending }
+        let watch = AlarmWatch::new(ingest.metrics().clone(), Arc::clone(&clock));
+        Self { registry, ingest, reader, exports, clock, ending, watch }
     }
 
     /// Makes a change, and logs who made it.
@@ -77,7 +81,11 @@ impl OperatorService {
         let order = Order { caller: act.caller(), administration };
         let experiment = self.ingest.administer(order).await.map_err(|e| decline(&e))?;
         act.log(&experiment);
-        Ok(Response::new(status_of(&experiment)))
+        Ok(Response::new(self.status_of(&experiment)))
+    }
+
+    fn status_of(&self, experiment: &Experiment) -> ExperimentStatus {
+        status_of(experiment, self.watch.alarms(experiment))
     }
 
     async fn step(
@@ -132,10 +140,13 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct)
         Some(WireMemory::DiscountPerDay(factor)) => Memory::discount(factor),
     };
     let memory = memory.map_err(|error| invalid(&error))?;
-    Ok((specification, Conduct { learner, floor_weight: request.floor_weight, memory }))
+    let guardrails = Guardrails::new(request.burn_in_reports, request.holdout_share);
+    let guardrails = guardrails.map_err(|error| invalid(&error))?;
+    let floor_weight = request.floor_weight;
+    Ok((specification, Conduct { learner, floor_weight, memory, guardrails }))
 }
 
-fn status_of(experiment: &Experiment) -> ExperimentStatus {
+fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatus {
     let serving = experiment.serving();
     let conduct = experiment.conduct();
     let state = match serving.state {
@@ -159,6 +170,9 @@ fn status_of(experiment: &Experiment) -> ExperimentStatus {
             Memory::Days(days) => Some(experiment_status::Memory::WindowDays(days)),
             Memory::Discount(factor) => Some(experiment_status::Memory::DiscountPerDay(factor)),
         },
+        burn_in_reports: conduct.guardrails.burn_in_reports,
+        holdout_share: conduct.guardrails.holdout_share,
+        alarms,
     }
 }
 
@@ -285,7 +299,7 @@ impl Operator for OperatorService {
         _: Request<ListExperimentsRequest>,
     ) -> Result<Response<ListExperimentsResponse>, Status> {
         let experiments = self.registry.all();
-        let experiments = experiments.iter().map(|experiment| status_of(experiment)).collect();
+        let experiments = experiments.iter().map(|experiment| self.status_of(experiment)).collect();
         Ok(Response::new(ListExperimentsResponse { experiments }))
     }
 
@@ -294,7 +308,7 @@ impl Operator for OperatorService {
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
-        Ok(Response::new(status_of(&experiment)))
+        Ok(Response::new(self.status_of(&experiment)))
     }
 
     async fn start_experiment(
@@ -377,7 +391,7 @@ impl Operator for OperatorService {
         let request = request.into_inner();
         let settings = settings(&request)?;
         let experiment = find(&self.registry, request.experiment_id).await?;
-        Ok(Response::new(estimates(&experiment, settings)))
+        Ok(Response::new(self.watch.estimates(&experiment, settings)))
     }
 
     type WatchEstimatesStream =
@@ -393,7 +407,8 @@ impl Operator for OperatorService {
         let experiment = find(&self.registry, request.experiment_id).await?;
         let end = Box::pin(self.ending.clone().wait());
         let versions = WatchStream::new(experiment.watch()).take_until(end);
-        let stream = versions.map(move |_| Ok(estimates(&experiment, settings)));
+        let watch = self.watch.clone();
+        let stream = versions.map(move |_| Ok(watch.estimates(&experiment, settings)));
         Ok(Response::new(until_revoked(until_end(stream, self.ending.clone()), caller)))
     }
 

@@ -43,6 +43,7 @@ pub use verification::{Check, Finding, Verification};
 
 use crate::ingest::{Arrival, Verdict};
 use crate::learner::Learner;
+use crate::learner::guardrails::Guardrails;
 use crate::learner::window::{Days, Memory};
 use crate::security::TlsError;
 
@@ -250,12 +251,15 @@ pub struct Conduct {
     pub floor_weight: f64,
     /// How much the learner makes of old reports.
     pub memory: Memory,
+    /// What it must not decide about.
+    pub guardrails: Guardrails,
 }
 
 impl Conduct {
-    /// A learner without a floor weight that forgets nothing.
-    pub fn new(learner: Learner) -> Self {
-        Self { learner, floor_weight: 0.0, memory: Memory::Everything }
+    /// A learner without a floor weight or guardrails that forgets nothing.
+    pub const fn new(learner: Learner) -> Self {
+        let (memory, guardrails) = (Memory::Everything, Guardrails::OFF);
+        Self { learner, floor_weight: 0.0, memory, guardrails }
     }
 
     /// What the columns of a store say. They are checked anew: whoever edits them by hand
@@ -265,6 +269,7 @@ impl Conduct {
         floor_weight: f64,
         window_days: Option<i64>,
         discount: Option<f64>,
+        (burn_in_reports, holdout_share): (i64, f64),
     ) -> Result<Self, StoreError> {
         let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
         let memory = match (window_days, discount) {
@@ -273,7 +278,11 @@ impl Conduct {
             (_, Some(factor)) => Memory::discount(factor),
         };
         let memory = memory.map_err(|error| damaged(error.to_string()))?;
-        Ok(Self { learner, floor_weight, memory })
+        let burn_in_reports =
+            u32::try_from(burn_in_reports).map_err(|error| damaged(error.to_string()))?;
+        let guardrails = Guardrails::new(burn_in_reports, holdout_share)
+            .map_err(|error| damaged(error.to_string()))?;
+        Ok(Self { learner, floor_weight, memory, guardrails })
     }
 
     /// The window in days and the discount, as a store has them.

@@ -1030,6 +1030,18 @@ pub struct CreateExperimentRequest {
     /// experiment until then, and it can be signed and its arms changed.
     #[prost(bool, tag = "5")]
     pub draft: bool,
+    /// Reports that every arm must have before the learner decides about its traffic.
+    /// Until all arms of the first revision that are in play have them, all arms get the
+    /// same. An arm that is added later gets the same share as every arm would, one over
+    /// the number of arms in play, until it has them; the learner decides about the rest.
+    /// 0: no such time.
+    #[prost(uint32, tag = "8")]
+    pub burn_in_reports: u32,
+    /// This share of the traffic is spread evenly over the arms in play, whatever the
+    /// learner says: 0 to 1. Devices draw by one vector of weights, so it is a part of each
+    /// weight, and reports do not say to which part they belong.
+    #[prost(double, tag = "9")]
+    pub holdout_share: f64,
     /// How long reports are learnt from, for rewards that drift. Neither: for ever.
     /// Estimates, their intervals and exports are of all reports in any case.
     #[prost(oneof = "create_experiment_request::Memory", tags = "6, 7")]
@@ -1081,6 +1093,14 @@ pub struct ExperimentStatus {
     #[prost(message, repeated, tag = "9")]
     pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
     /// See CreateExperimentRequest.
+    #[prost(uint32, tag = "12")]
+    pub burn_in_reports: u32,
+    #[prost(double, tag = "13")]
+    pub holdout_share: f64,
+    /// What somebody should look at. Empty: nothing that this server knows of.
+    #[prost(message, repeated, tag = "14")]
+    pub alarms: ::prost::alloc::vec::Vec<Alarm>,
+    /// See CreateExperimentRequest.
     #[prost(oneof = "experiment_status::Memory", tags = "10, 11")]
     pub memory: ::core::option::Option<experiment_status::Memory>,
 }
@@ -1094,6 +1114,28 @@ pub mod experiment_status {
         #[prost(double, tag = "11")]
         DiscountPerDay(f64),
     }
+}
+/// Something that should not be so. What alarms need to know is mostly in the memory of
+/// the server that answers, and begins anew with it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Alarm {
+    /// Which: "sample-ratio-mismatch", "stalled-reporting", "collapsed-entropy",
+    /// "reports-outgrow-selections", "report-surge" or, of the server and not of the
+    /// experiment, "refusals-jump". There may be others one day.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What was seen, for people. It has labels of arms.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// Since when, in seconds since 1970-01-01 (UTC). Left out: not known.
+    #[prost(uint64, optional, tag = "3")]
+    pub since_unix_seconds: ::core::option::Option<u64>,
+    /// From where on there is an alarm, and what was seen: each alarm has a measure of its
+    /// own.
+    #[prost(double, tag = "4")]
+    pub threshold: f64,
+    #[prost(double, tag = "5")]
+    pub seen: f64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListExperimentsRequest {}
@@ -1173,6 +1215,9 @@ pub struct Estimates {
     /// The policy that devices get now.
     #[prost(uint64, tag = "8")]
     pub policy_version: u64,
+    /// What somebody should look at. Empty: nothing that this server knows of.
+    #[prost(message, repeated, tag = "9")]
+    pub alarms: ::prost::alloc::vec::Vec<Alarm>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ArmEstimate {

@@ -7,7 +7,6 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::Clock;
 use bandana_aggregator::ingest::{Administration, Revise, Writer};
 use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{Conduct, Transition, WatermarkError};
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
@@ -35,8 +34,7 @@ const FIRST_DAY: u32 = 100;
 /// Things that happen in a world.
 const STEPS: u32 = 150;
 
-const CONDUCT: Conduct =
-    Conduct { learner: Learner::LdpUcb, floor_weight: 0.125, memory: Memory::Everything };
+const CONDUCT: Conduct = Conduct { floor_weight: 0.125, ..Conduct::new(Learner::LdpUcb) };
 
 const TRANSITIONS: [Transition; 4] =
     [Transition::Start, Transition::Pause, Transition::Resume, Transition::Resume];

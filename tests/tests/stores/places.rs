@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::guardrails::Guardrails;
 use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
@@ -24,8 +25,12 @@ use tempfile::TempDir;
 /// Days that every store here takes uploads of.
 pub(crate) const WINDOW: u32 = 3;
 
-pub(crate) const CONDUCT: Conduct =
-    Conduct { learner: Learner::LdpUcb, floor_weight: 0.125, memory: Memory::Discount(0.5) };
+pub(crate) const CONDUCT: Conduct = Conduct {
+    learner: Learner::LdpUcb,
+    floor_weight: 0.125,
+    memory: Memory::Discount(0.5),
+    guardrails: Guardrails { burn_in_reports: 1, holdout_share: 0.25 },
+};
 
 /// Where a store is, empty at first.
 pub(crate) enum Place {

@@ -50,6 +50,8 @@ export async function create({ main, signal, announce, ready }) {
     curvature: number({ id: "curvature", min: "-1", max: "1", value: "1" }),
     learner: choice("learner", LEARNERS),
     floor: number({ id: "floor_weight", min: "0", max: "1", value: "0" }),
+    burnIn: number({ id: "burn_in_reports", min: "0", max: "4294967295", step: "1", value: "0" }),
+    holdout: number({ id: "holdout_share", min: "0", max: "1", value: "0" }),
   };
   const simulation = check("simulation", "The users are simulated: their noise can be repeated, and protects nobody");
   const nonlinear = check("accept_nonlinear_estimand",
@@ -102,7 +104,9 @@ export async function create({ main, signal, announce, ready }) {
       field("Random delay of reports, in seconds", inputs.delay, "At most so long: 0 to 604800")),
     element("fieldset", {}, element("legend", {}, "Learning"),
       field("Learner", inputs.learner),
-      field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms")),
+      field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
+      field("Burn-in, in reports", inputs.burnIn, "All arms get the same until each has so many reports"),
+      field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1")),
     draft.row, trouble,
     element("button", { type: "submit", class: "main" }, "Create"));
   adapt();
@@ -128,6 +132,8 @@ function described(inputs, simulation) {
     curvature: inputs.mechanism.value === "quadratic" ? value(inputs.curvature) : undefined,
     learner: inputs.learner.value,
     floor_weight: value(inputs.floor),
+    burn_in_reports: value(inputs.burnIn),
+    holdout_share: value(inputs.holdout),
     simulation: simulation || undefined,
   };
 }

@@ -14,6 +14,8 @@ export function about() {
       ["Signed", `by ${signature.public_key} until ${time(signature.expires_at_unix_seconds)}`]);
     const rows = [
       ["Learner", `${now.learner}, floor weight ${plain(now.floor_weight)}`],
+      ["Burn-in", now.burn_in_reports ? `${plain(now.burn_in_reports)} reports for each arm` : "none"],
+      ["Holdout", now.holdout_share ? `${plain(now.holdout_share)} of the traffic` : "none"],
       ["Attribution window", duration(now.attribution_window_seconds)],
       ["Release delay", now.release_delay_seconds_max ? `up to ${duration(now.release_delay_seconds_max)} more` : "none"],
       ["Revision", String(now.revision)],

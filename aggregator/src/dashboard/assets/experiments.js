@@ -34,7 +34,8 @@ export async function experiments({ main, signal, announce, ready }) {
         isFirst = false;
       }
       trouble.replaceChildren();
-      const now = JSON.stringify(experiments);
+      // What an alarm has seen changes all the time; which ones ring does not.
+      const now = JSON.stringify(experiments, (key, value) => (key === "alarms" ? value.map((alarm) => alarm.name) : value));
       if (now !== before) {
         update(body, experiments);
         none.hidden = experiments.length > 0;
@@ -68,7 +69,9 @@ function update(body, experiments) {
     while (row.cells.length > 1) row.deleteCell(-1);
     row.append(
       element("td", {}, element("span", { class: `chip ${experiment.state}` }, experiment.state),
-        experiment.simulation ? " simulated" : ""),
+        experiment.simulation ? " simulated " : " ",
+        experiment.alarms.length ? element("span", { class: "chip lost", title: experiment.alarms.map((alarm) => alarm.name).join(", ") },
+          experiment.alarms.length === 1 ? "1 alarm" : `${experiment.alarms.length} alarms`) : ""),
       numberCell(experiment.reports, count(experiment.reports)),
       numberCell(inPlay, count(inPlay)),
       numberCell(experiment.epsilon, plain(experiment.epsilon)),

@@ -8,8 +8,14 @@ use crate::store::StoreError;
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 5] =
-    [(1, TABLES), (2, SIGNATURES), (3, DRAFTS_AND_AUDIT), (4, CURATOR), (5, SYMBOLS_AND_MEMORY)];
+const STEPS: [(i64, &str); 6] = [
+    (1, TABLES),
+    (2, SIGNATURES),
+    (3, DRAFTS_AND_AUDIT),
+    (4, CURATOR),
+    (5, SYMBOLS_AND_MEMORY),
+    (6, GUARDRAILS),
+];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -175,6 +181,14 @@ CREATE TABLE symbol_checkpoint (
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE experiment ADD COLUMN window_days INTEGER CHECK (window_days > 0);
 ALTER TABLE experiment ADD COLUMN discount REAL CHECK (discount > 0 AND discount < 1);
+";
+
+/// Version 6: guardrails, which are off in experiments that were there before.
+const GUARDRAILS: &str = "
+ALTER TABLE experiment ADD COLUMN burn_in_reports INTEGER NOT NULL DEFAULT 0
+    CHECK (burn_in_reports >= 0);
+ALTER TABLE experiment ADD COLUMN holdout_share REAL NOT NULL DEFAULT 0
+    CHECK (holdout_share BETWEEN 0 AND 1);
 ";
 
 /// Creates the tables in an empty file, and brings those of an earlier version up

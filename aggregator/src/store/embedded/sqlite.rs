@@ -15,6 +15,7 @@ use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::{audit, daily_tallies, expiry, schema};
+use crate::learner::guardrails::Guardrails;
 use crate::learner::window::{Days, Memory};
 use crate::store::{
     AuditEntry, Conduct, DailyTally, Delta, ExperimentKey, ExperimentRecord, ExperimentState,
@@ -125,7 +126,8 @@ impl SqliteStore {
     }
 
     fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let select = "SELECT key, state, learner, floor_weight, window_days, discount
+        let select = "SELECT key, state, learner, floor_weight, window_days, discount,
+                burn_in_reports, holdout_share
             FROM experiment WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
         let mut statement = self.connection.prepare_cached(select).map_err(reading)?;
         let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
@@ -136,7 +138,9 @@ impl SqliteStore {
             let learner: String = row.get(2).map_err(reading)?;
             let (window, discount) = (row.get(4).map_err(reading)?, row.get(5).map_err(reading)?);
             let floor_weight = row.get(3).map_err(reading)?;
-            let conduct = Conduct::from_columns(&learner, floor_weight, window, discount)?;
+            let guardrails = (row.get(6).map_err(reading)?, row.get(7).map_err(reading)?);
+            let conduct =
+                Conduct::from_columns(&learner, floor_weight, window, discount, guardrails)?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
             let newest = revisions
@@ -284,10 +288,21 @@ impl SqliteStore {
             return Err(StoreError::ExperimentExists(id.clone()));
         }
         let insert = "INSERT INTO experiment
-            (id, state, learner, floor_weight, window_days, discount) VALUES (?, ?, ?, ?, ?, ?)";
+            (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         let (state, learner) = (state.name(), conduct.learner.name());
         let (window, discount) = conduct.memory_columns();
-        let values = params![id.as_str(), state, learner, conduct.floor_weight, window, discount];
+        let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
+        let values = params![
+            id.as_str(),
+            state,
+            learner,
+            conduct.floor_weight,
+            window,
+            discount,
+            burn_in_reports,
+            holdout_share
+        ];
         transaction.execute(insert, values).map_err(committing)?;
         let key = ExperimentKey(transaction.last_insert_rowid());
         insert_specification(&transaction, key, specification).map_err(committing)?;

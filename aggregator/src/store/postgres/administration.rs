@@ -10,6 +10,7 @@ use tokio_postgres::{GenericClient, Transaction};
 use super::audit;
 use super::link::Session;
 use super::records::{days_of_memories, records, tallies};
+use crate::learner::guardrails::Guardrails;
 use crate::registry::{Counted, weigh};
 use crate::store::{
     AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing, StoreError,
@@ -80,16 +81,18 @@ pub(super) async fn create(
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
     let transaction = session.client.transaction().await.map_err(failed)?;
-    let weights = weigh(conduct, specification, &Counted::default(), &[]);
+    let arms = specification.arms().len();
+    let weights = weigh(conduct, specification, arms, &Counted::default(), &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let insert = "INSERT INTO experiment
             (id, state, learner, floor_weight, version, weights, policy_reports, window_days,
-            discount)
-        VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8) ON CONFLICT (id) DO NOTHING RETURNING key";
+            discount, burn_in_reports, holdout_share)
+        VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING RETURNING key";
     let id = specification.experiment_id();
     let (name, state, learner) = (id.as_str(), state.name(), conduct.learner.name());
     let (window, discount) = conduct.memory_columns();
+    let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
     let row = transaction
         .query_opt(
             insert,
@@ -102,6 +105,8 @@ pub(super) async fn create(
                 &weights,
                 &window,
                 &discount,
+                &i64::from(burn_in_reports),
+                &holdout_share,
             ],
         )
         .await
@@ -134,22 +139,29 @@ async fn check(transaction: &Transaction<'_>, standing: Standing) -> Result<(), 
 async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
     let failed = postgres("committing");
     // Until it is renewed the policy may be one for other arms, which nobody may serve.
-    let query = "SELECT bytes, learner, floor_weight, window_days, discount FROM experiment e
-        JOIN specification s ON s.experiment = e.key
+    let query = "SELECT bytes, (SELECT bytes FROM specification
+                WHERE experiment = e.key ORDER BY revision LIMIT 1),
+            learner, floor_weight, window_days, discount, burn_in_reports, holdout_share
+        FROM experiment e JOIN specification s ON s.experiment = e.key
         WHERE e.key = $1 ORDER BY s.revision DESC LIMIT 1";
     let row = transaction.query_opt(query, &[&key.0]).await.map_err(failed)?;
     let gone = || damaged(format!("there is no experiment with the key {}", key.0));
     let row = row.ok_or_else(gone)?;
-    let specification = bandana_shared::wire::decode_specification(row.get::<_, &[u8]>(0))
-        .map_err(|error| damaged(format!("a specification: {error}")))?;
-    let conduct = Conduct::from_columns(row.get(1), row.get(2), row.get(3), row.get(4))?;
+    let decode = |column: usize| {
+        bandana_shared::wire::decode_specification(row.get::<_, &[u8]>(column))
+            .map_err(|error| damaged(format!("a specification: {error}")))
+    };
+    let (specification, first) = (decode(0)?, decode(1)?);
+    let guardrails = (row.get(6), row.get(7));
+    let conduct =
+        Conduct::from_columns(row.get(2), row.get(3), row.get(4), row.get(5), guardrails)?;
     let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
     let mut days = days_of_memories(transaction, Some(&[key.0])).await?;
     let counted = Counted {
         tallies: tallies.remove(&key).unwrap_or_default(),
         days: days.remove(&key).unwrap_or_default(),
     };
-    let weights = weigh(conduct, &specification, &counted, &[]);
+    let weights = weigh(conduct, &specification, first.arms().len(), &counted, &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let reports = signed(counted.tallies.iter().map(|tally| tally.reports()).sum());

@@ -31,7 +31,7 @@ pub(super) async fn records(
 ) -> Result<Vec<ExperimentRecord>, StoreError> {
     let failed = postgres("reading");
     let query = "SELECT key, state, learner, floor_weight, version, weights, policy_reports,
-            window_days, discount
+            window_days, discount, burn_in_reports, holdout_share
         FROM experiment WHERE key = ANY ($1) ORDER BY key";
     let experiments = client.query(query, &[&keys]).await.map_err(failed)?;
     let query = "SELECT experiment, bytes FROM specification WHERE experiment = ANY ($1)
@@ -71,7 +71,9 @@ fn record(
     counted: Counted,
 ) -> Result<ExperimentRecord, StoreError> {
     let state: &str = row.get(1);
-    let conduct = Conduct::from_columns(row.get(2), row.get(3), row.get(7), row.get(8))?;
+    let guardrails = (row.get(9), row.get(10));
+    let conduct =
+        Conduct::from_columns(row.get(2), row.get(3), row.get(7), row.get(8), guardrails)?;
     let state = ExperimentState::from_name(state);
     let (version, weights, reports): (i64, Vec<i64>, i64) = (row.get(4), row.get(5), row.get(6));
     let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));

@@ -9,7 +9,8 @@ use crate::store::{StoreError, damaged, postgres};
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 3] = [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY)];
+const STEPS: [(i64, &str); 4] =
+    [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY), (4, GUARDRAILS)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -164,6 +165,14 @@ CREATE TABLE symbol_tally (
 ALTER TABLE experiment
     ADD COLUMN window_days bigint CHECK (window_days > 0),
     ADD COLUMN discount double precision CHECK (discount > 0 AND discount < 1);
+";
+
+/// Version 4: guardrails, which are off in experiments that were there before.
+const GUARDRAILS: &str = "
+ALTER TABLE experiment
+    ADD COLUMN burn_in_reports bigint NOT NULL DEFAULT 0 CHECK (burn_in_reports >= 0),
+    ADD COLUMN holdout_share double precision NOT NULL DEFAULT 0
+        CHECK (holdout_share BETWEEN 0 AND 1);
 ";
 
 /// Creates the tables in an empty database, and brings those of an earlier version up to

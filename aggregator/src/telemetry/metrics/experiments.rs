@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::ingest::IngestMetrics;
+use crate::alarms::AlarmName;
 use crate::clock::Clock;
 use crate::health::Readiness;
 use crate::ingest::Ingest;
@@ -45,6 +46,7 @@ struct Snapshot {
     policy_age: f64,
     entropy: f64,
     arms_in_play: u32,
+    alarms: Vec<AlarmName>,
 }
 
 impl Current {
@@ -62,6 +64,7 @@ impl Current {
                 policy_age: now.saturating_sub(serving.policy_since).as_secs_f64(),
                 entropy: serving.policy.weights.entropy(),
                 arms_in_play: u32::try_from(in_play).unwrap_or(u32::MAX),
+                alarms: experiment.alarms().into_iter().map(|alarm| alarm.name).collect(),
             }
         };
         experiments.unwrap_or_default().into_iter().map(snapshot).collect()
@@ -126,7 +129,27 @@ impl Collector for Current {
                 ConstGauge::new(value(snapshot)).encode(family.encode_family(&labels)?)?;
             }
         }
-        Ok(())
+        self.alarms(&mut encoder, &snapshots)
+    }
+}
+
+impl Current {
+    /// 1 for each alarm that rings, and 0 for the others. What is said of the whole server is
+    /// said of no experiment.
+    fn alarms(&self, encoder: &mut DescriptorEncoder<'_>, snapshots: &[Snapshot]) -> fmt::Result {
+        let help = "1 while an alarm rings; of the server if there is no experiment";
+        let mut family = encoder.encode_descriptor("alarm", help, None, GAUGE)?;
+        let mut show = |experiment: &str, name: AlarmName, rings: bool| {
+            let labels = [("experiment", experiment), ("name", name.name())];
+            family.encode_family(&labels)?.encode_gauge(&u64::from(rings))
+        };
+        for snapshot in snapshots {
+            for name in AlarmName::OF_EXPERIMENTS {
+                show(snapshot.id.as_str(), name, snapshot.alarms.contains(&name))?;
+            }
+        }
+        let refusals = AlarmName::RefusalsJump;
+        show("", refusals, self.ingest.refusals_alarm().is_some())
     }
 }
 

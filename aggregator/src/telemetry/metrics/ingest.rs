@@ -1,7 +1,7 @@
 //! Metrics of the way from an upload to its commit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bandana_shared::identity::Day;
@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Histogram;
+use crate::alarms::{Alarm, Refusals};
 use crate::clock::Clock;
 use crate::ingest::{IngestError, Verdict};
 
@@ -52,6 +53,7 @@ pub struct IngestMetrics {
     oldest_day: Gauge,
     clock_ahead: Gauge,
     last_commit: Arc<AtomicU64>,
+    refusals: Arc<Mutex<Refusals>>,
 }
 
 /// Uploads that nothing was decided about.
@@ -93,6 +95,7 @@ impl IngestMetrics {
             oldest_day: Gauge::default(),
             clock_ahead: Gauge::default(),
             last_commit: Arc::new(AtomicU64::new(NEVER)),
+            refusals: Arc::default(),
         }
     }
 
@@ -186,16 +189,30 @@ impl IngestMetrics {
                 Err(Undecided::ClockBehind) => drop(self.turned_away.clock_behind.inc()),
             }
         }
-        for (counter, uploads) in self.outcomes.iter().zip(outcomes) {
+        for (status, uploads) in statuses().zip(outcomes) {
             if uploads > 0 {
-                counter.inc_by(uploads);
+                self.answered(status, uploads);
             }
         }
     }
 
+    fn answered(&self, status: UploadStatus, uploads: u64) {
+        self.outcomes[place(status)].inc_by(uploads);
+        self.watched().add(self.clock.monotonic(), status, uploads);
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether far more uploads are refused than before.
+    pub(crate) fn refusals_alarm(&self) -> Option<Alarm> {
+        self.watched().alarm(self.clock.monotonic())
+    }
+
     /// Counts an upload that was refused before it came to the writer.
     pub(crate) fn refused(&self, status: UploadStatus) {
-        self.outcomes[place(status)].inc();
+        self.answered(status, 1);
     }
 
     /// Counts an upload that got no verdict.

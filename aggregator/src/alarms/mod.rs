@@ -1,0 +1,98 @@
+//! What somebody should look at, from what a server knows.
+//!
+//! Each alarm has a file of its own, with what it compares, its threshold, and how often it
+//! rings when nothing is wrong. A [`Vigil`] watches over one experiment: it is told which
+//! policies are served and how many reports there are, and reads no clock and no store.
+//! [`Refusals`] is told what becomes of all uploads of a server.
+//!
+//! What they are told is in memory, and a restart begins it anew: see [`Asked`] for what that
+//! means for the sample ratio; stalled reporting and surges need a day and three days of
+//! history. Replicas are told of the same reports and policies; each has refusals of its own.
+//!
+//! Numbers of reports are all that is looked at, never what they say, except by
+//! [collapsed entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
+
+mod asked;
+mod collapsed;
+pub(crate) mod experiments;
+mod outgrown;
+mod refusals;
+mod sample_ratio;
+mod stalled;
+mod surge;
+mod traffic;
+mod vigil;
+
+use std::time::Duration;
+
+pub use asked::{Asked, LATE_SHARE, LATENESS};
+pub use refusals::Refusals;
+pub use sample_ratio::{EVIDENCE, SampleRatio};
+pub use vigil::{Beginning, Question, Vigil};
+
+/// Which alarm it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AlarmName {
+    /// Arms have other shares of the reports than the policies asked for.
+    SampleRatioMismatch,
+    /// There used to be reports, and there are none.
+    StalledReporting,
+    /// One arm gets nearly all traffic, and the reports do not say why.
+    CollapsedEntropy,
+    /// There are more reports than arms were drawn.
+    ReportsOutgrowSelections,
+    /// There are many times as many reports as before.
+    ReportSurge,
+    /// Far more uploads are refused than before: of the server, not of an experiment.
+    RefusalsJump,
+}
+
+impl AlarmName {
+    /// Those of an experiment.
+    pub const OF_EXPERIMENTS: [Self; 5] = [
+        Self::SampleRatioMismatch,
+        Self::StalledReporting,
+        Self::CollapsedEntropy,
+        Self::ReportsOutgrowSelections,
+        Self::ReportSurge,
+    ];
+
+    /// Its name in messages and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SampleRatioMismatch => "sample-ratio-mismatch",
+            Self::StalledReporting => "stalled-reporting",
+            Self::CollapsedEntropy => "collapsed-entropy",
+            Self::ReportsOutgrowSelections => "reports-outgrow-selections",
+            Self::ReportSurge => "report-surge",
+            Self::RefusalsJump => "refusals-jump",
+        }
+    }
+}
+
+/// An alarm that rings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alarm {
+    /// Which one.
+    pub name: AlarmName,
+    /// What was seen, for people. It has labels of arms.
+    pub message: String,
+    /// For how long, if that is known.
+    pub age: Option<Duration>,
+    /// From where on it rings, in the measure of this alarm.
+    pub threshold: f64,
+    /// What was seen, in the same measure.
+    pub seen: f64,
+}
+
+/// Seconds of an hour and of a day.
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+
+fn hours(time: Duration) -> f64 {
+    time.as_secs_f64() / HOUR.as_secs_f64()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}

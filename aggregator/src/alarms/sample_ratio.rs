@@ -1,0 +1,300 @@
+//! Sample-ratio mismatch: arms have other shares of the reports than the policies asked for.
+//!
+//! Users of some arm do not report, or an app does not play what it was told, or somebody
+//! reports what nobody was asked for. Estimates are then of other users than one thinks.
+//!
+//! # The test
+//! Nothing is assumed but that each report, given all before it, is of an arm with a probability
+//! within the [range](super::Asked::range) that the policies allow; which one it is in that range, and
+//! why, is left open. For an arm whose probability is at most h, and for a factor c > 1 of its
+//! odds, the product over all reports of
+//!
+//! ```text
+//! c / (1 + h (c - 1))   if the report is of the arm,
+//! 1 / (1 + h (c - 1))   if it is not
+//! ```
+//!
+//! has an expectation of at most 1 after every report: its factors are likelihood ratios of
+//! Bernoulli variables with the odds `c h/(1-h)` and `h/(1-h)`, and their mean grows with the
+//! true probability up to 1 at h. The same holds for the other reports of an arm whose
+//! probability is at least l, with `1 - l`. A mixture over factors of the odds, over both
+//! directions, over arms, and over the day from which on reports are counted (so that what goes
+//! wrong after months is not made up for by them), with weights that are fixed in advance and sum to
+//! 1, is a nonnegative supermartingale that begins at 1: by Ville's inequality it reaches [`EVIDENCE`]
+//! with a probability of at most 1 in [`EVIDENCE`], over the whole run, however often one looks
+//! and however policies change. This is the test of Lindon and Malek, "Anytime-Valid Inference
+//! for Multinomial Count Data" (2022), with a finite mixture and with ranges in place of known
+//! probabilities.
+//!
+//! Both factors fall with h. So a range that is too wide, because policies were served
+//! only after some of the reports came, makes the test weaker and never wrong.
+//!
+//! # When it rings for nothing
+//! With a probability of 1e-4 in each run of a server, if no more than 5% of the reports come
+//! later than is [assumed](super::Asked).
+
+use std::time::Duration;
+
+use super::{Alarm, AlarmName, DAY, percent};
+
+/// From how much evidence on there is an alarm: the reciprocal of the error level.
+pub const EVIDENCE: f64 = 1e4;
+
+/// Factors of the odds that are tried.
+const FACTORS: [f64; 6] = [1.1, 1.25, 1.5, 2.0, 4.0, 16.0];
+
+/// A probability of 0 is taken for this one: somebody may always err.
+const PROBABILITY_MIN: f64 = 1e-4;
+
+/// Share of the weight that the first arms have together; the rest is for those that come.
+const INITIAL_SHARE: f64 = 0.75;
+
+/// The reports so far against what was asked for.
+#[derive(Clone, Debug)]
+pub struct SampleRatio {
+    initial: usize,
+    arms: Vec<Arm>,
+    reports: u64,
+    /// Since when the evidence is enough.
+    crossed: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+struct Arm {
+    /// When it was first counted, and how many days have begun since.
+    begun: Duration,
+    days: u64,
+    /// Reports of the arm, and of all while it was counted.
+    reports: u64,
+    of: u64,
+    /// Sums of the least and of the greatest probabilities.
+    least: f64,
+    greatest: f64,
+    /// Logarithms of the products: too many reports, and too few. Each is the sum of the
+    /// products from every day on, with the weight of the day; all are multiplied alike.
+    many: [f64; FACTORS.len()],
+    few: [f64; FACTORS.len()],
+}
+
+impl Arm {
+    /// Before its first report.
+    fn new(now: Duration) -> Self {
+        let none = [f64::NEG_INFINITY; FACTORS.len()];
+        let (reports, of, least, greatest) = (0, 0, 0.0, 0.0);
+        Self { begun: now, days: 0, reports, of, least, greatest, many: none, few: none }
+    }
+
+    /// Has products begin on the days that have begun since the last call. The weights
+    /// `1/(d (d+1))` of all days d sum to 1.
+    fn begin_days(&mut self, now: Duration) {
+        let day = now.saturating_sub(self.begun).as_secs() / DAY.as_secs() + 1;
+        while self.days < day {
+            self.days += 1;
+            let number = self.days as f64;
+            let weight = -libm::log(number * (number + 1.0));
+            for product in self.many.iter_mut().chain(&mut self.few) {
+                *product = log_sum(&[*product, weight]);
+            }
+        }
+    }
+
+    fn count(&mut self, reports: u64, of: u64, (low, high): (f64, f64)) {
+        let (own, all) = (reports as f64, of as f64);
+        self.reports += reports;
+        self.of += of;
+        self.least += all * low;
+        self.greatest += all * high;
+        let (most, fewest) = (high.max(PROBABILITY_MIN), (1.0 - low).max(PROBABILITY_MIN));
+        for (place, factor) in FACTORS.iter().enumerate() {
+            let logarithm = libm::log(*factor);
+            let per_report = |bound: f64| libm::log1p(bound * (factor - 1.0));
+            self.many[place] += own * logarithm - all * per_report(most);
+            self.few[place] += (all - own) * logarithm - all * per_report(fewest);
+        }
+    }
+}
+
+impl SampleRatio {
+    /// Before the first report, of so many arms that are there from the start.
+    pub fn new(initial: usize) -> Self {
+        Self { initial, arms: Vec::new(), reports: 0, crossed: None }
+    }
+
+    /// Counts reports of each arm, each of which is of an arm with a probability in its range.
+    pub fn count(&mut self, now: Duration, reports: &[u64], range: impl Fn(usize) -> (f64, f64)) {
+        let of = reports.iter().sum();
+        if of == 0 {
+            return;
+        }
+        self.reports += of;
+        self.arms.resize_with(self.arms.len().max(reports.len()), || Arm::new(now));
+        for (place, arm) in self.arms.iter_mut().enumerate() {
+            arm.begin_days(now);
+            arm.count(reports.get(place).copied().unwrap_or(0), of, range(place));
+        }
+        if self.log_evidence() < libm::log(EVIDENCE) {
+            self.crossed = None;
+        } else {
+            self.crossed.get_or_insert(now);
+        }
+    }
+
+    /// The logarithm of the evidence, at most 0 on average.
+    pub fn log_evidence(&self) -> f64 {
+        let arms: Vec<f64> = (0..self.arms.len()).map(|arm| self.log_evidence_of(arm)).collect();
+        log_sum(&arms)
+    }
+
+    /// The part of it that is due to an arm.
+    fn log_evidence_of(&self, place: usize) -> f64 {
+        let arm = &self.arms[place];
+        let weight = if place < self.initial {
+            INITIAL_SHARE / self.initial as f64
+        } else {
+            let added = (place - self.initial + 1) as f64;
+            (1.0 - INITIAL_SHARE) / (added * (added + 1.0))
+        };
+        let parts = 2.0 * FACTORS.len() as f64;
+        let all: Vec<f64> = arm.many.iter().chain(&arm.few).copied().collect();
+        log_sum(&all) + libm::log(weight / parts)
+    }
+
+    /// Whether there is an alarm. Arms have these labels.
+    pub fn alarm(&self, now: Duration, label: impl Fn(usize) -> String) -> Option<Alarm> {
+        let since = self.crossed?;
+        let worst =
+            |a: &usize, b: &usize| self.log_evidence_of(*a).total_cmp(&self.log_evidence_of(*b));
+        let place = (0..self.arms.len()).max_by(worst)?;
+        let Arm { reports, of, least, greatest, .. } = self.arms[place];
+        let share = |count: f64| percent(count / of as f64);
+        let (least, greatest) = (share(least), share(greatest));
+        let asked = if least == greatest { least } else { format!("{least} to {greatest}") };
+        Some(Alarm {
+            name: AlarmName::SampleRatioMismatch,
+            message: format!(
+                "arm {place} ({}) has {} of {of} reports, and the policies asked for {asked}: look \
+                 whether users of some arm fail to report, whether the app plays the arms it is \
+                 told, and whether somebody sends reports on their own",
+                label(place),
+                share(reports as f64),
+            ),
+            age: Some(now.saturating_sub(since)),
+            threshold: EVIDENCE,
+            seen: libm::exp(self.log_evidence().min(690.0)),
+        })
+    }
+}
+
+/// The logarithm of the sum of what these are the logarithms of.
+fn log_sum(logarithms: &[f64]) -> f64 {
+    let largest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY {
+        return largest;
+    }
+    let sum: f64 = logarithms.iter().map(|logarithm| libm::exp(logarithm - largest)).sum();
+    largest + libm::log(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    fn drawn(shares: &[f64], rng: &mut ChaCha8Rng) -> usize {
+        let mut place: f64 = rng.random();
+        let arm = shares.iter().position(|share| {
+            place -= share;
+            place < 0.0
+        });
+        arm.unwrap_or(shares.len() - 1)
+    }
+
+    /// The largest evidence in a run of so many reports, looked at after every ten, where the
+    /// policy of the next ten depends on what was reported before and is known exactly.
+    fn largest_evidence(tens: usize, played: impl Fn(&[f64]) -> Vec<f64>, seed: u64) -> f64 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut ratio = SampleRatio::new(3);
+        let mut shares = vec![0.5, 0.3, 0.2];
+        let mut largest = f64::NEG_INFINITY;
+        for ten in 0..tens {
+            let played = played(&shares);
+            let mut counts = vec![0; shares.len()];
+            for _ in 0..10 {
+                counts[drawn(&played, &mut rng)] += 1;
+            }
+            // Three tens of reports a day.
+            let now = DAY / 3 * u32::try_from(ten).unwrap();
+            ratio.count(now, &counts, |arm| (shares[arm], shares[arm]));
+            largest = largest.max(ratio.log_evidence());
+            // A policy that runs after its own luck.
+            let leads = counts[0] > 5;
+            shares = if leads { vec![0.8, 0.15, 0.05] } else { vec![0.2, 0.3, 0.5] };
+        }
+        largest
+    }
+
+    #[test]
+    fn it_rings_for_nothing_no_more_often_than_its_level_says() {
+        // The level holds for every threshold, so a low one shows it in few runs. If it is
+        // exceeded with a probability of 5%, 42 or more of 500 runs do so with one of 1e-3.
+        const RUNS: u64 = 500;
+        let exceeds = |seed: &u64| largest_evidence(300, <[f64]>::to_vec, *seed) >= libm::log(20.0);
+        let rung = (0..RUNS).filter(exceeds).count();
+        assert!(rung < 42, "{rung} of {RUNS} runs");
+        // And it is not that nothing could ever ring.
+        assert!(rung > 0);
+        let worst = (0..RUNS).map(|seed| largest_evidence(300, <[f64]>::to_vec, seed));
+        assert!(worst.fold(0.0, f64::max) < libm::log(EVIDENCE));
+    }
+
+    #[test]
+    fn reports_of_an_arm_that_get_lost_are_noticed() {
+        // A fifth of the reports of the first arm.
+        let lost = |shares: &[f64]| {
+            let rest = 1.0 - 0.2 * shares[0];
+            vec![0.8 * shares[0] / rest, shares[1] / rest, shares[2] / rest]
+        };
+        for seed in 0..20 {
+            assert!(largest_evidence(1000, lost, seed) >= libm::log(EVIDENCE), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_single_arm_has_all_reports_and_a_wide_range_allows_all() {
+        let mut ratio = SampleRatio::new(1);
+        ratio.count(Duration::ZERO, &[10_000_000], |_| (1.0, 1.0));
+        assert_eq!(ratio.alarm(Duration::ZERO, |_| String::new()), None);
+        let mut ratio = SampleRatio::new(2);
+        ratio.count(Duration::ZERO, &[900_000, 100_000], |_| (0.1, 0.9));
+        assert!(ratio.log_evidence() < 0.0);
+        ratio.count(Duration::from_secs(1), &[100_000, 0], |_| (0.1, 0.9));
+        assert!(ratio.log_evidence() > 0.0);
+    }
+
+    #[test]
+    fn the_alarm_names_the_arm_and_what_was_asked_for() {
+        let mut ratio = SampleRatio::new(2);
+        let count = |ratio: &mut SampleRatio, second, reports: &[u64]| {
+            ratio.count(Duration::from_secs(second), reports, |arm| [(0.2, 0.3), (0.7, 0.8)][arm]);
+        };
+        count(&mut ratio, 1, &[25, 75]);
+        assert_eq!(ratio.alarm(Duration::from_secs(1), |_| String::new()), None);
+        count(&mut ratio, 5, &[75, 25]);
+        let alarm = ratio.alarm(Duration::from_secs(9), |arm| format!("label {arm}")).unwrap();
+        assert_eq!(alarm.age, Some(Duration::from_secs(4)));
+        assert!(alarm.seen >= alarm.threshold);
+        let said = "arm 0 (label 0) has 50.0% of 200 reports, and the policies asked for 20.0% to \
+                    30.0%";
+        let other = "arm 1 (label 1) has 50.0% of 200 reports, and the policies asked for 70.0% to \
+                     80.0%";
+        assert!(alarm.message.starts_with(said) || alarm.message.starts_with(other), "{alarm:?}");
+        // An arm that is added, and never asked for.
+        let mut ratio = SampleRatio::new(2);
+        count(&mut ratio, 1, &[250, 750]);
+        ratio.count(Duration::ZERO, &[25, 75, 10], |arm| [(0.2, 0.3), (0.7, 0.8), (0., 0.)][arm]);
+        let alarm = ratio.alarm(Duration::ZERO, |_| String::new()).unwrap();
+        assert!(alarm.message.starts_with("arm 2 "), "{alarm:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Stalled reporting: there used to be reports, and there are none.
+//!
+//! A release of the app no longer reports, a certificate has expired, devices can't reach the
+//! server. It rings when the silence is as long as each of these:
+//!
+//! - [`SILENCE_MIN`], an hour;
+//! - [`FACTOR`] times the longest silence of the week before it;
+//! - the time in which [`EXPECTED`] arrivals would have come at the mean rate of that week. An
+//!   arrival is a second in which reports were committed, however many: gateways send
+//!   thousands at once.
+//!
+//! Before there are a day of history and [`ARRIVALS_MIN`] arrivals it does not ring, so that
+//! it has seen a night. Nor does it while an experiment is paused, or for the time that it was.
+//!
+//! # When it rings for nothing
+//! If arrivals were a Poisson process, a silence in which 30 are expected would have a
+//! probability of e^-30: below 1e-4 for a billion arrivals. Traffic comes and goes; the second
+//! condition is for that. A first weekend without users can ring it if the nights before were
+//! shorter than a quarter of it.
+
+use std::time::Duration;
+
+use super::traffic::{Traffic, WEEK};
+use super::{Alarm, AlarmName, DAY, HOUR, hours};
+
+/// The shortest silence.
+const SILENCE_MIN: Duration = HOUR;
+
+/// How many times the longest silence before it.
+const FACTOR: u32 = 4;
+
+/// Arrivals that are missing at least.
+const EXPECTED: f64 = 30.0;
+
+/// Arrivals before which nothing is expected.
+const ARRIVALS_MIN: u64 = 100;
+
+/// Whether there is an alarm.
+pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
+    let last = traffic.last()?;
+    let history = last.saturating_sub(traffic.begun).min(WEEK);
+    let arrivals: u64 = traffic.hours().map(|hour| hour.arrivals).sum();
+    if history < DAY || arrivals < ARRIVALS_MIN {
+        return None;
+    }
+    let longest = traffic.hours().map(|hour| hour.silence).max()?;
+    let expected = history.mul_f64(EXPECTED / arrivals as f64);
+    let threshold = SILENCE_MIN.max(longest * FACTOR).max(expected);
+    let silence = traffic.silence(now);
+    (silence >= threshold).then(|| Alarm {
+        name: AlarmName::StalledReporting,
+        message: format!(
+            "no reports for {:.1} hours, and the longest silence of the week before was {:.1} \
+             hours: look whether devices reach the server and whether the app still reports",
+            hours(silence),
+            hours(longest),
+        ),
+        age: Some(silence),
+        threshold: hours(threshold),
+        seen: hours(silence),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports in every minute from 8 to 20 o'clock, for so many days.
+    fn days(number: u32) -> Traffic {
+        let mut traffic = Traffic::new(Duration::ZERO);
+        for minute in 0..number * 24 * 60 {
+            if (8 * 60..20 * 60).contains(&(minute % (24 * 60))) {
+                traffic.add(Duration::from_mins(minute.into()), 5);
+            }
+        }
+        traffic
+    }
+
+    #[test]
+    fn a_silence_that_nights_do_not_explain_rings() {
+        let traffic = days(10);
+        let evening = DAY * 9 + HOUR * 20;
+        assert_eq!(alarm(&traffic, evening + HOUR * 47), None);
+        let rung = alarm(&traffic, evening + HOUR * 49).unwrap();
+        assert!(rung.seen >= rung.threshold && (rung.threshold - 48.0).abs() < 0.1, "{rung:?}");
+        // A week later, too: what came before the silence is not forgotten meanwhile.
+        assert!(alarm(&traffic, evening + WEEK).is_some());
+        // And it ends with the next report.
+        let mut traffic = traffic;
+        traffic.add(evening + HOUR * 50, 1);
+        assert_eq!(alarm(&traffic, evening + HOUR * 51), None);
+    }
+
+    #[test]
+    fn a_pause_and_an_experiment_that_has_just_begun_do_not_ring() {
+        let mut traffic = days(10);
+        let resumed = DAY * 20;
+        traffic.close(resumed);
+        assert_eq!(alarm(&traffic, resumed + HOUR * 47), None);
+        assert!(alarm(&traffic, resumed + HOUR * 49).is_some());
+        assert_eq!(alarm(&days(1), DAY * 9), None);
+    }
+
+    #[test]
+    fn a_rare_report_is_not_missed() {
+        // One every five hours: 30 of them take more than six days.
+        let mut traffic = Traffic::new(Duration::ZERO);
+        for report in 0..300 {
+            traffic.add(HOUR * 5 * report, 1);
+        }
+        let last = HOUR * 5 * 299;
+        assert_eq!(alarm(&traffic, last + DAY * 3), None);
+    }
+}

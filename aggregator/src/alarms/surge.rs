@@ -1,0 +1,108 @@
+//! A surge: many times as many reports as before.
+//!
+//! Whoever sends reports that nobody was asked for moves a learner in proportion to their
+//! number, and where devices draw arms by themselves nobody can count what was asked for.
+//! More reports than before are then all that can be seen of it. A launch looks the same: this
+//! is a hint.
+//!
+//! It rings when the reports of the last [`RECENT`] are [`REPORTS_MIN`] and more, and at least
+//! [`FACTOR`] times those of a mean day of the week before that, of which at least two days
+//! and [`EARLIER_MIN`] reports must be known.
+//!
+//! # When it rings for nothing
+//! If reports came independently of each other at the earlier rate, with a probability below
+//! `exp(-1000)`. In practice it rings when traffic grows tenfold within a day.
+
+use std::time::Duration;
+
+use super::traffic::{Traffic, WEEK};
+use super::{Alarm, AlarmName, DAY, HOUR};
+
+/// What is compared with the time before.
+const RECENT: Duration = DAY;
+
+/// How many times the reports of a mean day.
+const FACTOR: f64 = 10.0;
+
+/// Reports of the last day, at least.
+const REPORTS_MIN: u64 = 1000;
+
+/// Days before it that must be known, and reports on them.
+const HISTORY_MIN: Duration = DAY.saturating_mul(2);
+const EARLIER_MIN: u64 = 100;
+
+/// Whether there is an alarm.
+pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
+    let recent_from = now.saturating_sub(RECENT);
+    let earlier_from = traffic.begun.max(now.saturating_sub(WEEK));
+    let history = recent_from.saturating_sub(earlier_from);
+    if history < HISTORY_MIN {
+        return None;
+    }
+    let of = |from: Duration, until: Duration| -> u64 {
+        let hours = traffic.hours().filter(|hour| (from..until).contains(&hour.from));
+        hours.map(|hour| hour.reports).sum()
+    };
+    let recent = of(recent_from, Duration::MAX);
+    let earlier = of(earlier_from.saturating_sub(HOUR), recent_from);
+    let per_day = earlier as f64 / (history.as_secs_f64() / DAY.as_secs_f64());
+    let times = recent as f64 / per_day;
+    let rings = earlier >= EARLIER_MIN && recent >= REPORTS_MIN && times >= FACTOR;
+    rings.then(|| Alarm {
+        name: AlarmName::ReportSurge,
+        message: format!(
+            "{recent} reports in 24 hours, {times:.1} times as many as on a day of the week before \
+             ({per_day:.0}): if there are not so many more users, somebody sends reports on their \
+             own; look at the calls of each app key"
+        ),
+        age: None,
+        threshold: FACTOR,
+        seen: times,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady(days: u32, per_hour: u64) -> Traffic {
+        let mut traffic = Traffic::new(Duration::ZERO);
+        for hour in 0..days * 24 {
+            traffic.add(HOUR * hour, per_hour);
+        }
+        traffic
+    }
+
+    #[test]
+    fn ten_times_the_reports_ring_and_nine_do_not() {
+        for (times, rings) in [(9, false), (11, true)] {
+            let mut traffic = steady(6, 10);
+            for hour in 6 * 24..7 * 24 {
+                traffic.add(HOUR * hour, 10 * times);
+            }
+            let alarm = alarm(&traffic, DAY * 6 + HOUR * 23);
+            assert_eq!(alarm.is_some(), rings, "{alarm:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_over_when_the_flood_is() {
+        let mut traffic = steady(6, 10);
+        traffic.add(DAY * 6, 100_000);
+        assert!(alarm(&traffic, DAY * 6 + HOUR).is_some());
+        for hour in 6 * 24..8 * 24 {
+            traffic.add(HOUR * hour, 10);
+        }
+        assert_eq!(alarm(&traffic, DAY * 8), None);
+    }
+
+    #[test]
+    fn a_launch_after_no_traffic_does_not_ring() {
+        let mut traffic = steady(6, 0);
+        traffic.add(DAY * 6, 1_000_000);
+        assert_eq!(alarm(&traffic, DAY * 6 + HOUR), None);
+        let mut young = steady(2, 10);
+        young.add(DAY * 2, 1_000_000);
+        assert_eq!(alarm(&young, DAY * 2 + HOUR), None);
+    }
+}

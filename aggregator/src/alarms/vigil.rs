@@ -1,0 +1,126 @@
+//! All alarms of one experiment.
+
+use std::time::Duration;
+
+use super::asked::Asked;
+use super::collapsed::Favourite;
+use super::outgrown::Balance;
+use super::sample_ratio::SampleRatio;
+use super::traffic::Traffic;
+use super::{Alarm, stalled, surge};
+
+/// Watches over an experiment. Times are those of one monotonic clock.
+#[derive(Clone, Debug)]
+pub struct Vigil {
+    asked: Asked,
+    ratio: SampleRatio,
+    traffic: Traffic,
+    favourite: Favourite,
+    /// `None` where nobody knows all selections.
+    balance: Option<Balance>,
+    /// When selections are known from which reports come.
+    balanced_from: Duration,
+    /// The reports of each arm that were looked at.
+    known: Vec<u64>,
+}
+
+/// An experiment when a vigil over it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning<'a> {
+    /// When that is.
+    pub now: Duration,
+    /// Longest time after which a device that is used would report.
+    pub delay: Duration,
+    /// The reports of each arm.
+    pub reports: &'a [u64],
+    /// How many arms there were from the start.
+    pub initial_arms: usize,
+    /// Whether no report can come from a policy with other shares than the one that is served.
+    pub is_history_known: bool,
+    /// Whether the selections that this process counts are all there are.
+    pub counts_selections: bool,
+}
+
+/// What whoever asks for alarms knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<B, L> {
+    /// Now.
+    pub now: Duration,
+    /// Whether reports are taken.
+    pub is_running: bool,
+    /// How likely an arm is the best by all reports.
+    pub best: B,
+    /// The label of an arm.
+    pub label: L,
+}
+
+impl Vigil {
+    /// From now on.
+    pub fn new(beginning: Beginning<'_>) -> Self {
+        let Beginning { now, delay, reports, initial_arms, .. } = beginning;
+        let is_new = reports.iter().all(|reports| *reports == 0);
+        let known_after = if is_new { Duration::ZERO } else { delay + super::LATENESS };
+        Self {
+            asked: Asked::new(now, delay, beginning.is_history_known),
+            ratio: SampleRatio::new(initial_arms),
+            traffic: Traffic::new(now),
+            favourite: Favourite::default(),
+            balance: beginning.counts_selections.then(Balance::default),
+            balanced_from: now + known_after,
+            known: reports.to_vec(),
+        }
+    }
+
+    /// Takes note that from now on arms are drawn by these shares.
+    pub fn serve(&mut self, now: Duration, shares: &[f64]) {
+        self.asked.serve(now, shares);
+        self.favourite.serve(shares);
+    }
+
+    /// Takes note of the number of reports of each arm, and of all selections that were counted
+    /// since the begin.
+    pub fn observe(&mut self, now: Duration, reports: &[u64], selections: u64, is_running: bool) {
+        if !is_running {
+            self.traffic.close(now);
+        }
+        let before = self.known.iter().copied().chain(std::iter::repeat(0));
+        let more: Option<Vec<u64>> =
+            reports.iter().zip(before).map(|(now, then)| now.checked_sub(then)).collect();
+        reports.clone_into(&mut self.known);
+        // A database has lost some: what has come since is not known.
+        let Some(more) = more else { return };
+        let sum = more.iter().sum();
+        self.traffic.add(now, sum);
+        self.favourite.count(now, sum);
+        if self.asked.is_known(now) {
+            self.ratio.count(now, &more, |arm| self.asked.range(arm));
+        }
+        if let Some(balance) = &mut self.balance {
+            let sum = if now >= self.balanced_from { sum } else { 0 };
+            balance.observe(now, sum, selections);
+        }
+        self.asked.pass(now);
+    }
+
+    /// The alarms that ring.
+    pub fn alarms<B, L>(&self, question: Question<B, L>) -> Vec<Alarm>
+    where
+        B: FnOnce(usize) -> Option<f64>,
+        L: Fn(usize) -> String,
+    {
+        let Question { now, is_running, best, label } = question;
+        let reports = self.known.iter().sum();
+        let while_running = |alarm: Option<Alarm>| alarm.filter(|_| is_running);
+        let balance = self.balance.as_ref();
+        [
+            self.ratio.alarm(now, &label),
+            while_running(stalled::alarm(&self.traffic, now)),
+            while_running(self.favourite.alarm(now, reports, best, &label)),
+            while_running(balance.and_then(|balance| balance.alarm(now))),
+            while_running(surge::alarm(&self.traffic, now)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}

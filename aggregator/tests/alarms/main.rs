@@ -1,0 +1,106 @@
+//! Alarms in simulated experiments of months: silent while nothing is wrong, and rung by what
+//! they are for.
+
+mod world;
+
+use bandana_aggregator::alarms::AlarmName;
+use bandana_aggregator::learner::Learner;
+use bandana_aggregator::learner::guardrails::Guardrails;
+use bandana_aggregator::learner::window::Memory;
+
+use world::{DEFECT_DAY, Defect, World};
+
+/// An experiment in which the second arm is somewhat better.
+fn healthy() -> World {
+    World {
+        learner: Learner::LdpTs,
+        guardrails: Guardrails::OFF,
+        memory: Memory::Everything,
+        server_draws: false,
+        users_per_hour: 20.0,
+        means: [0.4, 0.5, 0.35],
+        later: None,
+        events: None,
+        defect: Defect::Nothing,
+        days: 60,
+    }
+}
+
+#[test]
+fn nothing_rings_in_a_long_healthy_run() {
+    let guarded = Guardrails { burn_in_reports: 500, holdout_share: 0.1 };
+    let events = Some([15 * 24 + 5, 35 * 24 + 3, 25 * 24 + 7]);
+    let worlds = [
+        healthy(),
+        World { events, ..healthy() },
+        World { events, server_draws: true, ..healthy() },
+        World { guardrails: guarded, events, ..healthy() },
+        World { learner: Learner::RandAdaKl, events, ..healthy() },
+        World { learner: Learner::Uniform, server_draws: true, ..healthy() },
+        World { means: [0.4; 3], ..healthy() },
+        World { means: [0.1, 0.9, 0.1], events, ..healthy() },
+        // Half a report an hour, and eight times the traffic.
+        World { users_per_hour: 0.5, ..healthy() },
+        World { users_per_hour: 160.0, days: 40, ..healthy() },
+    ];
+    for (seed, world) in (1..).zip(worlds) {
+        let rung = world.run(seed);
+        assert!(rung.is_empty(), "{rung:?} in {world:?}, seed {seed}");
+    }
+}
+
+/// Asserts that this alarm rings, and no other, within so many days after something went wrong.
+fn rings(world: &World, name: AlarmName, within: f64) {
+    for seed in 1..=3 {
+        let rung = world.run(seed);
+        let others = rung.keys().filter(|rung| **rung != name).count();
+        let after = rung.get(&name).map(|day| day - DEFECT_DAY as f64);
+        let in_time = after.is_some_and(|after| (0.0..within).contains(&after));
+        assert!(in_time && others == 0, "{rung:?} in {world:?}, seed {seed}");
+    }
+}
+
+#[test]
+fn reports_of_an_arm_that_are_lost_ring_the_sample_ratio() {
+    let lost = Defect::Lost(0.3);
+    let uniform = World { learner: Learner::Uniform, defect: lost, days: 50, ..healthy() };
+    rings(&uniform, AlarmName::SampleRatioMismatch, 15.0);
+    // A learner's policies differ from hour to hour, and so the range is wider.
+    let learnt = World {
+        means: [0.2, 0.6, 0.2],
+        guardrails: Guardrails { burn_in_reports: 0, holdout_share: 0.5 },
+        defect: Defect::Lost(0.6),
+        days: 60,
+        ..healthy()
+    };
+    rings(&learnt, AlarmName::SampleRatioMismatch, 30.0);
+}
+
+#[test]
+fn reports_that_cease_ring_as_stalled() {
+    let silent = World { defect: Defect::Silent, days: 35, ..healthy() };
+    rings(&silent, AlarmName::StalledReporting, 4.0);
+}
+
+#[test]
+fn reports_on_somebodys_own_ring_as_too_many_for_the_selections_or_for_the_past() {
+    let flood = Defect::Unsolicited(60);
+    let drawn_here = World { server_draws: true, defect: flood, days: 50, ..healthy() };
+    rings(&drawn_here, AlarmName::ReportsOutgrowSelections, 15.0);
+    let flood = Defect::Unsolicited(400);
+    let by_devices = World { defect: flood, days: 33, ..healthy() };
+    rings(&by_devices, AlarmName::ReportSurge, 2.0);
+}
+
+#[test]
+fn a_policy_that_is_surer_than_all_reports_rings_as_collapsed() {
+    let forgetful = World {
+        memory: Memory::days(7).unwrap(),
+        users_per_hour: 160.0,
+        means: [0.2, 0.7, 0.2],
+        later: Some((DEFECT_DAY, [0.45, 0.1, 0.1])),
+        days: 60,
+        ..healthy()
+    };
+    rings(&forgetful, AlarmName::CollapsedEntropy, 30.0);
+}

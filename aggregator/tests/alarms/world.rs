@@ -1,0 +1,244 @@
+//! Users of an experiment over months, hour by hour, all from a seed.
+//!
+//! They come by day more than by night and less at weekends. Most devices have the policy of
+//! the hour, some one of up to three days ago. Most report within six hours after the
+//! attribution window, some within five days, and three in a hundred up to fifteen days later,
+//! which is later than alarms assume.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bandana_aggregator::alarms::{AlarmName, Beginning, Question, Vigil};
+use bandana_aggregator::learner::guardrails::Guardrails;
+use bandana_aggregator::learner::window::{Days, Memory};
+use bandana_aggregator::learner::{Learner, Situation};
+use bandana_shared::alphabet::Alphabet;
+use bandana_shared::channel::{Channel, Floor};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::Day;
+use bandana_shared::tally::Tally;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// An experiment and its users.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) learner: Learner,
+    pub(crate) guardrails: Guardrails,
+    pub(crate) memory: Memory,
+    /// Whether the server draws the arms.
+    pub(crate) server_draws: bool,
+    pub(crate) users_per_hour: f64,
+    /// What users think of the arms: at first, and from a day on.
+    pub(crate) means: [f64; 3],
+    pub(crate) later: Option<(usize, [f64; 3])>,
+    /// Hours of a new arm, of a retired one, and of a restart of the server.
+    pub(crate) events: Option<[usize; 3]>,
+    pub(crate) defect: Defect,
+    pub(crate) days: usize,
+}
+
+/// What goes wrong, from [`DEFECT_DAY`] on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Defect {
+    Nothing,
+    /// This share of the reports of the second arm is lost.
+    Lost(f64),
+    /// Nobody reports any more.
+    Silent,
+    /// So many reports an hour that nobody was asked for, spread as the policy says.
+    Unsolicited(usize),
+}
+
+pub(crate) const DEFECT_DAY: usize = 30;
+
+/// What there is at some hour.
+struct State {
+    rng: ChaCha8Rng,
+    now: usize,
+    policies: Vec<Vec<f64>>,
+    /// Arms of the reports that will come in an hour.
+    coming: Vec<Vec<usize>>,
+    days: Days,
+    tallies: Vec<Tally>,
+    active: Vec<bool>,
+    selections: u64,
+    vigil: Vigil,
+}
+
+impl World {
+    /// When each alarm rang first, in days.
+    pub(crate) fn run(&self, seed: u64) -> BTreeMap<AlarmName, f64> {
+        let mut state = self.begin(seed);
+        let mut rung = BTreeMap::new();
+        for hour in 0..self.days * 24 {
+            state.now = hour;
+            self.happen(&mut state);
+            let shares = self.policy(&state);
+            state.vigil.serve(time(hour), &shares);
+            state.policies.push(shares);
+            self.choose(&mut state);
+            let mut arrived = std::mem::take(&mut state.coming[hour]).into_iter().peekable();
+            let part = arrived.len().div_ceil(6).max(1);
+            for tenth in 0..6 {
+                for arm in arrived.by_ref().take(part) {
+                    self.report(&mut state, arm);
+                }
+                let now = time(hour) + HOUR / 6 * tenth;
+                let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
+                state.vigil.observe(now, &counts, state.selections, true);
+                for alarm in state.vigil.alarms(Question {
+                    now,
+                    is_running: true,
+                    best: |arm| Some(best(&state, arm)),
+                    label: |arm| format!("label {arm}"),
+                }) {
+                    rung.entry(alarm.name).or_insert(hour as f64 / 24.0);
+                }
+            }
+        }
+        rung
+    }
+
+    fn begin(&self, seed: u64) -> State {
+        State {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            now: 0,
+            policies: Vec::new(),
+            coming: vec![Vec::new(); self.days * 24],
+            days: Days::new(),
+            tallies: vec![Tally::EMPTY; 3],
+            active: vec![true; 3],
+            selections: 0,
+            vigil: vigil(0, &[0; 3], true, self.server_draws),
+        }
+    }
+
+    fn happen(&self, state: &mut State) {
+        let Some([added, retired, restarted]) = self.events else { return };
+        if state.now == added {
+            state.active.push(true);
+            state.tallies.push(Tally::EMPTY);
+        }
+        if state.now == retired {
+            state.active[1] = false;
+        }
+        if state.now == restarted {
+            let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
+            state.vigil = vigil(state.now, &counts, false, self.server_draws);
+            state.selections = 0;
+        }
+    }
+
+    fn policy(&self, state: &State) -> Vec<f64> {
+        let State { tallies, active, days, .. } = state;
+        let situation = if self.memory.is_everything() {
+            Situation::new(tallies, active, channel())
+        } else {
+            let evidence = self.memory.evidence(days, active.len(), Alphabet::BITS);
+            Situation::of(evidence, active, channel())
+        };
+        let situation = situation
+            .with_burning_in(self.guardrails.burning_in(tallies, active, 3))
+            .with_holdout_share(self.guardrails.holdout_share);
+        let weights = self.learner.weights(&situation).unwrap();
+        (0..active.len()).map(|arm| weights.share(arm)).collect()
+    }
+
+    /// The users of an hour choose, and what nobody was asked for is sent.
+    fn choose(&self, state: &mut State) {
+        let (day, of_day) = (state.now / 24, state.now % 24);
+        let cycle = 1.0 + 0.95 * (of_day as f64 / 24.0 * std::f64::consts::TAU).sin();
+        let week = if day % 7 >= 5 { 0.4 } else { 1.0 };
+        let expected = self.users_per_hour * cycle * week;
+        let is_wrong = day >= DEFECT_DAY;
+        // Binomial, with about this mean.
+        let users = (0..200).filter(|_| state.rng.random::<f64>() < expected / 200.0).count();
+        for _ in 0..users {
+            let age = if self.server_draws || state.rng.random::<f64>() < 0.9 {
+                0
+            } else {
+                state.rng.random_range(0..72)
+            };
+            let arm = drawn(state, age);
+            state.selections += 1;
+            let delay = 1 + match state.rng.random::<f64>() {
+                ..0.7 => state.rng.random_range(0..6),
+                ..0.97 => state.rng.random_range(0..120),
+                _ => state.rng.random_range(0..360),
+            };
+            let is_lost = match self.defect {
+                Defect::Lost(share) if arm == 1 => state.rng.random::<f64>() < share,
+                Defect::Silent => true,
+                _ => false,
+            };
+            if let Some(coming) = state.coming.get_mut(state.now + delay)
+                && !(is_wrong && is_lost)
+            {
+                coming.push(arm);
+            }
+        }
+        if let (Defect::Unsolicited(reports), true) = (self.defect, is_wrong) {
+            let sent: Vec<usize> = (0..reports).map(|_| drawn(state, 0)).collect();
+            let now = state.now;
+            state.coming[now].extend(sent);
+        }
+        if let (Defect::Silent, true) = (self.defect, is_wrong) {
+            let now = state.now;
+            state.coming[now].clear();
+        }
+    }
+
+    fn report(&self, state: &mut State, arm: usize) {
+        let day = state.now / 24;
+        let means = match self.later {
+            Some((from, means)) if day >= from => means,
+            _ => self.means,
+        };
+        // An added arm is like the first one.
+        let mean = means.get(arm).copied().unwrap_or(means[0]);
+        let private = channel().lowest_private_mean() + channel().contrast() * mean;
+        let bit = Tally::of_bit(state.rng.random::<f64>() < private);
+        state.tallies[arm] += bit;
+        let arms = state.tallies.len();
+        let of_day = state.days.entry(Day::new(u32::try_from(day).unwrap())).or_default();
+        of_day.resize(arms, Tally::EMPTY);
+        of_day[arm] += bit;
+    }
+}
+
+fn drawn(state: &mut State, age: usize) -> usize {
+    let shares = &state.policies[state.now.saturating_sub(age)];
+    let mut place: f64 = state.rng.random();
+    let arm = shares.iter().position(|share| {
+        place -= share;
+        place < 0.0
+    });
+    arm.unwrap_or_default()
+}
+
+fn best(state: &State, arm: usize) -> f64 {
+    let situation = Situation::new(&state.tallies, &state.active, channel());
+    Learner::LdpTs.weights(&situation).unwrap().share(arm)
+}
+
+fn vigil(hour: usize, reports: &[u64], is_history_known: bool, counts_selections: bool) -> Vigil {
+    Vigil::new(Beginning {
+        now: time(hour),
+        delay: HOUR,
+        reports,
+        initial_arms: 3,
+        is_history_known,
+        counts_selections,
+    })
+}
+
+fn time(hour: usize) -> Duration {
+    HOUR * u32::try_from(hour).unwrap()
+}
+
+fn channel() -> Channel {
+    Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into()
+}
