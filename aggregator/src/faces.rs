@@ -136,7 +136,7 @@ impl<H: Health> Doors<H> {
         let curator = InterceptedService::new(curator, authorization.clone());
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
-        desk.open(operator.clone());
+        desk.open(operator.clone(), trusted.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let operator = InterceptedService::new(operator, authorization.clone());
