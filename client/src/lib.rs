@@ -151,6 +151,7 @@ mod assignment;
 mod core;
 #[cfg(feature = "storage")]
 pub mod danger;
+mod day;
 #[cfg(feature = "grpc")]
 mod driver;
 #[cfg(feature = "grpc")]
