@@ -42,6 +42,8 @@
 //! device's disk in [`Disclosures`] only, and an app that does not open one has none there.
 
 mod agreement;
+#[cfg(all(test, feature = "storage"))]
+mod crash_tests;
 mod disclosure;
 #[cfg(feature = "storage")]
 mod disclosures;

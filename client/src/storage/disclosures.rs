@@ -135,8 +135,7 @@ impl StoredDisclosure {
             StoredPlayed::Action(coordinates) => Played::Action(Vector { coordinates }),
         };
         let day = self.day.map(Day::new);
-        let disclosure =
-            Disclosure::restored(experiment_id, self.name, played, self.reward, day)?;
+        let disclosure = Disclosure::restored(experiment_id, self.name, played, self.reward, day)?;
         Some((self.name, Kept { disclosure, kept_on: Day::new(self.kept_on) }))
     }
 }

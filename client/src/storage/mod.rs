@@ -174,9 +174,7 @@ impl Storage {
                 let frame = frame(&StoredChanges::new(write.number, changes))?;
                 self.files.append(STATE, &frame).and_then(|()| self.files.sync(STATE))
             }
-            Content::Whole(state) => {
-                replace(&mut *self.files, STATE_NEW, STATE, &frame(&**state)?)
-            }
+            Content::Whole(state) => replace(&mut *self.files, STATE_NEW, STATE, &frame(&**state)?),
         };
         written.map_err(|source| failed("writing", STATE, source))?;
         // Not synced, and a failure is none: if it is lost, less is found out, no more.
