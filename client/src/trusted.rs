@@ -24,7 +24,7 @@
 //! # Ok::<(), Failure>(())
 //! ```
 //!
-//! A [`Disclosure`] is in memory. With the feature `storage`, [`Disclosures`] keeps it on the
+//! A [`Disclosure`] is in memory. With the feature `storage`, `Disclosures` keeps it on the
 //! device's disk until a server has given its verdict:
 //!
 //! | verdict | what becomes of it |
@@ -39,7 +39,7 @@
 //! # Privacy
 //! ρ is the price of one reward. Someone with k rewards pays up to k² ρ. The server, and whoever
 //! reads along where there is no TLS, sees rewards, addresses and times. Raw rewards rest on the
-//! device's disk in [`Disclosures`] only, and an app that does not open one has none there.
+//! device's disk in `Disclosures` only, and an app that does not open one has none there.
 
 mod agreement;
 #[cfg(all(test, feature = "storage"))]

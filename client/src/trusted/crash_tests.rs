@@ -207,6 +207,19 @@ fn killed_again_and_again_and_then_a_power_cut() -> Result<(), Failure> {
 }
 
 #[test]
+fn no_half_written_file_stays() -> Result<(), Failure> {
+    for operation in 2..6 {
+        let mut device = Device::start(Disk::new(1, Some((operation, Fault::Crash))))?;
+        device.keep(0, 0)?;
+        device.disk.fail_at(None);
+        device.disk.revive();
+        device.open()?;
+        assert!(device.disk.content("disclosures.new").is_none(), "operation {operation}");
+    }
+    Ok(())
+}
+
+#[test]
 fn many_deaths_in_a_row() -> Result<(), Failure> {
     for seed in 0..400 {
         let mut chance = SeededNoise::new(seed, 1000);

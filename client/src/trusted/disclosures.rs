@@ -179,10 +179,11 @@ impl Disclosures {
     /// has sent nothing. Whatever is given up, by a crash or because the caller drops this
     /// future, is sent again by the next call, with the same bytes, and counts once.
     ///
-    /// ```no_run
+    /// ```
+    #[doc = include_str!("example.txt")]
     /// use std::time::Duration;
     /// use bandana_client::grpc::Transport;
-    /// use bandana_client::trusted::{Agreement, Disclosures};
+    /// use bandana_client::trusted::{Agreement, DisclosedReward, Disclosures};
     ///
     /// # fn random_up_to(bound: Duration) -> Duration { bound }
     /// async fn send_all(disclosures: &Disclosures, transport: &Transport, agreement: Agreement) {
@@ -198,6 +199,16 @@ impl Disclosures {
     ///         tokio::time::sleep(wait).await;
     ///     }
     /// }
+    /// # let directory = tempfile::tempdir()?;
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
+    /// # let disclosures = Disclosures::open(directory.path())?;
+    /// # disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
+    /// # send_all(&disclosures, &transport, agreement()?).await;
+    /// # assert_eq!(disclosures.waiting(), 0);
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Privacy
@@ -386,12 +397,14 @@ impl Flushed {
 /// A disclosure that was not made durable.
 ///
 /// ```
-/// use bandana_client::trusted::{Disclosures, KeepError, TrustedError, TrustedExperiment};
+#[doc = include_str!("example.txt")]
+/// use bandana_client::trusted::{DisclosedReward, Disclosures, KeepError};
 ///
-/// # use bandana_client::trusted::Disclosure;
-/// # async fn app(
-/// #     disclosures: Disclosures, experiment: TrustedExperiment, disclosure: Disclosure,
-/// # ) -> Result<(), TrustedError> {
+/// # let directory = tempfile::tempdir()?;
+/// # with_server(async |transport| {
+/// # let experiment = open(&transport).await?;
+/// # let disclosures = Disclosures::open(directory.path())?;
+/// # let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
 /// match disclosures.keep(disclosure) {
 ///     // There is no room: now or never.
 ///     Err(KeepError::Full(disclosure)) => experiment.disclose(&disclosure).await?,
@@ -400,7 +413,8 @@ impl Flushed {
 ///     Ok(()) => {}
 /// }
 /// # Ok(())
-/// # }
+/// # })?;
+/// # Ok::<(), Failure>(())
 /// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]

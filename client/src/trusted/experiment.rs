@@ -109,14 +109,17 @@ impl TrustedExperiment {
     /// The place of the best of these actions, where the experiment has contexts. They are
     /// public, and at most 1 long.
     ///
-    /// ```no_run
-    /// # use bandana_client::trusted::{TrustedError, TrustedExperiment};
-    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
     /// // Two articles of today, by what they are about.
     /// let articles = [vec![1.0, 0.0], vec![0.6, 0.8]];
     /// let place = experiment.recommend_among(&articles).await?;
+    /// # assert!(place < 2);
     /// # Ok(())
-    /// # }
+    /// # })?;
+    /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
