@@ -26,7 +26,12 @@ const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// The calls that upload nothing. They are counted here, before their request is read;
 /// uploads are when they have come, since a stream has many.
-const QUESTIONS: [&str; 2] = ["/bandana.v1.Device/GetExperiment", "/bandana.v1.Device/SelectArm"];
+const QUESTIONS: [&str; 4] = [
+    "/bandana.v1.Device/GetExperiment",
+    "/bandana.v1.Device/SelectArm",
+    "/bandana.v1.Trusted/GetTrustedExperiment",
+    "/bandana.v1.Trusted/Recommend",
+];
 
 /// What all calls of devices share.
 #[derive(Debug)]

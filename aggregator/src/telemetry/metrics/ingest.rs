@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Histogram;
+use super::trusted::TrustedMetrics;
 use crate::clock::Clock;
 use crate::ingest::{IngestError, Verdict};
 
@@ -52,6 +53,8 @@ pub struct IngestMetrics {
     oldest_day: Gauge,
     clock_ahead: Gauge,
     last_commit: Arc<AtomicU64>,
+    /// Of disclosures to trusted experiments.
+    pub(crate) trusted: TrustedMetrics,
 }
 
 /// Uploads that nothing was decided about.
@@ -93,6 +96,7 @@ impl IngestMetrics {
             oldest_day: Gauge::default(),
             clock_ahead: Gauge::default(),
             last_commit: Arc::new(AtomicU64::new(NEVER)),
+            trusted: TrustedMetrics::new(),
         }
     }
 
@@ -111,6 +115,7 @@ impl IngestMetrics {
                 database: because("database"),
                 rate: because("rate"),
             },
+            trusted: TrustedMetrics::registered(registry),
             ..Self::new(clock)
         };
         registry.register("uploads", "Uploads that were answered, by their status", outcomes);
