@@ -12,14 +12,23 @@ use bandana_client::trusted::{
 use bandana_client::{Clock as _, SystemClock};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::wire::v1::disclose_request::Played;
+use bandana_shared::wire::v1::trusted_client::TrustedClient;
 use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
+use bandana_shared::wire::v1::trusted_server::{Trusted, TrustedServer};
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
-use bandana_shared::wire::v1::{AdacUcb, TrustedExperimentName, TrustedSpecification};
+use bandana_shared::wire::v1::{
+    AdacUcb, DiscloseRequest, DiscloseResponse, DisclosureStatus, GetTrustedExperimentResponse,
+    RecommendRequest, RecommendResponse, TrustedExperimentName, TrustedSpecification,
+};
 use bandana_tests::harness::Aggregator;
 use bandana_tests::test_clock::TestClock;
+use prost::Message as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-use tonic::transport::Channel;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Response, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -145,28 +154,128 @@ async fn a_day_that_has_left_the_window_is_refused_for_good() -> anyhow::Result<
     let today = SystemClock.now().day();
     let clock = TestClock::at(today, folder.path())?;
     let server = clock.serve(PROGRAM, &folder.path().join("data")).await?;
-    let operator_url = format!("http://{}", server.operator);
-    let mut operator = create(operator_url.clone()).await?;
+    let mut operator = create(format!("http://{}", server.operator)).await?;
     let transport = Transport::to(&format!("http://{}", server.device))?;
     let disclosures = Disclosures::open(folder.path().join("device"))?;
     let id = ExperimentId::new("headlines")?;
     let experiment = TrustedExperiment::open(transport.clone(), id, agreement()?).await?;
-    let keep = || anyhow::Ok(experiment.disclosure(1, DisclosedReward::new(1.0)?)?);
-    disclosures.keep(keep()?)?;
+    disclosures.keep(experiment.disclosure(1, DisclosedReward::new(1.0)?)?)?;
     operator.pause_trusted_experiment(name()).await?;
     assert_eq!(disclosures.flush(&transport, agreement()?).await.waiting, 1);
     operator.resume_trusted_experiment(name()).await?;
 
-    // Far from the device's own day: what has no day waits, what has one is too late.
+    // A month later, as others' rewards show.
+    server.stop().await?;
     clock.set(today.forward(30))?;
-    disclosures.keep(keep()?)?;
-    let flushed = disclosures.flush(&transport, agreement()?).await;
+    let server = clock.serve(PROGRAM, &folder.path().join("data")).await?;
+    let url = format!("http://{}", server.device);
+    for (name, day) in [([1; 16], today.forward(29)), ([2; 16], today.forward(30))] {
+        let message = DiscloseRequest {
+            experiment_id: "headlines".to_owned(),
+            disclosure_id: name.to_vec().into(),
+            played: Some(Played::Arm(0)),
+            reward: 1.0,
+            day: day.get(),
+        };
+        let mut others = TrustedClient::connect(url.clone()).await?;
+        let answer = others.disclose(message).await?.into_inner();
+        assert_eq!(answer.status(), DisclosureStatus::Counted, "{answer:?}");
+    }
+
+    // For this device it is still the old day: what has no day waits, what has one is too late.
+    disclosures.keep(experiment.disclosure(1, DisclosedReward::new(1.0)?)?)?;
+    let flushed = disclosures.flush(&Transport::to(&url)?, agreement()?).await;
     assert!(matches!(flushed.dropped[..], [(_, TrustedError::Expired { .. })]), "{flushed:?}");
     assert!(matches!(flushed.held_up[..], [(_, TrustedError::Day { .. })]), "{flushed:?}");
     assert_eq!((flushed.sent, flushed.waiting), (0, 1));
-    assert_eq!(counted(operator_url).await?, 0);
-
-    operator.stop_trusted_experiment(name()).await?;
+    assert_eq!(counted(format!("http://{}", server.operator)).await?, 2);
     server.stop().await?;
+    Ok(())
+}
+
+/// Answers with bytes of the vectors.
+struct Recorded {
+    experiment: GetTrustedExperimentResponse,
+    verdict: DiscloseResponse,
+}
+
+#[tonic::async_trait]
+impl Trusted for Recorded {
+    async fn get_trusted_experiment(
+        &self,
+        _: Request<TrustedExperimentName>,
+    ) -> Result<Response<GetTrustedExperimentResponse>, Status> {
+        let mut experiment = self.experiment.clone();
+        experiment.server_day = SystemClock.now().day().get();
+        Ok(Response::new(experiment))
+    }
+
+    async fn recommend(
+        &self,
+        _: Request<RecommendRequest>,
+    ) -> Result<Response<RecommendResponse>, Status> {
+        Err(Status::unimplemented("not recorded"))
+    }
+
+    async fn disclose(
+        &self,
+        _: Request<DiscloseRequest>,
+    ) -> Result<Response<DiscloseResponse>, Status> {
+        Ok(Response::new(self.verdict.clone()))
+    }
+}
+
+/// Opens an experiment of a server that answers so, and discloses a reward to it.
+async fn outcome(recorded: Recorded) -> anyhow::Result<(&'static str, &'static str)> {
+    let incoming = TcpIncoming::bind("127.0.0.1:0".parse()?)?;
+    let transport = Transport::to(&format!("http://{}", incoming.local_addr()?))?;
+    let router = Server::builder().add_service(TrustedServer::new(recorded));
+    let serving = tokio::spawn(router.serve_with_incoming(incoming));
+    let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
+    let id = ExperimentId::new("headlines")?;
+    let opened = TrustedExperiment::open(transport, id, agreement).await;
+    let outcome = match opened {
+        Err(TrustedError::Beyond { .. }) => ("beyond", ""),
+        Err(TrustedError::NotUnderstood) => ("not understood", ""),
+        Err(error) => return Err(error.into()),
+        Ok(experiment) => {
+            let disclosure = experiment.disclosure(1, DisclosedReward::new(1.0)?)?;
+            let verdict = match experiment.disclose(&disclosure).await {
+                Ok(()) => "success",
+                Err(error) if error.is_final() => "drop",
+                Err(_) => "send again",
+            };
+            ("accepted", verdict)
+        }
+    };
+    serving.abort();
+    Ok(outcome)
+}
+
+#[tokio::test]
+async fn the_client_does_as_the_vectors_say() -> anyhow::Result<()> {
+    fn bytes(vector: &serde_json::Value, field: &str) -> anyhow::Result<Vec<u8>> {
+        let hex = vector[field].as_str().context("no bytes")?.as_bytes();
+        let byte = |pair: &[u8]| anyhow::Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?);
+        hex.chunks(2).map(byte).collect()
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors/trusted.json");
+    let vectors: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    let list = |name: &str| vectors[name].as_array().cloned().context("no vectors");
+    let (experiments, verdicts) = (list("experiments")?, list("verdicts")?);
+    let experiment =
+        |vector| anyhow::Ok(GetTrustedExperimentResponse::decode(&bytes(vector, "response")?[..])?);
+    let verdict = |vector| anyhow::Ok(DiscloseResponse::decode(&bytes(vector, "bytes")?[..])?);
+    for vector in &experiments {
+        let recorded =
+            Recorded { experiment: experiment(vector)?, verdict: verdict(&verdicts[1])? };
+        assert_eq!(vector["outcome"], outcome(recorded).await?.0, "{vector}");
+    }
+    for vector in &verdicts {
+        let recorded =
+            Recorded { experiment: experiment(&experiments[0])?, verdict: verdict(vector)? };
+        assert_eq!(vector["outcome"], outcome(recorded).await?.1, "{vector}");
+    }
+    assert!(experiments.len() > 10 && verdicts.len() == 9);
     Ok(())
 }

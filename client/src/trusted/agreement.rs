@@ -46,7 +46,8 @@ impl Agreement {
         id: &ExperimentId,
         specification: &TrustedSpecification,
     ) -> Result<(), TrustedError> {
-        let asked = Rho::new(specification.rho).ok().filter(|rho| *rho > Rho::ZERO);
+        let is_price = |rho: &Rho| *rho > Rho::ZERO && rho.get().is_finite();
+        let asked = Rho::new(specification.rho).ok().filter(is_price);
         let rho = asked.ok_or(TrustedError::NotUnderstood)?;
         let understood = specification.rewards_are_disclosed
             && specification.experiment_id == id.as_str()
@@ -103,6 +104,10 @@ mod tests {
             assert!(agreement.judge(&id, &unfair).is_err(), "{unfair:?}");
         }
         assert!(agreement.judge(&ExperimentId::new("other")?, &fair).is_err());
+        // Whoever agrees to anything has not agreed to no protection at all.
+        let anything = Agreement::users_disclose_rewards(Rho::new(f64::INFINITY)?);
+        let unprotected = TrustedSpecification { rho: f64::INFINITY, ..fair.clone() };
+        assert!(anything.judge(&id, &unprotected).is_err());
 
         let gope = |lengths: &[usize]| {
             let vector = |length: &usize| Vector { coordinates: vec![0.5; *length] };

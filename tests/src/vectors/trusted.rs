@@ -103,7 +103,8 @@ fn experiment(
     outcome: &'static str,
 ) -> ExperimentVector {
     let experiment_id = "headlines".to_owned();
-    let (mut arms, mut beta, mut actions, mut delta, mut dimension) = (None, None, None, None, None);
+    let (mut arms, mut beta, mut actions, mut delta, mut dimension) =
+        (None, None, None, None, None);
     let name = match &algorithm {
         None => "",
         Some(Algorithm::AdacUcb(ucb)) => {
