@@ -2,8 +2,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::wire::v1::DiscloseRequest;
 use bandana_shared::wire::v1::disclose_request::Played;
-use bandana_shared::wire::v1::{DiscloseRequest, Vector};
 
 use super::TrustedError;
 
@@ -135,8 +135,4 @@ impl Disclosure {
     pub(crate) fn expose(&self) -> f64 {
         self.reward
     }
-}
-
-pub(super) fn vector(coordinates: &[f64]) -> Vector {
-    Vector { coordinates: coordinates.to_vec() }
 }

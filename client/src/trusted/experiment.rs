@@ -6,10 +6,9 @@ use bandana_shared::wire::v1::disclose_request::Played;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
 use bandana_shared::wire::v1::{
     DiscloseRequest, DisclosureStatus, RecommendRequest, TrustedExperimentName,
-    TrustedSpecification,
+    TrustedSpecification, Vector,
 };
 
-use super::disclosure::vector;
 use super::{Agreement, DisclosedReward, Disclosure, TrustedError};
 use crate::day::HeardDay;
 use crate::grpc::Transport;
@@ -125,7 +124,7 @@ impl TrustedExperiment {
     /// # Errors
     /// [`TrustedError::Call`].
     pub async fn recommend_among(&self, actions: &[Vec<f64>]) -> Result<u32, TrustedError> {
-        let actions = actions.iter().map(|action| vector(action)).collect();
+        let actions = actions.iter().map(|action| Vector { coordinates: action.clone() }).collect();
         let experiment_id = self.id.to_string();
         let request = self.transport.request(RecommendRequest { experiment_id, actions });
         let answer = self.transport.trusted().recommend(request).await?.into_inner();
@@ -177,7 +176,7 @@ impl TrustedExperiment {
         action: Vec<f64>,
         reward: DisclosedReward,
     ) -> Result<Disclosure, TrustedError> {
-        Disclosure::new(self.id.clone(), Played::Action(vector(&action)), reward)
+        Disclosure::new(self.id.clone(), Played::Action(Vector { coordinates: action }), reward)
     }
 
     /// Sends a reward, and returns when it is durable. Sent again, it still counts once: what
