@@ -12,7 +12,6 @@ use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{EmbeddedStore, PostgresStore, Store, StoreError, StoreReader};
 use crate::telemetry::Metrics;
-use crate::trusted::TrustedExperiment;
 use crate::trusted::keeper::{Keeper, KeeperHandle};
 
 /// The store, read into memory.
@@ -67,7 +66,7 @@ impl Opening {
                 let random = getrandom::u64().map_err(ServerError::Entropy)?;
                 let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
                 for record in &trusted {
-                    registry.trusted().publish(TrustedExperiment::try_from(record)?);
+                    registry.trusted().show(record)?;
                 }
                 let (due, experiments_due) = mpsc::channel();
                 let (writer, ingest) = Writer::open(

@@ -134,3 +134,31 @@ impl<F: Future + Unpin> Future for Admitted<F> {
         Pin::new(&mut self.call).poll(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::methods::METHODS;
+
+    /// Those that say themselves when they are over their rate.
+    const UPLOADS: [&str; 3] = [
+        "/bandana.v1.Device/SubmitUpload",
+        "/bandana.v1.Device/SubmitUploads",
+        "/bandana.v1.Trusted/Disclose",
+    ];
+
+    #[test]
+    fn every_method_of_devices_has_a_rate() {
+        let is_for_devices = |service: &str| ["Device", "Trusted"].contains(&service);
+        let of_devices: Vec<String> = METHODS
+            .all()
+            .filter(|name| name.service.strip_prefix("bandana.v1.").is_some_and(is_for_devices))
+            .map(|name| format!("/{}", name.path))
+            .collect();
+        let rated: Vec<&str> = QUESTIONS.into_iter().chain(UPLOADS).collect();
+        assert_eq!(of_devices.len(), rated.len());
+        for method in of_devices {
+            assert!(rated.contains(&&*method), "{method} is neither a question nor an upload");
+        }
+    }
+}

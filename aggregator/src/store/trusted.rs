@@ -4,9 +4,11 @@
 use std::fmt;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::stored;
 use thiserror::Error;
 
-use super::{AuditEntry, ExperimentState, StoreError};
+use super::{AuditEntry, ExperimentState, StoreError, Verification};
+use crate::trusted::TrustedExperiment;
 
 /// Most disclosures of one commit.
 pub const DISCLOSURES_MAX: usize = 1024;
@@ -146,5 +148,58 @@ pub enum TrustedRefusal {
 impl From<TrustedRefusal> for StoreError {
     fn from(refusal: TrustedRefusal) -> Self {
         Self::Trusted(Box::new(refusal))
+    }
+}
+
+/// Checks one record by itself.
+pub(super) fn verify(record: &TrustedRecord, verification: &mut Verification) {
+    let TrustedRecord { id, state, private, released, .. } = record;
+    if (*state == ExperimentState::Stopped) != private.is_none() {
+        verification.say(format!(
+            "trusted experiment {id} is {}, which does not fit whether it has a secret state",
+            state.name()
+        ));
+    }
+    let experiment = match TrustedExperiment::try_from(record) {
+        Ok(experiment) => experiment,
+        Err(error) => return verification.say(format!("trusted experiment {id}: {error}")),
+    };
+    if experiment.released.plan().message(id) != experiment.specification {
+        verification.say(format!("trusted experiment {id} is not run by its specification"));
+    }
+    // The bytes follow from the secret state.
+    let shown = experiment.secret.map(|secret| stored::to_bytes(&secret.released()));
+    if shown.is_some_and(|shown| !shown.is_ok_and(|shown| shown == *released)) {
+        verification.say(format!(
+            "trusted experiment {id} shows something else than what was released of it"
+        ));
+    }
+}
+
+/// Checks what an experiment has beside it: how many names of disclosures, fewer than rewards
+/// once its window has moved, and whether an experiment of the other kind has its id.
+pub(super) fn verify_names(
+    record: &TrustedRecord,
+    names: u64,
+    is_taken: bool,
+    verification: &mut Verification,
+) {
+    let id = &record.id;
+    if is_taken {
+        verification.say(format!("the id {id} is that of experiments of both kinds"));
+    }
+    let Ok(experiment) = TrustedExperiment::try_from(record) else { return };
+    let rewards = experiment.released.rewards();
+    if names > rewards {
+        verification.say(format!(
+            "trusted experiment {id} has {names} disclosures, and {rewards} rewards from them"
+        ));
+    }
+    if record.version.sequence < experiment.released.releases() {
+        verification.say(format!(
+            "trusted experiment {id} was changed {} times, and released {} statistics",
+            record.version.sequence,
+            experiment.released.releases()
+        ));
     }
 }

@@ -212,3 +212,172 @@ fn observe(
     let next = plan.next.get_or_insert_with(|| secret.clone());
     next.observe(&disclosure.played, disclosure.reward)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::algorithm::Plan;
+    use super::super::lattice::{Protection, RewardRange};
+    use super::super::state::NoiseKey;
+    use super::*;
+
+    const TODAY: Day = Day::new(100);
+
+    fn experiment(plan: Plan) -> TrustedExperiment {
+        let secret = SecretState::new(plan.clone(), NoiseKey::insecure([0; 32])).unwrap();
+        let id = ExperimentId::new("headlines").unwrap();
+        TrustedExperiment {
+            specification: plan.message(&id),
+            id,
+            state: ExperimentState::Running,
+            version: TrustedVersion { sequence: 0, stamp: 0 },
+            oldest: Day::new(94),
+            released: secret.released(),
+            secret: Some(secret),
+        }
+    }
+
+    fn lazy() -> Plan {
+        Plan::Lazy { arms: 3, protection: Protection::concentrated(0.5).unwrap() }
+    }
+
+    fn ucb() -> Plan {
+        Plan::Ucb(super::super::adac_ucb::UcbSettings {
+            arms: 3,
+            protection: Protection::concentrated(0.5).unwrap(),
+            exploration: 1.0,
+            memory: super::super::adac_ucb::Memory::Forgetting,
+        })
+    }
+
+    fn disclosure(number: u128, day: Day, arm: usize) -> Disclosure {
+        let reward = RewardRange::Unit.reward(f64::from(u8::from(arm == 1))).unwrap();
+        let id = UploadId::new(number.to_be_bytes());
+        Disclosure { id, day, played: Played::Arm(arm), reward }
+    }
+
+    /// As after a crash: what was stored is read.
+    fn restarted(experiment: &TrustedExperiment) -> TrustedExperiment {
+        let secret = experiment.secret.as_ref().unwrap();
+        let bytes = stored::to_bytes(secret).unwrap();
+        let released = stored::to_bytes(&secret.released()).unwrap();
+        TrustedExperiment {
+            secret: Some(stored::from_bytes(&bytes).unwrap()),
+            released: stored::from_bytes(&released).unwrap(),
+            ..experiment.clone()
+        }
+    }
+
+    /// Takes disclosures in groups of these sizes, with a crash before and after some commits,
+    /// and tells all that was ever shown.
+    fn shown_to_the_world(
+        plan_of: Plan,
+        disclosures: &[Disclosure],
+        steps: &[(usize, bool)],
+    ) -> Vec<String> {
+        let mut experiment = experiment(plan_of);
+        let (mut shown, mut rest) = (Vec::new(), disclosures);
+        let mut steps = steps.iter().cycle();
+        let known = HashSet::new();
+        while !rest.is_empty() || experiment.is_due() {
+            let &(size, crash) = steps.next().unwrap();
+            if crash {
+                experiment = restarted(&experiment);
+            }
+            let version = TrustedVersion { sequence: experiment.version.sequence + 1, stamp: 0 };
+            if experiment.is_due() {
+                let number = u8::try_from(experiment.released.releases() + 1).unwrap_or(255);
+                let mut secret = experiment.secret.clone().unwrap();
+                secret.release(NoiseKey::insecure([number; 32])).unwrap();
+                if crash {
+                    // It was not committed, and comes again.
+                    continue;
+                }
+                experiment = experiment.with(version, secret);
+                shown.push(format!("{:?}", experiment.released.shown()));
+                continue;
+            }
+            let group = &rest[..size.min(rest.len())];
+            let situation = Situation { today: TODAY, known: &known };
+            let planned = plan(&experiment, &mut group.iter(), situation);
+            assert!(planned.verdicts.iter().all(|v| *v == DisclosureVerdict::Counted));
+            rest = &rest[planned.verdicts.len()..];
+            experiment = experiment.with(version, planned.next.unwrap());
+        }
+        shown
+    }
+
+    proptest! {
+        #[test]
+        fn groups_and_crashes_change_no_statistic(
+            arms in vec(0_usize..3, 1..200),
+            steps in vec((1_usize..20, any::<bool>()), 1..20),
+            lazily in any::<bool>(),
+        ) {
+            // Crashes alone lead nowhere.
+            prop_assume!(steps.iter().any(|(_, crash)| !crash));
+            let disclosures: Vec<Disclosure> = (0..)
+                .zip(&arms)
+                .map(|(number, arm)| disclosure(number, TODAY, *arm))
+                .collect();
+            let plan = || if lazily { lazy() } else { ucb() };
+            let one_by_one = shown_to_the_world(plan(), &disclosures, &[(1, false)]);
+            prop_assert_eq!(shown_to_the_world(plan(), &disclosures, &steps), one_by_one);
+        }
+    }
+
+    #[test]
+    fn a_name_counts_once_and_what_counted_is_a_success_whatever_the_state() {
+        let experiment = experiment(lazy());
+        let twice = [disclosure(1, TODAY, 0), disclosure(1, TODAY, 2), disclosure(2, TODAY, 2)];
+        let nothing = HashSet::new();
+        let situation = Situation { today: TODAY, known: &nothing };
+        let planned = plan(&experiment, &mut twice.iter(), situation);
+        use DisclosureVerdict::{ClockBehind, Counted, Duplicate, Expired, FutureDay};
+        assert_eq!(planned.verdicts[..2], [Counted, Duplicate]);
+        let known = HashSet::from([(TODAY, UploadId::new(1_u128.to_be_bytes()))]);
+        let situation = Situation { today: TODAY, known: &known };
+        for (state, other) in [
+            (ExperimentState::Paused, DisclosureVerdict::Paused),
+            (ExperimentState::Stopped, DisclosureVerdict::Stopped),
+        ] {
+            let ended = TrustedExperiment { state, ..experiment.clone() };
+            let planned = plan(&ended, &mut twice.iter(), situation);
+            assert_eq!(planned.verdicts, [Duplicate, Duplicate, other]);
+            assert!(planned.next.is_none());
+        }
+        let days = [93, 101].map(|day| disclosure(9, Day::new(day), 0));
+        let planned = plan(&experiment, &mut days.iter(), situation);
+        let oldest = experiment.oldest;
+        assert_eq!(planned.verdicts, [Expired { oldest }, FutureDay { today: TODAY }]);
+        let situation = Situation { today: Day::new(90), known: &known };
+        assert_eq!(
+            plan(&experiment, &mut days.iter(), situation).verdicts,
+            [ClockBehind, ClockBehind]
+        );
+    }
+
+    #[test]
+    fn what_may_be_shown_has_no_reward_in_it_that_was_not_released() {
+        for arm in [0, 1] {
+            let experiment = experiment(ucb());
+            let first = [disclosure(1, TODAY, arm)];
+            let known = HashSet::new();
+            let situation = Situation { today: TODAY, known: &known };
+            let mut played = Vec::new();
+            for reward in [0.0, 1.0] {
+                let reward = RewardRange::Unit.reward(reward).unwrap();
+                let first = [Disclosure { reward, ..first[0].clone() }];
+                let next = plan(&experiment, &mut first.iter(), situation).next.unwrap();
+                assert_ne!(
+                    stored::to_bytes(&next).unwrap(),
+                    stored::to_bytes(experiment.secret.as_ref().unwrap()).unwrap()
+                );
+                played.push(stored::to_bytes(&next.released()).unwrap());
+            }
+            assert_eq!(played[0], played[1]);
+        }
+    }
+}

@@ -25,6 +25,14 @@ impl TrustedExperiments {
         self.read().values().cloned().collect()
     }
 
+    /// Shows an experiment as the store has it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it can't be understood.
+    pub fn show(&self, record: &TrustedRecord) -> Result<Arc<TrustedExperiment>, StoreError> {
+        Ok(self.publish(TrustedExperiment::try_from(record)?))
+    }
+
     /// Shows what is durable now.
     pub(crate) fn publish(&self, experiment: TrustedExperiment) -> Arc<TrustedExperiment> {
         let experiment = Arc::new(experiment);

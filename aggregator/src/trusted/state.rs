@@ -206,3 +206,68 @@ impl ReleasedState {
         self.releases
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::adac_ucb::{Memory, UcbSettings};
+    use super::super::lattice::{Protection, RewardRange};
+    use super::*;
+
+    /// After this reward of arm 0, whose first episode it ends.
+    fn due(key: u8, reward: f64) -> SecretState {
+        let plan = Plan::Ucb(UcbSettings {
+            arms: 2,
+            protection: Protection::concentrated(0.5).unwrap(),
+            exploration: 1.0,
+            memory: Memory::Forgetting,
+        });
+        let mut state = SecretState::new(plan, NoiseKey::insecure([key; 32])).unwrap();
+        state.observe(&Played::Arm(0), RewardRange::Unit.reward(reward).unwrap()).unwrap();
+        assert!(state.is_due());
+        state
+    }
+
+    /// The noise in the mean of arm 0.
+    fn noise(mut state: SecretState, reward: f64) -> f64 {
+        state.release(NoiseKey::insecure([255; 32])).unwrap();
+        let Shown::Means(means) = state.released().shown() else { panic!("means") };
+        means[0].unwrap().mean - reward
+    }
+
+    #[test]
+    fn the_same_state_has_the_same_noise_and_another_one_has_its_own() {
+        let first = noise(due(1, 0.25), 0.25);
+        let read: SecretState =
+            stored::from_bytes(&stored::to_bytes(&due(1, 0.25)).unwrap()).unwrap();
+        assert_eq!(noise(read, 0.25).to_bits(), first.to_bits());
+        // A store that went back in time, and other rewards: their difference does not show.
+        assert!((noise(due(1, 0.75), 0.75) - first).abs() > 1e-6);
+        assert!((noise(due(2, 0.25), 0.25) - first).abs() > 1e-6);
+    }
+
+    #[test]
+    fn noise_by_keys_has_its_variance() {
+        // σ² = 1/(2ρ) = 1 for one reward.
+        let noises: Vec<f64> = (0..=250).map(|key| noise(due(key, 0.5), 0.5)).collect();
+        let count = noises.len() as f64;
+        let variance = noises.iter().map(|x| x * x).sum::<f64>() / count;
+        // Three standard deviations of the estimate.
+        assert!((variance - 1.0).abs() < 3.0 * (2.0 / count).sqrt(), "{variance}");
+    }
+
+    /// By version 1: after the first reward, what is shown then, and after the release, whose noise
+    /// every later version of this program draws from the same state.
+    const GOLDEN: [&str; 3] = ["SECRET", "SHOWN", "NEXT"];
+
+    #[test]
+    fn golden_bytes_of_stored_trusted_states() {
+        let hex =
+            |bytes: Vec<u8>| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        let mut state = due(7, 0.5);
+        let before = hex(stored::to_bytes(&state).unwrap());
+        let shown = hex(stored::to_bytes(&state.released()).unwrap());
+        state.release(NoiseKey::insecure([8; 32])).unwrap();
+        let after = hex(stored::to_bytes(&state).unwrap());
+        assert_eq!([before, shown, after], GOLDEN);
+    }
+}
