@@ -107,15 +107,16 @@ pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
         Trusted::Create(wanted) => create(*wanted),
         Trusted::List { reach } => list_all(&reach),
         Trusted::Show(named) => {
-            let view = change(&named, async |mut client, name| client.get_trusted_status(name).await)?;
+            let view =
+                change(&named, async |mut client, name| client.get_trusted_status(name).await)?;
             named.reach.print(&view, |view| view.describe(terminal_columns()))
         }
-        Trusted::Pause(named) => changed(&named, async |mut client, name| {
-            client.pause_trusted_experiment(name).await
-        }),
-        Trusted::Resume(named) => changed(&named, async |mut client, name| {
-            client.resume_trusted_experiment(name).await
-        }),
+        Trusted::Pause(named) => {
+            changed(&named, async |mut client, name| client.pause_trusted_experiment(name).await)
+        }
+        Trusted::Resume(named) => {
+            changed(&named, async |mut client, name| client.resume_trusted_experiment(name).await)
+        }
         Trusted::Stop { named, yes } => {
             let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
             consent.obtain(std::io::stdin().lock(), std::io::stderr())?;

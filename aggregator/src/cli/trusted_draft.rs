@@ -189,7 +189,10 @@ mod tests {
 
         for (rest, said) in [
             (r#""algorithm": "adac-ucb""#, "needs --arms"),
-            (r#""algorithm": "adac-oful", "dimension": 2, "beta": 1"#, "--beta is not for adac-oful"),
+            (
+                r#""algorithm": "adac-oful", "dimension": 2, "beta": 1"#,
+                "--beta is not for adac-oful",
+            ),
             (r#""algorithm": "adac-gope", "actions": [[1]], "arms": 2"#, "--actions and --delta"),
             (r#""algorithm": "adac", "arms": 2"#, "unknown variant"),
         ] {
