@@ -1,7 +1,7 @@
 //! What both ports answer.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
@@ -31,7 +31,7 @@ use crate::service::{
 use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
-use crate::trusted::shelf::Shelf;
+use crate::trusted::keeper::KeeperHandle;
 
 /// What is answered from the start.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Parts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
-    pub(crate) trusted: Option<Arc<Mutex<Shelf>>>,
+    pub(crate) keeper: KeeperHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ending: Ending,
     /// Where data sets are.
@@ -118,8 +118,9 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { registry, ingest, reader, trusted, clock, ending, data_sets, desk } = parts;
-        let trusted = TrustedService::new(trusted);
+        let Parts { registry, ingest, reader, keeper, clock, ending, data_sets, desk } = parts;
+        let trusted =
+            TrustedService::new(Arc::clone(&registry), ingest.clone(), keeper, Arc::clone(&clock));
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -135,7 +136,7 @@ impl<H: Health> Doors<H> {
         let curator = InterceptedService::new(curator, authorization.clone());
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
-        desk.open(operator.clone());
+        desk.open(operator.clone(), trusted.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let operator = InterceptedService::new(operator, authorization.clone());

@@ -1,6 +1,6 @@
 //! From settings to what services are made of.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 use tokio::sync::{oneshot, watch};
 
@@ -12,15 +12,14 @@ use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{EmbeddedStore, PostgresStore, Store, StoreError, StoreReader};
 use crate::telemetry::Metrics;
-use crate::trusted::keeper::KeeperError;
-use crate::trusted::shelf::Shelf;
+use crate::trusted::keeper::{Keeper, KeeperHandle};
 
 /// The store, read into memory.
 pub(crate) struct Opening {
     registry: Arc<Registry>,
     ingest: Ingest,
     reader: StoreReader,
-    trusted: Option<Arc<Mutex<Shelf>>>,
+    window_days: u32,
     writer: Writer,
     policies: Policies,
 }
@@ -39,8 +38,8 @@ pub(crate) struct Core {
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
-    /// The trusted experiments, where there is a directory to keep them in.
-    pub(crate) trusted: Option<Arc<Mutex<Shelf>>>,
+    /// The way of disclosures to trusted experiments.
+    pub(crate) keeper: KeeperHandle,
     /// What the writer ended with.
     pub(crate) ended: oneshot::Receiver<Result<(), WriterError>>,
     /// What the thread that computes or follows policies ended with; fails when it
@@ -62,10 +61,13 @@ impl Opening {
         spawn("opening", move || {
             let read = || {
                 let (store, reader) = open(&settings, &*clock)?;
-                let trusted = shelf(&settings)?;
+                let trusted = reader.trusted(None)?;
                 let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
                 let random = getrandom::u64().map_err(ServerError::Entropy)?;
                 let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
+                for record in &trusted {
+                    registry.trusted().show(record)?;
+                }
                 let (due, experiments_due) = mpsc::channel();
                 let (writer, ingest) = Writer::open(
                     store,
@@ -81,8 +83,10 @@ impl Opening {
                         Policies::Shared(Box::new(follower), reachable)
                     }
                 };
-                tracing::info!(experiments = registry.all().len(), ids, "store opened");
-                Ok(Self { registry, ingest, reader, trusted, writer, policies })
+                let (experiments, trusted) = (registry.all().len(), trusted.len());
+                tracing::info!(experiments, trusted, ids, "store opened");
+                let window_days = settings.window_days();
+                Ok(Self { registry, ingest, reader, window_days, writer, policies })
             };
             // Whoever waited may have been told to end.
             drop(opened.send(read()));
@@ -92,10 +96,18 @@ impl Opening {
 
     /// Starts the writer and what policies come from.
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
-        let Self { registry, ingest, reader, trusted, writer, policies } = self;
+        let Self { registry, ingest, reader, window_days, writer, policies } = self;
+        let (keeper, handle) = Keeper::new(
+            Arc::clone(&registry),
+            ingest.clone(),
+            reader.clone(),
+            Arc::clone(&clock),
+            window_days,
+        );
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
+        spawn("keeper", move || keeper.run())?;
         let (end, policies_ended) = oneshot::channel();
         let mut reachable = None;
         match policies {
@@ -112,7 +124,7 @@ impl Opening {
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }
-        Ok(Core { registry, ingest, reader, trusted, ended, policies_ended, reachable })
+        Ok(Core { registry, ingest, reader, keeper: handle, ended, policies_ended, reachable })
     }
 }
 
@@ -131,16 +143,6 @@ fn open(
             (Box::new(store), StoreReader::of_postgres(settings)?)
         }
     })
-}
-
-/// The trusted experiments; the directory is this process's own by now.
-fn shelf(settings: &StoreSettings) -> Result<Option<Arc<Mutex<Shelf>>>, KeeperError> {
-    match settings {
-        StoreSettings::Embedded { data_dir, .. } => {
-            Ok(Some(Arc::new(Mutex::new(Shelf::open(data_dir.clone())?))))
-        }
-        StoreSettings::Postgres(_) => Ok(None),
-    }
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {

@@ -22,6 +22,7 @@ use crate::learner::window::Days;
 use crate::learner::{Evidence, LearnerError, Situation};
 use crate::replica::FollowerHandle;
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
+use crate::trusted::TrustedExperiments;
 
 /// Seconds after which a device should ask for a new policy.
 const TIME_TO_LIVE_SECONDS: u32 = 60;
@@ -455,6 +456,7 @@ pub struct Registry {
     first_version: u64,
     /// Who is asked about what is not known here.
     follower: OnceLock<FollowerHandle>,
+    trusted: TrustedExperiments,
     clock: Arc<dyn Clock>,
 }
 
@@ -492,10 +494,16 @@ impl Registry {
             first_version,
             clock,
             follower: OnceLock::new(),
+            trusted: TrustedExperiments::default(),
         }
     }
 
     /// From now on this one is asked about what is not known here.
+    /// The trusted experiments.
+    pub fn trusted(&self) -> &TrustedExperiments {
+        &self.trusted
+    }
+
     pub(crate) fn follow(&self, follower: FollowerHandle) {
         // There is one follower for each registry.
         self.follower.set(follower).ok();

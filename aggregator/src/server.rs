@@ -28,7 +28,6 @@ use crate::security::{
 };
 use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
 use crate::telemetry::Metrics;
-use crate::trusted::keeper::KeeperError;
 
 /// How long the end waits for a replica to give up its lease.
 const RESIGNATION: Duration = Duration::from_secs(2);
@@ -73,6 +72,16 @@ pub enum StoreSettings {
     },
     /// In a database that replicas share.
     Postgres(PostgresSettings),
+}
+
+impl StoreSettings {
+    /// Days whose uploads and disclosures are taken.
+    pub(crate) fn window_days(&self) -> u32 {
+        match self {
+            Self::Embedded { settings, .. } => settings.replay_window_days,
+            Self::Postgres(settings) => settings.replay_window_days,
+        }
+    }
 }
 
 impl ServerSettings {
@@ -217,13 +226,13 @@ impl Server {
             outcome = &mut serving => return outcome,
             opening = opening => opening?,
         };
-        let Core { registry, ingest, reader, trusted, mut ended, mut policies_ended, reachable } =
+        let Core { registry, ingest, reader, keeper, mut ended, mut policies_ended, reachable } =
             opening.start(Arc::clone(&clock))?;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let followed = Arc::clone(&registry);
         let queue = ingest.clone();
         let parts =
-            Parts { registry, ingest: queue, reader, trusted, clock, ending, data_sets, desk };
+            Parts { registry, ingest: queue, reader, keeper, clock, ending, data_sets, desk };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
@@ -331,9 +340,6 @@ pub enum ServerError {
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The trusted experiments can't be opened.
-    #[error(transparent)]
-    Trusted(#[from] KeeperError),
     /// The services can't be described.
     #[error("this program is damaged; install it anew")]
     Reflection(#[from] tonic_reflection::server::Error),

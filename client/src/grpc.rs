@@ -56,7 +56,7 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long a report waits at least that the server does not take for now.
-const LATER: Duration = Duration::from_mins(1);
+pub(crate) const LATER: Duration = Duration::from_mins(1);
 
 /// A connection to an aggregator. Cheap to clone; clones share the connection.
 ///
@@ -336,9 +336,13 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
 /// anything between here and the store, so the upload is kept. So it is when the app's
 /// key is refused: that may be a slip of who runs the server.
 fn outcome_of_error(status: &Status) -> UploadOutcome {
+    UploadOutcome::Retry { retry_after: pushback(status) }
+}
+
+/// How long the server asks to wait.
+pub(crate) fn pushback(status: &Status) -> Option<Duration> {
     let pushback = status.metadata().get(PUSHBACK).and_then(|value| value.to_str().ok());
-    let milliseconds = pushback.and_then(|value| value.parse().ok());
-    UploadOutcome::Retry { retry_after: milliseconds.map(Duration::from_millis) }
+    pushback.and_then(|value| value.parse().ok()).map(Duration::from_millis)
 }
 
 /// Carries out the tasks of a client that keeps everything in memory, until there is
@@ -440,7 +444,7 @@ pub(crate) fn tell_answer<N: NoiseSource>(
 }
 
 /// Codes that a server gives for a question that it heard and won't answer.
-fn is_about_the_question(code: Code) -> bool {
+pub(crate) fn is_about_the_question(code: Code) -> bool {
     matches!(
         code,
         Code::NotFound | Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated

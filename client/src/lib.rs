@@ -92,6 +92,10 @@
 //! | `opted-out` | that the user has opted out, by being there | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
+//! Raw rewards of *trusted* experiments, whose users disclose them, never enter these files. An
+//! app that keeps them on the disk gives them a directory of their own: see
+//! `trusted::Disclosures`.
+//!
 //! Both `ledger` and `state` have the number of the last write. Apart by more than the
 //! one step that a crash can leave, or a state behind what is known to be written, one of
 //! them is not of this time, and neither is used. Both replaced by older ones that belong
@@ -130,8 +134,9 @@
 //!
 //! # The examples of this documentation
 //!
-//! All of them run, but for the two that need a server: the one above and that of
-//! `grpc::Transport::fetch`. Their app takes part in one experiment, "button-colour", with
+//! All of them run, but for two that need a server: the one above and that of
+//! `grpc::Transport::fetch`. Those of `trusted` bring a server, in `src/trusted/example.txt`, with
+//! one experiment, "headlines", that recommends arm 1 of 2 and counts all it hears. The others' app takes part in one experiment, "button-colour", with
 //! two arms, ε = 1, ten minutes for a reaction and a report within an hour after. Where
 //! they don't show it, `bandana`, `tasks` and a `clock` that the example moves, or a
 //! `client` and the `id` of the experiment, have heard of it already. `acceptance()`,
@@ -143,14 +148,16 @@
 //!
 //! `grpc` (on): transport and driver. `storage` (on): the directory. `tls`: `https`, with
 //! the system's roots or given ones. `simulation`: clients with seeded noise, which
-//! take part only in experiments that are marked as simulations. Without any of them
-//! there are neither tokio, tonic nor prost.
+//! take part only in experiments that are marked as simulations. `trusted`: experiments in
+//! which users disclose rewards to the server, another world; see its module. Without any of
+//! them there are neither tokio, tonic nor prost.
 
 mod acceptance;
 mod assignment;
 mod core;
 #[cfg(feature = "storage")]
 pub mod danger;
+mod day;
 #[cfg(feature = "grpc")]
 mod driver;
 #[cfg(feature = "grpc")]

@@ -20,7 +20,7 @@ pub(crate) const REPORTS_IN_ALL_MAX: usize = 10_000;
 /// Uploads that are sealed and not yet settled. A sealed upload keeps its day, and
 /// a server that is away for longer than its replay window refuses it then; so
 /// not everything is sealed at once.
-const SEALED_MAX: usize = 32;
+pub(crate) const SEALED_MAX: usize = 32;
 
 /// How far a clock may be set back without consequences for what is under way.
 pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
@@ -36,7 +36,7 @@ const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_hours(1);
 
 /// Longest wait that a server can ask for.
-const PUSHBACK_MAX: Duration = Duration::from_hours(1);
+pub(crate) const PUSHBACK_MAX: Duration = Duration::from_hours(1);
 
 /// How long a host has for a task. One whose result never came, because the call
 /// hung or was given up, is handed out again then, with the same bytes.

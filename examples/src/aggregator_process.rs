@@ -183,6 +183,33 @@ impl AggregatorProcess {
     }
 }
 
+impl Server {
+    /// An aggregator that runs already, with what its operators show and what both of its
+    /// services are trusted by.
+    ///
+    /// # Errors
+    /// When the URL for operators is none.
+    pub fn at(
+        device: &str,
+        operator: &str,
+        token: &TokenSource,
+        tls: &TlsSource,
+    ) -> anyhow::Result<Self> {
+        let is_secure = |url: &str| url.starts_with("https://");
+        // One that is not https would refuse a certificate that is for the other.
+        let tls_of_device = match (is_secure(device), is_secure(operator)) {
+            (false, true) => TlsSource::default(),
+            _ => tls.without_identity(),
+        };
+        let tls_of_operator = match (is_secure(device), is_secure(operator)) {
+            (true, false) => tls.without_roots(),
+            _ => tls.clone(),
+        };
+        let operator = Connection::new(operator, token.clone(), tls_of_operator)?;
+        Ok(Self { device: device.to_owned(), device_tls: tls_of_device, operator })
+    }
+}
+
 fn data_dir_flag(data_dir: &Path) -> [&OsStr; 2] {
     ["--data-dir".as_ref(), data_dir.as_os_str()]
 }

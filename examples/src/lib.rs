@@ -2,6 +2,7 @@
 
 pub mod aggregator_process;
 pub mod curator;
+pub mod disclosing;
 pub mod embedding;
 pub mod instance;
 pub mod load;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::learner::Learner;
-use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_aggregator::operator_client::{TlsSource, TokenSource};
 use bandana_client::grpc::AppKey;
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -180,18 +180,7 @@ fn running(arguments: &Arguments) -> anyhow::Result<Option<Server>> {
     let (Some(device), Some(operator)) = (&arguments.server, &arguments.operator_url) else {
         return Ok(None);
     };
-    let is_secure = |url: &str| url.starts_with("https://");
-    // One that is not https would refuse a certificate that is for the other.
-    let tls_of_device = match (is_secure(device), is_secure(operator)) {
-        (false, true) => TlsSource::default(),
-        _ => arguments.tls.without_identity(),
-    };
-    let tls_of_operator = match (is_secure(device), is_secure(operator)) {
-        (true, false) => arguments.tls.without_roots(),
-        _ => arguments.tls.clone(),
-    };
-    let operator = Connection::new(operator, arguments.token.clone(), tls_of_operator)?;
-    Ok(Some(Server { device: device.clone(), device_tls: tls_of_device, operator }))
+    Server::at(device, operator, &arguments.token, &arguments.tls).map(Some)
 }
 
 /// Checks the options against each other.

@@ -14,6 +14,7 @@ mod estimate;
 mod kary;
 mod messages;
 mod signature;
+mod trusted;
 
 /// Every file of vectors, with its path from the root and its content.
 ///
@@ -28,6 +29,7 @@ pub fn generate() -> anyhow::Result<Vec<(String, String)>> {
         file("specification", &messages::specifications()?)?,
         file("signature", &signature::signatures()?)?,
         file("upload", &messages::uploads()?)?,
+        file("trusted", &trusted::vectors())?,
     ])
 }
 

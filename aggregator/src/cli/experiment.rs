@@ -86,7 +86,7 @@ pub(super) enum Experiment {
 #[derive(Debug, Args)]
 pub(super) struct Reach {
     #[command(flatten)]
-    connection: Connection,
+    pub(super) connection: Connection,
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
@@ -97,9 +97,9 @@ pub(super) struct Reach {
 pub(super) struct Named {
     /// Id of the experiment.
     #[arg(value_name = "ID", value_parser = experiment_id)]
-    experiment: ExperimentId,
+    pub(super) experiment: ExperimentId,
     #[command(flatten)]
-    reach: Reach,
+    pub(super) reach: Reach,
 }
 
 /// Which experiment there is to be.
@@ -190,7 +190,7 @@ impl Named {
 }
 
 impl Reach {
-    fn print<V: Serialize>(
+    pub(super) fn print<V: Serialize>(
         &self,
         view: &V,
         for_people: impl FnOnce(&V) -> String,

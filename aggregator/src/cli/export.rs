@@ -1,19 +1,17 @@
 //! `bandana experiment export`.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
-
 use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{DailyTally, ExperimentName, ExportTalliesRequest};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum};
 
-use super::columns::{Column, csv};
+use super::columns::Column;
 use super::connection::{Connection, block_on, current_revision, experiment_id};
 use super::date::day_of;
 use super::estimate::Wanted;
+use super::export_file::ExportFile;
 use super::failure::Failure;
-use super::{Readers, tallies_view, write_new};
+use super::tallies_view;
 
 /// What the help says of tallies.
 pub(super) const COLUMNS: &str = "\
@@ -40,12 +38,8 @@ pub(super) struct Export {
     /// What to write.
     #[arg(long, value_enum, default_value_t = What::Estimates)]
     what: What,
-    /// Form of the file.
-    #[arg(long, value_enum, default_value_t = Format::Csv)]
-    format: Format,
-    /// The file; must not exist yet. Without it, standard output.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    file: ExportFile,
     /// First day of the tallies, such as 2026-03-01.
     #[arg(long, value_name = "DATE", value_parser = day_of)]
     first_day: Option<Day>,
@@ -71,28 +65,13 @@ enum What {
     Tallies,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Comma-separated values (RFC 4180), with a line of names.
-    Csv,
-    /// Apache Parquet, with typed columns; not to a terminal.
-    Parquet,
-}
-
 pub(super) fn export(export: &Export) -> anyhow::Result<()> {
     export.check()?;
     let columns = match export.what {
         What::Estimates => block_on(export.estimates())?,
         What::Tallies => block_on(export.tallies())?,
     };
-    let bytes = match export.format {
-        Format::Csv => csv(&columns)?,
-        Format::Parquet => parquet(&columns)?,
-    };
-    match &export.out {
-        Some(path) => write_new(path, &bytes, Readers::Default),
-        None => Ok(std::io::stdout().write_all(&bytes)?),
-    }
+    export.file.write(&columns)
 }
 
 impl Export {
@@ -106,13 +85,7 @@ impl Export {
             What::Tallies if self.alpha.is_some() || self.dishonest_share.is_some() => {
                 "tallies have no intervals: --alpha and --dishonest-share need --what estimates"
             }
-            _ if self.format == Format::Parquet
-                && self.out.is_none()
-                && std::io::stdout().is_terminal() =>
-            {
-                "Parquet is not for a terminal; name a file with --out, or pass it on"
-            }
-            _ => return Ok(()),
+            _ => return self.file.check(),
         };
         Err(Failure::Incomplete(problem.to_owned()))
     }
@@ -143,14 +116,4 @@ impl Export {
         let specification: Specification = current_revision(status.get_ref())?;
         tallies_view::columns(&specification, &tallies)
     }
-}
-
-#[cfg(feature = "parquet")]
-use super::parquet_file::parquet;
-
-#[cfg(not(feature = "parquet"))]
-fn parquet(_: &[Column]) -> anyhow::Result<Vec<u8>> {
-    let problem = "this program was built without Parquet; use --format csv, or build it with the \
-                   feature `parquet`";
-    Err(Failure::Incomplete(problem.to_owned()).into())
 }

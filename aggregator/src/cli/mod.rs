@@ -17,6 +17,7 @@ pub(crate) mod estimates_view;
 mod experiment;
 pub(crate) mod experiment_view;
 mod export;
+mod export_file;
 mod failure;
 mod generated;
 mod key_file;
@@ -26,6 +27,7 @@ mod parquet_file;
 mod plan;
 mod query;
 mod query_view;
+pub(crate) mod released_view;
 mod serve;
 mod settings_arguments;
 mod sign;
@@ -34,6 +36,10 @@ mod table;
 mod tallies_view;
 mod token;
 mod token_file;
+mod trusted;
+pub(crate) mod trusted_draft;
+pub(crate) mod trusted_view;
+mod vectors_file;
 mod verification_view;
 mod verify;
 mod watermark;
@@ -72,6 +78,12 @@ enum Command {
     Watch(estimate::Watch),
     Plan(plan::Plan),
     Audit(audit::Audit),
+    /// Create, show and change experiments whose users disclose their rewards to the server.
+    ///
+    /// In all other experiments rewards stay on devices. Here the server sees them, and protects
+    /// each from everybody else: what is recommended and what is shown is differentially private.
+    #[command(subcommand)]
+    Trusted(trusted::Trusted),
     /// Ask private questions about data sets that the server holds.
     #[command(subcommand)]
     Query(Box<query::Query>),
@@ -132,6 +144,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Plan(plan) => plan::run(&plan),
         Command::Audit(audit) => audit::run(&audit),
+        Command::Trusted(wanted) => trusted::run(wanted),
         Command::Query(query) => query::run(*query),
         Command::Keys(keys) => keys::run(&keys),
         Command::Sign(sign) => sign::run(*sign),

@@ -24,7 +24,7 @@ use super::watching::{lines, moment, moments};
 use crate::cli::audit::AuditView;
 use crate::security::Caller;
 
-type Answer = Result<Response, Refusal>;
+pub(super) type Answer = Result<Response, Refusal>;
 
 /// The calls by their paths.
 pub(super) fn router() -> Router<Desk> {
@@ -37,7 +37,7 @@ pub(super) fn router() -> Router<Desk> {
         .route("/api/audit", get(audit))
 }
 
-fn json(view: &impl Serialize) -> Answer {
+pub(super) fn json(view: &impl Serialize) -> Answer {
     let unwritable = |_| Status::internal("an answer can't be written");
     let text = serde_json::to_string(view).map_err(unwritable)?;
     Ok(([(CONTENT_TYPE, JSON)], text).into_response())

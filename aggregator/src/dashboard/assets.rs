@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 20] = [
+const ASSETS: [Asset; 25] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -48,6 +48,11 @@ const ASSETS: [Asset; 20] = [
     asset!("conduct.js", SCRIPT),
     asset!("privacy.js", SCRIPT),
     asset!("create.js", SCRIPT),
+    asset!("forms.js", SCRIPT),
+    asset!("trusted.js", SCRIPT),
+    asset!("trusted-create.js", SCRIPT),
+    asset!("trusted-privacy.js", SCRIPT),
+    asset!("released.js", SCRIPT),
     asset!("uplot/uPlot.iife.min.js", SCRIPT),
     asset!("uplot/uPlot.min.css", STYLE),
 ];

@@ -8,12 +8,12 @@ use tonic::Status;
 use super::refusal::Refusal;
 use crate::gates::CallLimits;
 use crate::network::ConnectionLimits;
-use crate::service::OperatorService;
+use crate::service::{OperatorService, TrustedService};
 
-/// The operators' service, once there is one.
+/// The operators' services, once there are any.
 #[derive(Clone, Debug)]
 pub struct Desk {
-    service: Arc<OnceLock<OperatorService>>,
+    services: Arc<OnceLock<(OperatorService, TrustedService)>>,
     /// Within which a request must have been sent.
     pub(super) request_time: Duration,
     /// After which an answer that goes on ends, to be asked for again.
@@ -21,24 +21,33 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// A desk without a service yet.
+    /// A desk without services yet.
     pub fn new(connections: &ConnectionLimits, calls: &CallLimits) -> Self {
         Self {
-            service: Arc::default(),
+            services: Arc::default(),
             request_time: calls.request_time,
             // Over HTTP/1.1 whoever listens is silent, and silence ends a connection.
             watch_time: connections.idle_time / 4 * 3,
         }
     }
 
-    /// From now on this service is called.
-    pub fn open(&self, service: OperatorService) {
+    /// From now on these services are called.
+    pub fn open(&self, operator: OperatorService, trusted: TrustedService) {
         // A desk that is open stays so.
-        self.service.set(service).ok();
+        self.services.set((operator, trusted)).ok();
     }
 
     pub(super) fn service(&self) -> Result<&OperatorService, Refusal> {
+        Ok(&self.services()?.0)
+    }
+
+    /// The one for experiments with a trusted curator.
+    pub(super) fn trusted(&self) -> Result<&TrustedService, Refusal> {
+        Ok(&self.services()?.1)
+    }
+
+    fn services(&self) -> Result<&(OperatorService, TrustedService), Refusal> {
         let starting = || Status::unavailable("the aggregator is starting; call again");
-        Ok(self.service.get().ok_or_else(starting)?)
+        Ok(self.services.get().ok_or_else(starting)?)
     }
 }

@@ -16,6 +16,7 @@ mod desk;
 mod origin;
 mod refusal;
 mod requests;
+mod trusted;
 mod views;
 mod watching;
 
@@ -48,5 +49,8 @@ pub(crate) fn pages() -> Router {
 
 /// What the pages call, which is for operators.
 pub(crate) fn calls(desk: Desk) -> Router {
-    api::router().with_state(desk).route_layer(middleware::from_fn(same_origin))
+    api::router()
+        .merge(trusted::router())
+        .with_state(desk)
+        .route_layer(middleware::from_fn(same_origin))
 }

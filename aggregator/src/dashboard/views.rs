@@ -70,7 +70,7 @@ impl Moment {
     }
 }
 
-fn unreadable(error: &anyhow::Error) -> Refusal {
+pub(super) fn unreadable(error: &anyhow::Error) -> Refusal {
     tracing::error!("an experiment can't be shown: {error:#}");
     Status::internal("this experiment can't be shown").into()
 }

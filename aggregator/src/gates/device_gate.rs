@@ -26,7 +26,12 @@ const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// The calls that upload nothing. They are counted here, before their request is read;
 /// uploads are when they have come, since a stream has many.
-const QUESTIONS: [&str; 2] = ["/bandana.v1.Device/GetExperiment", "/bandana.v1.Device/SelectArm"];
+const QUESTIONS: [&str; 4] = [
+    "/bandana.v1.Device/GetExperiment",
+    "/bandana.v1.Device/SelectArm",
+    "/bandana.v1.Trusted/GetTrustedExperiment",
+    "/bandana.v1.Trusted/Recommend",
+];
 
 /// What all calls of devices share.
 #[derive(Debug)]
@@ -127,5 +132,33 @@ impl<F: Future + Unpin> Future for Admitted<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         Pin::new(&mut self.call).poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::methods::METHODS;
+
+    /// Those that say themselves when they are over their rate.
+    const UPLOADS: [&str; 3] = [
+        "/bandana.v1.Device/SubmitUpload",
+        "/bandana.v1.Device/SubmitUploads",
+        "/bandana.v1.Trusted/Disclose",
+    ];
+
+    #[test]
+    fn every_method_of_devices_has_a_rate() {
+        let is_for_devices = |service: &str| ["Device", "Trusted"].contains(&service);
+        let of_devices: Vec<String> = METHODS
+            .all()
+            .filter(|name| name.service.strip_prefix("bandana.v1.").is_some_and(is_for_devices))
+            .map(|name| format!("/{}", name.path))
+            .collect();
+        let rated: Vec<&str> = QUESTIONS.into_iter().chain(UPLOADS).collect();
+        assert_eq!(of_devices.len(), rated.len());
+        for method in of_devices {
+            assert!(rated.contains(&&*method), "{method} is neither a question nor an upload");
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::registry::{Experiment, Revision, Serving};
 use crate::service::explain;
 use crate::store::{
     AuditAction, AuditEntry, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, Outcome, Standing, StoreError, Transition,
+    ExperimentState, Outcome, Standing, StoreError, Transition, TrustedChange,
 };
 
 /// States in which the arms can change.
@@ -69,6 +69,17 @@ impl Writer {
                 Ok(Err(error.into()))
             }
             Ok(()) => Ok(Ok(())),
+        }
+    }
+
+    /// The outer error ends the writer, the inner one is the caller's.
+    pub(super) fn trust(
+        &mut self,
+        change: &TrustedChange,
+    ) -> Result<Result<(), AdministrationError>, WriterError> {
+        match self.store.trust(change) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+            outcome => Ok(outcome.map_err(AdministrationError::from)),
         }
     }
 

@@ -14,10 +14,13 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
 pub use plan::{Arrival, Plan, Situation, Verdict, plan};
+pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::learner::LearnerError;
-use crate::store::{Conduct, CuratorChange, ExperimentState, StoreError, Transition};
+use crate::store::{
+    Conduct, CuratorChange, ExperimentState, StoreError, Transition, TrustedChange,
+};
 use std::sync::Arc;
 
 use crate::registry::{Experiment, Revision};
@@ -32,6 +35,7 @@ enum Command {
     Upload(Arrival, oneshot::Sender<Result<Verdict, IngestError>>),
     Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
     Curate(CuratorChange, oneshot::Sender<Result<(), AdministrationError>>),
+    Trust(Box<TrustedChange>, oneshot::Sender<Result<(), AdministrationError>>),
     Stop,
 }
 
@@ -153,6 +157,19 @@ impl Ingest {
         let command = Command::Curate(change, answer);
         self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
+    }
+
+    /// Makes a change of a trusted experiment, and waits until it is durable.
+    ///
+    /// Must not be called where asynchronous code runs.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] says why it was not made, or that this is not known.
+    pub(crate) fn trust(&self, change: TrustedChange) -> Result<(), AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Trust(Box::new(change), answer);
+        self.queue.blocking_send(command).map_err(|_| AdministrationError::Ended)?;
+        outcome.blocking_recv().map_err(|_| AdministrationError::Ended)?
     }
 
     /// Lets the writer commit what is queued by now, and end.

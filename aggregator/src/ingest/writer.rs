@@ -140,6 +140,11 @@ impl Writer {
                     let outcome = self.curate(&change)?;
                     answer.send(outcome).ok();
                 }
+                Command::Trust(change, answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    let outcome = self.trust(&change)?;
+                    answer.send(outcome).ok();
+                }
                 Command::Stop => {
                     self.commit(group)?;
                     return Ok(ControlFlow::Break(()));
@@ -228,7 +233,7 @@ impl Writer {
 /// take the replay window with it, for good. Only a clock that is before the window is
 /// known to be wrong: nothing is made of it, and it is followed once it is right.
 #[derive(Debug)]
-struct Today {
+pub(crate) struct Today {
     clock: Arc<dyn Clock>,
     start: (Day, Duration),
     day: Day,
@@ -237,12 +242,13 @@ struct Today {
 }
 
 impl Today {
-    fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let day = clock.day();
         Self { start: (day, clock.monotonic()), clock, day, ahead: 0 }
     }
 
-    fn get(&mut self, oldest: Day) -> Day {
+    /// Today, for whoever has a window that begins with `oldest`.
+    pub(crate) fn get(&mut self, oldest: Day) -> Day {
         let (first, since) = self.start;
         let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
         let latest = first.forward(u32::try_from(passed).unwrap_or(u32::MAX)).forward(1);

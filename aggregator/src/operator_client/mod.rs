@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
 use clap::{Args, ValueHint};
 use thiserror::Error;
 use tonic::service::interceptor::InterceptedService;
@@ -25,6 +26,9 @@ pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
 
 /// What analysts call.
 pub type Curator = CuratorClient<InterceptedService<Channel, Bearer>>;
+
+/// What operators of trusted experiments call.
+pub type TrustedClient = TrustedOperatorClient<InterceptedService<Channel, Bearer>>;
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
@@ -65,6 +69,15 @@ impl Connection {
     pub async fn connect_curator(&self) -> Result<Curator, ConnectError> {
         let (channel, bearer) = self.channel().await?;
         Ok(CuratorClient::with_interceptor(channel, bearer))
+    }
+
+    /// A new connection to the operators' service of trusted experiments.
+    ///
+    /// # Errors
+    /// [`ConnectError`] when there can't be one.
+    pub async fn connect_trusted(&self) -> Result<TrustedClient, ConnectError> {
+        let (channel, bearer) = self.channel().await?;
+        Ok(TrustedOperatorClient::with_interceptor(channel, bearer))
     }
 
     async fn channel(&self) -> Result<(Channel, Bearer), ConnectError> {

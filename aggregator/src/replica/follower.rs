@@ -193,10 +193,22 @@ impl Follower {
         let experiments: Vec<_> = registry.all().into_iter().map(|e| (e.reports(), e)).collect();
         let version = |(_, e): &(u64, Arc<Experiment>)| (e.key(), e.serving().policy.version);
         let known: HashMap<_, _> = experiments.iter().map(version).collect();
+        let known_trusted = registry.trusted().versions();
         let begin = self.clock.monotonic();
-        let news = self.link.news(&self.name, &known, &mut self.settled)?;
+        let news = self.link.news(&self.name, &known, &known_trusted, &mut self.settled)?;
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
-        let News { changed, mut tallies, mut days, holds_lease } = news;
+        let News { changed, mut tallies, mut days, trusted, trusted_ids, holds_lease } = news;
+        for (id, version) in &known_trusted {
+            if !trusted_ids.contains(id) {
+                registry.trusted().remove(id, *version);
+            }
+        }
+        for record in trusted {
+            let known = known_trusted.get(&record.id).copied();
+            if let Err(error) = registry.trusted().follow(record, known) {
+                tracing::error!(error = explain(&error), "a trusted experiment can't be run");
+            }
+        }
         if holds_lease != self.holds_lease {
             self.holds_lease = holds_lease;
             tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");

@@ -17,6 +17,7 @@ pub use follower::Follower;
 
 use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry, Revision, Serving};
+use crate::trusted::TrustedExperiment;
 
 /// Questions that wait at most. Beyond it callers are told to come back.
 const QUESTIONS_MAX: usize = 1024;
@@ -83,6 +84,23 @@ impl Registry {
             (None, Some(follower)) => {
                 follower.ask(Question::News).await?;
                 Ok(self.by_id(id))
+            }
+            (known, _) => Ok(known),
+        }
+    }
+
+    /// The trusted experiment of this name.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: nobody can say now.
+    pub async fn find_trusted(
+        &self,
+        id: &ExperimentId,
+    ) -> Result<Option<Arc<TrustedExperiment>>, Unanswered> {
+        match (self.trusted().get(id), self.follower()) {
+            (None, Some(follower)) => {
+                follower.ask(Question::News).await?;
+                Ok(self.trusted().get(id))
             }
             (known, _) => Ok(known),
         }

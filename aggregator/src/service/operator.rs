@@ -146,19 +146,23 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, Conduct)
     Ok((specification, Conduct { learner, floor_weight, memory, guardrails }))
 }
 
-fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatus {
-    let serving = experiment.serving();
-    let conduct = experiment.conduct();
-    let state = match serving.state {
+/// The state, as the wire names it.
+pub(super) fn state_of(state: ExperimentState) -> v1::ExperimentState {
+    match state {
         ExperimentState::Draft => v1::ExperimentState::Draft,
         ExperimentState::Running => v1::ExperimentState::Running,
         ExperimentState::Paused => v1::ExperimentState::Paused,
         ExperimentState::Stopped => v1::ExperimentState::Stopped,
-    };
+    }
+}
+
+fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatus {
+    let serving = experiment.serving();
+    let conduct = experiment.conduct();
     ExperimentStatus {
         specification: Some((&*serving.specification).into()),
         digest: serving.specification.digest().as_bytes().to_vec().into(),
-        state: state.into(),
+        state: state_of(serving.state).into(),
         learner: conduct.learner.to_wire().into(),
         floor_weight: conduct.floor_weight,
         reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
@@ -177,7 +181,7 @@ fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatu
 }
 
 /// What to say of a change that was not made.
-fn decline(error: &AdministrationError) -> Status {
+pub(super) fn decline(error: &AdministrationError) -> Status {
     let message = explain(error);
     match error {
         AdministrationError::Store(StoreError::ExperimentExists(_)) => {

@@ -1,78 +1,85 @@
 //! The services for experiments with a trusted curator.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use bandana_shared::identity::{ExperimentId, UploadId};
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator;
 use bandana_shared::wire::v1::trusted_server::Trusted;
-use bandana_shared::wire::v1::trusted_specification::Algorithm;
 use bandana_shared::wire::v1::{
-    self, AdacGope, AdacOful, AdacUcb, DiscloseRequest, DiscloseResponse, RecommendRequest,
-    RecommendResponse, ReleasedStatistics, TrustedExperimentName, TrustedSpecification, Vector,
-    disclose_request,
+    self, DiscloseRequest, DiscloseResponse, DisclosureStatus, GetTrustedExperimentResponse,
+    ListTrustedExperimentsRequest, ListTrustedExperimentsResponse, RecommendRequest,
+    RecommendResponse, ReleasedStatistics, TrustedExperimentName, TrustedSpecification,
+    TrustedStatus, Vector, disclose_request,
 };
 use tonic::{Request, Response, Status};
 
-use super::explain;
+use super::operator::{decline, state_of};
+use super::{internal, unanswered};
+use crate::clock::Clock;
+use crate::gates::{Admission, exhausted};
+use crate::ingest::{Ingest, IngestError};
+use crate::noise::secure_generator;
+use crate::registry::Registry;
 use crate::security::Caller;
-use crate::trusted::adac_gope::{GopeSettings, PhaseLength};
-use crate::trusted::adac_oful::OfulSettings;
-use crate::trusted::adac_ucb::{ARMS_MAX, Memory, ReleasedMean, UcbSettings};
-use crate::trusted::estimator::Placement;
-use crate::trusted::keeper::{Disclosed, KeeperError, Plan, Played, Released};
-use crate::trusted::shelf::Shelf;
-use crate::trusted::{Action, Protection, RewardRange, TrustedError};
+use crate::store::Transition;
+use crate::telemetry::metrics::{TrustedMetrics, status_of};
+use crate::trusted::adac_ucb::ReleasedMean;
+use crate::trusted::keeper::{Creation, KeeperHandle};
+use crate::trusted::state::{NoiseKey, SecretState};
+use crate::trusted::{
+    Action, Disclosure, DisclosureVerdict, Plan, Played, Shown, TrustedError, TrustedExperiment,
+    actions_of,
+};
+
+/// How long a client should wait whose disclosure the server had no room for. It adds a
+/// random time of its own.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// Answers devices and operators about trusted experiments.
 #[derive(Clone, Debug)]
 pub struct TrustedService {
-    shelf: Option<Arc<Mutex<Shelf>>>,
+    registry: Arc<Registry>,
+    metrics: TrustedMetrics,
+    keeper: KeeperHandle,
+    clock: Arc<dyn Clock>,
 }
 
 impl TrustedService {
-    /// Over these experiments. None: the server has no directory to keep any in.
-    pub fn new(shelf: Option<Arc<Mutex<Shelf>>>) -> Self {
-        Self { shelf }
+    /// Over the experiments of the registry.
+    pub fn new(
+        registry: Arc<Registry>,
+        ingest: Ingest,
+        keeper: KeeperHandle,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { registry, metrics: ingest.metrics().trusted.clone(), keeper, clock }
     }
 
-    /// Works with the experiments, on a thread that may wait for the disk. A call that is given
-    /// up is carried out all the same.
-    async fn with<T: Send + 'static>(
+    async fn find(&self, name: String) -> Result<Arc<TrustedExperiment>, Status> {
+        let id = id_of(name)?;
+        let found = self.registry.find_trusted(&id).await;
+        found.map_err(|error| unanswered(&error))?.ok_or_else(|| unknown(&id))
+    }
+
+    async fn move_to(
         &self,
-        work: impl FnOnce(&mut Shelf) -> Result<T, KeeperError> + Send + 'static,
-    ) -> Result<T, Status> {
-        let shelf = self.shelf.clone().ok_or_else(|| {
-            Status::failed_precondition(
-                "this server keeps its store in a database that replicas share; trusted \
-                 experiments need one with a data directory",
-            )
-        })?;
-        let locked = move || {
-            // The keeper says itself when it is unsure of its state.
-            work(&mut shelf.lock().unwrap_or_else(PoisonError::into_inner))
-        };
-        let done = tokio::task::spawn_blocking(locked).await;
-        done.map_err(|cause| super::internal("the call failed", cause))?.map_err(refusal)
+        request: Request<TrustedExperimentName>,
+        transition: Transition,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        let caller = Caller::of(request.extensions());
+        let experiment = self.find(request.into_inner().experiment_id).await?;
+        let id = experiment.id.clone();
+        let moved = self.keeper.move_to(caller.to_string(), id, transition).await;
+        let moved = moved.map_err(|error| decline(&error))?;
+        let moved = moved.ok_or_else(|| unknown(&experiment.id))?;
+        let state = moved.state.name();
+        tracing::info!(%caller, experiment = %moved.id, state, "trusted experiment moved");
+        Ok(Response::new(status(&moved)))
     }
-}
 
-/// What a caller hears. Messages name no reward.
-fn refusal(error: KeeperError) -> Status {
-    match &error {
-        KeeperError::Unknown(_) => Status::not_found(error.to_string()),
-        KeeperError::Exists(_) => Status::already_exists(error.to_string()),
-        KeeperError::Trusted(TrustedError::Full { .. }) => {
-            Status::failed_precondition(error.to_string())
-        }
-        KeeperError::Trusted(_) | KeeperError::Arm | KeeperError::Vector => {
-            Status::invalid_argument(error.to_string())
-        }
-        _ => {
-            tracing::error!(error = explain(&error), "the trusted experiments failed");
-            let mut status = Status::unavailable("the trusted experiments can't be kept now");
-            status.set_source(Arc::new(error));
-            status
-        }
+    fn server_day(&self) -> u32 {
+        self.clock.day().get()
     }
 }
 
@@ -80,85 +87,84 @@ fn id_of(name: String) -> Result<ExperimentId, Status> {
     ExperimentId::new(name).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-fn refused(error: &TrustedError) -> Status {
+fn unknown(id: &ExperimentId) -> Status {
+    Status::not_found(format!("there is no trusted experiment {id}"))
+}
+
+fn invalid(error: impl std::error::Error) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-fn count(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-fn number(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
-}
-
-/// Checks a request for a new experiment.
-fn plan_of(message: &TrustedSpecification) -> Result<Plan, Status> {
-    if !message.rewards_are_disclosed {
-        return Err(Status::invalid_argument(
-            "`rewards_are_disclosed` must be true: in a trusted experiment rewards reach the \
-             server; for private bits create an ordinary experiment",
-        ));
-    }
-    let protection = Protection::concentrated(message.rho).map_err(|error| refused(&error))?;
-    let unset = || Status::invalid_argument("the field `algorithm` must be set");
-    Ok(match message.algorithm.as_ref().ok_or_else(unset)? {
-        Algorithm::AdacUcb(AdacUcb { arms, beta }) => Plan::Ucb(UcbSettings {
-            arms: count(*arms),
-            protection,
-            exploration: *beta,
-            memory: Memory::Forgetting,
-        }),
-        Algorithm::AdacGope(AdacGope { actions, delta }) => Plan::Gope(GopeSettings {
-            actions: actions_of(actions)?,
-            range: RewardRange::Symmetric,
-            protection,
-            failure: *delta,
-            length: PhaseLength::Exact,
-            placement: Placement::Shaped,
-        }),
-        Algorithm::AdacOful(AdacOful { dimension }) => {
-            Plan::Oful(OfulSettings::published(count(*dimension), protection))
+/// Checks the form of a disclosure to an experiment. Messages name no reward.
+fn disclosure(
+    experiment: &TrustedExperiment,
+    request: DiscloseRequest,
+) -> Result<Disclosure, String> {
+    let id = UploadId::try_from(&request.disclosure_id[..])
+        .map_err(|_| "`disclosure_id` must have 16 bytes".to_owned())?;
+    let explain = |error: TrustedError| error.to_string();
+    let played = match request.played {
+        Some(disclose_request::Played::Arm(arm)) => {
+            Played::Arm(usize::try_from(arm).unwrap_or(usize::MAX))
         }
-    })
-}
-
-fn actions_of(vectors: &[Vector]) -> Result<Vec<Action>, Status> {
-    let count = vectors.len();
-    if count > ARMS_MAX {
-        return Err(refused(&TrustedError::Arms { count, max: ARMS_MAX }));
-    }
-    let vectors: Vec<_> = vectors.iter().map(|vector| vector.coordinates.clone()).collect();
-    Action::list(&vectors).map_err(|error| refused(&error))
-}
-
-fn specification_of(id: &ExperimentId, plan: &Plan) -> TrustedSpecification {
-    let (protection, algorithm) = match plan {
-        Plan::Ucb(settings) => {
-            let UcbSettings { arms, protection, exploration, .. } = settings;
-            let ucb = AdacUcb { arms: number(*arms), beta: *exploration };
-            (*protection, Algorithm::AdacUcb(ucb))
+        Some(disclose_request::Played::Action(Vector { coordinates })) => {
+            let action = Action::new(&coordinates, coordinates.len(), 0);
+            Played::Vector(action.map_err(explain)?)
         }
-        Plan::Gope(settings) => {
-            let vector = |action: &Action| Vector { coordinates: action.coordinates().collect() };
-            let actions = settings.actions.iter().map(vector).collect();
-            let gope = AdacGope { actions, delta: settings.failure };
-            (settings.protection, Algorithm::AdacGope(gope))
-        }
-        Plan::Oful(OfulSettings { dimension, protection, .. }) => {
-            let oful = AdacOful { dimension: number(*dimension) };
-            (*protection, Algorithm::AdacOful(oful))
-        }
+        None => return Err("the field `played` must be set".to_owned()),
     };
-    TrustedSpecification {
-        experiment_id: id.to_string(),
-        rewards_are_disclosed: true,
-        rho: protection.rho().get(),
-        algorithm: Some(algorithm),
+    let reward = experiment.released.check(&played, request.reward).map_err(explain)?;
+    Ok(Disclosure { id, day: Day::new(request.day), played, reward })
+}
+
+/// What to say of a disclosure that was decided about.
+fn answer(
+    verdict: &DisclosureVerdict,
+    id: &ExperimentId,
+) -> Result<(DisclosureStatus, String), Status> {
+    let message = match verdict {
+        DisclosureVerdict::Counted => String::new(),
+        DisclosureVerdict::Duplicate => "this disclosure was counted before".to_owned(),
+        DisclosureVerdict::Malformed(error) | DisclosureVerdict::Full(error) => error.to_string(),
+        DisclosureVerdict::Expired { oldest } => {
+            format!("the oldest day that is taken is {oldest}")
+        }
+        DisclosureVerdict::FutureDay { today } => format!("the server's day is {today}"),
+        DisclosureVerdict::Paused => "the experiment is paused; try again later".to_owned(),
+        DisclosureVerdict::Stopped => "the experiment has ended".to_owned(),
+        DisclosureVerdict::ClockBehind => String::new(),
+        DisclosureVerdict::Gone => return Err(unknown(id)),
+    };
+    let behind = || Status::unavailable("the server's clock is wrong; try again later");
+    Ok((status_of(verdict).ok_or_else(behind)?, message))
+}
+
+/// What to say of a disclosure that was not decided about.
+fn turn_away(error: IngestError) -> Status {
+    match error {
+        IngestError::QueueFull => {
+            let message = "too many disclosures are waiting; send the same bytes again later";
+            exhausted(message, NO_ROOM_WAIT)
+        }
+        IngestError::Ended => {
+            Status::unavailable("the aggregator is going down; send the same bytes again")
+        }
+        IngestError::Store => Status::unavailable(
+            "the aggregator can't store disclosures now; send the same bytes again later",
+        ),
     }
 }
 
-fn statistics(rewards: u64, released: Released) -> ReleasedStatistics {
+fn status(experiment: &TrustedExperiment) -> TrustedStatus {
+    TrustedStatus {
+        specification: Some(experiment.specification.clone()),
+        state: state_of(experiment.state).into(),
+        rewards: experiment.released.rewards(),
+        releases: experiment.released.releases(),
+    }
+}
+
+fn statistics(experiment: &TrustedExperiment) -> ReleasedStatistics {
     let mean = |mean: Option<ReleasedMean>| {
         mean.map_or_else(v1::ReleasedMean::default, |mean| v1::ReleasedMean {
             mean: Some(mean.mean),
@@ -167,12 +173,12 @@ fn statistics(rewards: u64, released: Released) -> ReleasedStatistics {
         })
     };
     let action = |mean| v1::ReleasedMean { mean, ..Default::default() };
-    let (means, parameter) = match released {
-        Released::Means(means) => (means.into_iter().map(mean).collect(), None),
-        Released::Actions(means) => (means.into_iter().map(action).collect(), None),
-        Released::Parameter(coordinates) => (Vec::new(), Some(Vector { coordinates })),
+    let (means, parameter) = match experiment.released.shown() {
+        Shown::Means(means) => (means.into_iter().map(mean).collect(), None),
+        Shown::Actions(means) => (means.into_iter().map(action).collect(), None),
+        Shown::Parameter(coordinates) => (Vec::new(), Some(Vector { coordinates })),
     };
-    ReleasedStatistics { rewards, means, parameter }
+    ReleasedStatistics { rewards: experiment.released.rewards(), means, parameter }
 }
 
 #[tonic::async_trait]
@@ -180,12 +186,12 @@ impl Trusted for TrustedService {
     async fn get_trusted_experiment(
         &self,
         request: Request<TrustedExperimentName>,
-    ) -> Result<Response<TrustedSpecification>, Status> {
-        let id = id_of(request.into_inner().experiment_id)?;
-        let found = self
-            .with(move |shelf| Ok(specification_of(&id, &shelf.keeper_of(&id)?.plan(&id)?)))
-            .await?;
-        Ok(Response::new(found))
+    ) -> Result<Response<GetTrustedExperimentResponse>, Status> {
+        let experiment = self.find(request.into_inner().experiment_id).await?;
+        Ok(Response::new(GetTrustedExperimentResponse {
+            specification: Some(experiment.specification.clone()),
+            server_day: self.server_day(),
+        }))
     }
 
     async fn recommend(
@@ -193,33 +199,47 @@ impl Trusted for TrustedService {
         request: Request<RecommendRequest>,
     ) -> Result<Response<RecommendResponse>, Status> {
         let RecommendRequest { experiment_id, actions } = request.into_inner();
-        let id = id_of(experiment_id)?;
-        let actions = if actions.is_empty() { Vec::new() } else { actions_of(&actions)? };
-        let arm = self.with(move |shelf| shelf.keeper_of(&id)?.recommend(&id, &actions)).await?;
-        Ok(Response::new(RecommendResponse { arm: number(arm) }))
+        let experiment = self.find(experiment_id).await?;
+        let actions =
+            if actions.is_empty() { Vec::new() } else { actions_of(&actions).map_err(invalid)? };
+        let mut rng = secure_generator().map_err(|error| {
+            let mut status = Status::unavailable("the server's random source failed");
+            status.set_source(Arc::new(error));
+            status
+        })?;
+        let arm = experiment.released.recommend(&actions, &mut rng).map_err(invalid)?;
+        let arm = u32::try_from(arm).unwrap_or(u32::MAX);
+        Ok(Response::new(RecommendResponse { arm, server_day: self.server_day() }))
     }
 
     async fn disclose(
         &self,
         request: Request<DiscloseRequest>,
     ) -> Result<Response<DiscloseResponse>, Status> {
-        let request = request.into_inner();
-        let id = id_of(request.experiment_id)?;
-        let disclosure = UploadId::try_from(&request.disclosure_id[..])
-            .map_err(|_| Status::invalid_argument("`disclosure_id` must have 16 bytes"))?;
-        let played = match request.played {
-            Some(disclose_request::Played::Arm(arm)) => Played::Arm(count(arm)),
-            Some(disclose_request::Played::Action(Vector { coordinates })) => {
-                let action = Action::new(&coordinates, coordinates.len(), 0);
-                Played::Vector(action.map_err(|error| refused(&error))?)
+        let passed = Admission::of(request.extensions()).pass();
+        passed.inspect_err(|_| self.metrics.over_rate())?;
+        let mut request = request.into_inner();
+        let experiment = self.find(std::mem::take(&mut request.experiment_id)).await?;
+        let (status, message) = match disclosure(&experiment, request) {
+            Ok(disclosure) => {
+                let id = experiment.id.clone();
+                let verdict = self.keeper.disclose(id, disclosure).await;
+                let verdict = verdict.map_err(|error| {
+                    // What the keeper did not hear of, it does not count.
+                    if error == IngestError::QueueFull {
+                        self.metrics.turned_away();
+                    }
+                    turn_away(error)
+                })?;
+                answer(&verdict, &experiment.id)?
             }
-            None => return Err(Status::invalid_argument("the field `played` must be set")),
+            Err(message) => {
+                self.metrics.refused(DisclosureStatus::Malformed);
+                (DisclosureStatus::Malformed, message)
+            }
         };
-        let reward = request.reward;
-        let disclosed = self
-            .with(move |shelf| shelf.keeper_of(&id)?.disclose(&id, disclosure, &played, reward));
-        let disclosed = disclosed.await?;
-        Ok(Response::new(DiscloseResponse { duplicate: disclosed == Disclosed::Duplicate }))
+        let server_day = self.server_day();
+        Ok(Response::new(DiscloseResponse { status: status.into(), message, server_day }))
     }
 }
 
@@ -228,31 +248,67 @@ impl TrustedOperator for TrustedService {
     async fn create_trusted_experiment(
         &self,
         request: Request<TrustedSpecification>,
-    ) -> Result<Response<TrustedSpecification>, Status> {
+    ) -> Result<Response<TrustedStatus>, Status> {
         let caller = Caller::of(request.extensions());
         let message = request.into_inner();
         let id = id_of(message.experiment_id.clone())?;
-        let plan = plan_of(&message)?;
-        let name = id.clone();
-        let create = move |shelf: &mut Shelf| {
-            let keeper = shelf.keeper()?;
-            keeper.create(&id, plan)?;
-            Ok(specification_of(&id, &keeper.plan(&id)?))
-        };
-        let created = self.with(create).await?;
-        tracing::info!(%caller, experiment = %name, "trusted experiment created");
-        Ok(Response::new(created))
+        let plan = Plan::try_from(&message).map_err(invalid)?;
+        let key = NoiseKey::secure();
+        let key = key.map_err(|error| internal("the random source failed", error))?;
+        // A design for many actions takes its time.
+        let first = plan.clone();
+        let made = tokio::task::spawn_blocking(move || SecretState::new(first, key)).await;
+        let made = made.map_err(|error| internal("the call failed", error))?;
+        let secret = made.map_err(invalid)?;
+        let creation = Creation { caller: caller.to_string(), id, plan, secret };
+        let created = self.keeper.create(creation).await.map_err(|error| decline(&error))?;
+        tracing::info!(%caller, experiment = %created.id, "trusted experiment created");
+        Ok(Response::new(status(&created)))
+    }
+
+    async fn list_trusted_experiments(
+        &self,
+        _: Request<ListTrustedExperimentsRequest>,
+    ) -> Result<Response<ListTrustedExperimentsResponse>, Status> {
+        let all = self.registry.trusted().all();
+        let experiments = all.iter().map(|experiment| status(experiment)).collect();
+        Ok(Response::new(ListTrustedExperimentsResponse { experiments }))
+    }
+
+    async fn get_trusted_status(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        let experiment = self.find(request.into_inner().experiment_id).await?;
+        Ok(Response::new(status(&experiment)))
+    }
+
+    async fn pause_trusted_experiment(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        self.move_to(request, Transition::Pause).await
+    }
+
+    async fn resume_trusted_experiment(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        self.move_to(request, Transition::Resume).await
+    }
+
+    async fn stop_trusted_experiment(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        self.move_to(request, Transition::Stop).await
     }
 
     async fn get_released(
         &self,
         request: Request<TrustedExperimentName>,
     ) -> Result<Response<ReleasedStatistics>, Status> {
-        let id = id_of(request.into_inner().experiment_id)?;
-        let read = move |shelf: &mut Shelf| {
-            let keeper = shelf.keeper_of(&id)?;
-            Ok(statistics(keeper.rewards(&id)?, keeper.released(&id)?))
-        };
-        Ok(Response::new(self.with(read).await?))
+        let experiment = self.find(request.into_inner().experiment_id).await?;
+        Ok(Response::new(statistics(&experiment)))
     }
 }

@@ -8,6 +8,7 @@ mod embedded;
 mod group;
 mod postgres;
 mod reader;
+pub(crate) mod trusted;
 mod verification;
 
 use std::fmt::Debug;
@@ -39,6 +40,9 @@ pub use postgres::{
 };
 pub(crate) use postgres::{Link, News, Settled, Target};
 pub use reader::StoreReader;
+pub use trusted::{
+    DISCLOSURES_MAX, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
+};
 pub use verification::{Check, Finding, Verification};
 
 use crate::ingest::{Arrival, Verdict};
@@ -123,6 +127,13 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Curator`]; what [`StoreError::outcome`] tells of others. A debit of which
     /// it is not known whether it was made must be taken for made, and pays for nothing.
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
+
+    /// Makes a change of a trusted experiment.
+    ///
+    /// # Errors
+    /// [`StoreError::Trusted`] and [`StoreError::ExperimentExists`]; what
+    /// [`StoreError::outcome`] tells of others.
+    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
 
     /// Ends in order.
     ///
@@ -506,6 +517,9 @@ pub enum StoreError {
     /// What the curator may not do.
     #[error(transparent)]
     Curator(Box<CuratorRefusal>),
+    /// A change of a trusted experiment that can't be made as things are.
+    #[error(transparent)]
+    Trusted(Box<TrustedRefusal>),
     /// As many signatures as a revision can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
@@ -532,7 +546,8 @@ impl StoreError {
             Self::ExperimentExists(_)
             | Self::TooManySignatures
             | Self::Outdated(_)
-            | Self::Curator(_) => Outcome::Declined,
+            | Self::Curator(_)
+            | Self::Trusted(_) => Outcome::Declined,
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }

@@ -4,14 +4,14 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use rusqlite::{Connection, OpenFlags};
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Link, Target};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DataSetRecord, DebitRecord, ExperimentKey,
-    PostgresSettings, SessionRecord, SessionUpdate, StoreError,
+    PostgresSettings, SessionRecord, SessionUpdate, StoreError, TrustedRecord,
 };
 
 /// Reads what is committed, on connections of its own: no commit waits for it.
@@ -140,6 +140,33 @@ impl StoreReader {
         self.read(
             |connection| embedded::updates(connection, name, from),
             |link| postgres::updates(link, name, from),
+        )
+    }
+
+    /// The trusted experiment of this name, or all of them by name.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn trusted(&self, id: Option<&ExperimentId>) -> Result<Vec<TrustedRecord>, StoreError> {
+        self.read(
+            |connection| embedded::trusted(connection, id),
+            |link| postgres::trusted(link, id),
+        )
+    }
+
+    /// Those of these disclosures to a trusted experiment that were counted, and whose days
+    /// were not forgotten.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn disclosed(
+        &self,
+        id: &ExperimentId,
+        disclosures: &[(Day, UploadId)],
+    ) -> Result<Vec<(Day, UploadId)>, StoreError> {
+        self.read(
+            |connection| embedded::disclosed(connection, id, disclosures),
+            |link| postgres::disclosed(link, id, disclosures),
         )
     }
 }

@@ -6,7 +6,7 @@
 mod call;
 mod calls;
 mod log;
-mod methods;
+pub(crate) mod methods;
 pub mod metrics;
 mod request_id;
 #[cfg(feature = "opentelemetry")]

@@ -244,6 +244,11 @@ impl AdacGope {
         &self.means
     }
 
+    /// Forgets the rewards of the open buffer, and keeps how many they were.
+    pub(super) fn erase_buffers(&mut self) {
+        self.phase.sums.fill(0);
+    }
+
     /// Rewards so far.
     pub fn rewards(&self) -> u64 {
         self.rewards

@@ -83,6 +83,19 @@ struct OfulState {
     is_due: bool,
 }
 
+impl OfulState {
+    /// Adds the reward of an action to the buffer, or takes it out again.
+    fn add(&mut self, action: &Action, reward: LatticeReward, sign: i128) {
+        let d = action.dimension();
+        for (row, x) in action.units().iter().enumerate() {
+            self.open[row] += sign * product(*x, reward);
+            for (column, y) in action.units().iter().enumerate() {
+                self.gram[row * d + column] += sign * i128::from(*x) * i128::from(*y);
+            }
+        }
+    }
+}
+
 /// What the choice of an action needs, from the last renewal.
 #[derive(Clone, Debug)]
 struct Outlook {
@@ -165,7 +178,7 @@ impl AdacOful {
         best.0.ok_or(none)
     }
 
-    fn check(&self, action: &Action, at: usize) -> Result<(), TrustedError> {
+    pub(super) fn check(&self, action: &Action, at: usize) -> Result<(), TrustedError> {
         let (found, expected) = (action.dimension(), self.state.settings.dimension);
         if found == expected {
             return Ok(());
@@ -205,15 +218,17 @@ impl AdacOful {
         if state.is_due {
             return Err(TrustedError::NoiseDue);
         }
-        state.rewards = count_more(state.rewards, 1)?;
-        let d = action.dimension();
-        for (row, x) in action.units().iter().enumerate() {
-            state.open[row] += product(*x, reward);
-            for (column, y) in action.units().iter().enumerate() {
-                state.gram[row * d + column] += i128::from(*x) * i128::from(*y);
+        let rewards = count_more(state.rewards, 1)?;
+        state.add(action, reward, 1);
+        let log = match log_determinant(&state.gram, state.settings) {
+            Ok(log) => log,
+            Err(error) => {
+                // What is refused leaves no trace.
+                state.add(action, reward, -1);
+                return Err(error);
             }
-        }
-        let log = log_determinant(&state.gram, state.settings)?;
+        };
+        state.rewards = rewards;
         let growth = state.settings.growth.ln_1p();
         state.is_due = log > self.outlook.log_determinant + growth;
         Ok(())
@@ -252,6 +267,11 @@ impl AdacOful {
     /// Releases so far.
     pub fn episodes(&self) -> u64 {
         self.state.episodes
+    }
+
+    /// Forgets the rewards of the open buffer; actions are public and stay.
+    pub(super) fn erase_buffers(&mut self) {
+        self.state.open.fill(0);
     }
 
     /// Rewards so far.

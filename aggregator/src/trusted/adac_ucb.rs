@@ -243,6 +243,11 @@ impl AdacUcb {
         self.arms.iter().map(mean).collect()
     }
 
+    /// Forgets the rewards of the open buffers, and keeps how many they were.
+    pub(super) fn erase_buffers(&mut self) {
+        self.arms.iter_mut().for_each(|arm| arm.open_sum = 0);
+    }
+
     /// Rewards so far.
     pub fn rewards(&self) -> u64 {
         self.rewards

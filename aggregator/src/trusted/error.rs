@@ -41,6 +41,12 @@ pub enum TrustedError {
         /// The last one there is.
         last: usize,
     },
+    /// A vector where a number should be.
+    #[error("the experiment has numbered arms; expected a number, found a vector")]
+    NotAVector,
+    /// A number where a vector should be.
+    #[error("the experiment has vectors; expected the vector that was played, found a number")]
+    NotANumber,
     /// A horizon without a round.
     #[error("the horizon is 0; expected at least one round")]
     Horizon,

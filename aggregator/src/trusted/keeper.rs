@@ -1,482 +1,522 @@
-//! Experiments with a trusted curator, kept in one SQLite database.
+//! The thread that takes disclosures, decides about them and has them committed.
 //!
-//! A disclosure, the state that it leads to, and the noise of the release after it are one
-//! transaction. So:
-//! - a disclosure counts once, however often it is sent, and is acknowledged after it is durable;
-//! - the noise of a statistic is durable before the statistic can be due, from the beginning of its
-//!   episode: whatever is restarted in between, the same rewards are released with the same
-//!   noise, and no statistic is noised twice;
-//! - what is recommended and shown is that of a durable state.
-//!
-//! One process has the database, by a lock on a file beside it, and a state is only replaced by the
-//! one that was made from it.
+//! Disclosures that wait are taken together; those of one experiment are one commit, which ends
+//! where a statistic becomes due. The release is a commit of its own, with a key that was
+//! durable before. Every commit names the version that it was made from: if the store has
+//! another one by then, nothing happens, and all is decided anew from what is there.
 
-use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
 
-use bandana_shared::identity::{ExperimentId, UploadId};
-use bandana_shared::stored::{self, Stored, StoredError};
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
+use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::stored;
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot};
 
-use super::adac_gope::{AdacGope, GopeSettings};
-use super::adac_oful::{AdacOful, OfulSettings};
-use super::adac_ucb::{AdacUcb, ReleasedMean, UcbSettings};
-use super::error::TrustedError;
-use super::lattice::{Action, NoiseScale, RewardRange};
-use crate::noise::{NoEntropy, secure_generator};
+use super::algorithm::Plan;
+use super::engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
+use super::state::{NoiseKey, ReleaseError, SecretState};
+use crate::clock::Clock;
+use crate::ingest::{AdministrationError, Ingest, IngestError, QUEUE_MAX, Today};
+use crate::registry::Registry;
+use crate::service::explain;
+use crate::store::{
+    AuditAction, AuditEntry, DISCLOSURES_MAX, ExperimentState, Outcome, StoreError, StoreReader,
+    Transition, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
+};
+use crate::telemetry::metrics::TrustedMetrics;
 
-const DATABASE_FILE: &str = "trusted.sqlite3";
+/// How often something is decided about anew, because another replica was faster or the
+/// outcome of a commit was unknown.
+const ATTEMPTS: usize = 50;
 
-const LOCK_FILE: &str = "trusted.lock";
+/// What the keeper is to do.
+#[derive(Debug)]
+enum Command {
+    Disclose(ExperimentId, Disclosure, Answer),
+    Create(Creation, oneshot::Sender<Result<Arc<TrustedExperiment>, AdministrationError>>),
+    Move(Movement, oneshot::Sender<Result<Option<Arc<TrustedExperiment>>, AdministrationError>>),
+}
 
-/// Marks the file as ours: "BNTC".
-const APPLICATION_ID: i64 = 0x424e_5443;
+type Answer = oneshot::Sender<Result<DisclosureVerdict, IngestError>>;
 
-const VERSION: i64 = 1;
+type Waiting = VecDeque<(Disclosure, Answer)>;
 
-const TABLES: &str = "
-CREATE TABLE experiment (
-    id       TEXT PRIMARY KEY,
-    sequence INTEGER NOT NULL,
-    state    BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE disclosure (
-    experiment TEXT NOT NULL REFERENCES experiment (id),
-    id         BLOB NOT NULL CHECK (length(id) = 16),
-    PRIMARY KEY (experiment, id)
-) STRICT, WITHOUT ROWID;
-";
+/// A new experiment, and who wants it.
+#[derive(Debug)]
+pub struct Creation {
+    /// Who, for the audit log.
+    pub caller: String,
+    /// Its name.
+    pub id: ExperimentId,
+    /// What it is run by.
+    pub plan: Plan,
+    /// Its first state, made from that.
+    pub secret: SecretState,
+}
 
-/// What an experiment is run by.
+/// A change of an experiment's state, and who wants it.
+#[derive(Debug)]
+struct Movement {
+    caller: String,
+    id: ExperimentId,
+    transition: Transition,
+}
+
+/// The way to the keeper. Cheap to clone.
 #[derive(Clone, Debug)]
-pub enum Plan {
-    /// AdaC-UCB; rewards in 0..=1.
-    Ucb(UcbSettings),
-    /// AdaC-GOPE.
-    Gope(GopeSettings),
-    /// AdaC-OFUL.
-    Oful(OfulSettings),
-}
+pub struct KeeperHandle(mpsc::Sender<Command>);
 
-/// What was played.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Played {
-    /// An arm, or an action by its number.
-    Arm(usize),
-    /// A vector, for AdaC-OFUL.
-    Vector(Action),
-}
-
-/// What became of a disclosure. Both are a success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disclosed {
-    /// It counts.
-    Counted,
-    /// It counted before.
-    Duplicate,
-}
-
-/// What may be shown: released statistics and counts.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Released {
-    /// The statistic of each arm.
-    Means(Vec<Option<ReleasedMean>>),
-    /// The mean of each action by the last phase.
-    Actions(Vec<Option<f64>>),
-    /// The estimated parameter.
-    Parameter(Vec<f64>),
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum Algorithm {
-    Ucb(AdacUcb),
-    Gope(AdacGope),
-    Oful(AdacOful),
-}
-
-/// An experiment as it is stored.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
-    algorithm: Algorithm,
-    /// The noise of the next release.
-    noise: Vec<i64>,
-}
-
-impl Stored for Kept {
-    const MAGIC: [u8; 4] = *b"BDtc";
-    const VERSION: u16 = 1;
-}
-
-impl Algorithm {
-    fn new(plan: Plan) -> Result<Self, TrustedError> {
-        Ok(match plan {
-            Plan::Ucb(settings) => Self::Ucb(AdacUcb::new(settings)?),
-            Plan::Gope(settings) => Self::Gope(AdacGope::new(settings)?),
-            Plan::Oful(settings) => Self::Oful(AdacOful::new(settings)?),
-        })
+impl KeeperHandle {
+    /// Hands in a disclosure, and waits until it is durable.
+    ///
+    /// # Errors
+    /// [`IngestError::QueueFull`]: nothing happened. With others it is not known whether it
+    /// counts.
+    pub async fn disclose(
+        &self,
+        id: ExperimentId,
+        disclosure: Disclosure,
+    ) -> Result<DisclosureVerdict, IngestError> {
+        let (answer, verdict) = oneshot::channel();
+        let command = Command::Disclose(id, disclosure, answer);
+        self.0.try_send(command).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
+            mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
+        })?;
+        verdict.await.map_err(|_| IngestError::Ended)?
     }
 
-    fn noise(&self) -> Option<NoiseScale> {
-        match self {
-            Self::Ucb(ucb) => ucb.noise(),
-            Self::Gope(gope) => gope.noise(),
-            Self::Oful(oful) => oful.noise(),
-        }
+    /// Adds an experiment, which runs.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] says why not.
+    pub async fn create(
+        &self,
+        creation: Creation,
+    ) -> Result<Arc<TrustedExperiment>, AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Create(creation, answer);
+        self.0.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 
-    fn is_due(&self) -> bool {
-        match self {
-            Self::Ucb(ucb) => ucb.is_due(),
-            Self::Gope(gope) => gope.is_due(),
-            Self::Oful(oful) => oful.is_due(),
-        }
-    }
-
-    fn release(&mut self, noise: &[i64]) -> Result<(), TrustedError> {
-        match self {
-            Self::Ucb(ucb) => ucb.release(noise),
-            Self::Gope(gope) => gope.release(noise),
-            Self::Oful(oful) => oful.release(noise),
-        }
-    }
-
-    fn range(&self) -> RewardRange {
-        match self {
-            Self::Ucb(_) => RewardRange::Unit,
-            Self::Gope(gope) => gope.settings().range,
-            Self::Oful(oful) => oful.settings().range,
-        }
-    }
-
-    fn observe(&mut self, played: &Played, reward: f64) -> Result<(), KeeperError> {
-        let reward = self.range().reward(reward)?;
-        match (self, played) {
-            (Self::Ucb(ucb), Played::Arm(arm)) => ucb.observe(*arm, reward)?,
-            (Self::Gope(gope), Played::Arm(arm)) => gope.observe(*arm, reward)?,
-            (Self::Oful(oful), Played::Vector(action)) => oful.observe(action, reward)?,
-            (Self::Oful(_), Played::Arm(_)) => return Err(KeeperError::Vector),
-            (_, Played::Vector(_)) => return Err(KeeperError::Arm),
-        }
-        Ok(())
+    /// Moves an experiment to another state. None: there is no such experiment.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] says why not.
+    pub async fn move_to(
+        &self,
+        caller: String,
+        id: ExperimentId,
+        transition: Transition,
+    ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Move(Movement { caller, id, transition }, answer);
+        self.0.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 }
 
-impl Kept {
-    /// Draws the noise of the next release in advance, with a key of its own from the operating
-    /// system, so that a restored snapshot of the machine can't repeat it.
-    fn reserve(&mut self) -> Result<(), NoEntropy> {
-        let mut rng = secure_generator()?;
-        self.noise = self.algorithm.noise().map_or(Vec::new(), |scale| scale.sample(&mut rng));
-        Ok(())
-    }
-
-    /// Releases the statistic that is due, with the noise that lies ready, and draws the next.
-    fn release(&mut self) -> Result<(), KeeperError> {
-        self.algorithm.release(&self.noise)?;
-        Ok(self.reserve()?)
-    }
-}
-
-/// Whether a directory has trusted experiments.
-pub(super) fn is_kept_in(directory: &Path) -> bool {
-    directory.join(DATABASE_FILE).exists()
-}
-
-/// The experiments of one directory.
+/// Takes disclosures to all experiments.
 #[derive(Debug)]
 pub struct Keeper {
-    connection: Connection,
-    /// Held, not used: the lock ends with it.
-    _lock: File,
-    experiments: BTreeMap<ExperimentId, (i64, Kept)>,
-    /// Whether what is durable may differ from what is known.
-    is_unsure: bool,
+    commands: mpsc::Receiver<Command>,
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    reader: StoreReader,
+    clock: Arc<dyn Clock>,
+    today: Today,
+    /// Days whose disclosures are taken.
+    window_days: u32,
+    metrics: TrustedMetrics,
+}
+
+/// What keeps a change from being made.
+#[derive(Debug)]
+enum Setback {
+    /// Somebody else was first.
+    Moved,
+    /// These count already.
+    Known(Vec<(Day, UploadId)>),
+    /// The database knows no later day.
+    Future(Day),
+    /// The server goes down.
+    Ended,
+    /// The store does not answer, or nothing can be released.
+    Store,
+}
+
+/// What is found out while a group is worked at.
+#[derive(Debug, Default)]
+struct Findings {
+    known: HashSet<(Day, UploadId)>,
+    /// The latest day by the clock of the database.
+    latest: Option<Day>,
+    /// Whether the window was moved, as far as it could be.
+    window_moved: bool,
+    /// For which version it was looked up what counts already.
+    looked_up: Option<TrustedVersion>,
 }
 
 impl Keeper {
-    /// Opens the experiments in `directory`, which exists, and finishes what a crash left open.
-    ///
-    /// # Errors
-    /// [`KeeperError`] when another process has them, the database is damaged, foreign or
-    /// newer, or there is no randomness.
-    pub fn open(directory: &Path) -> Result<Self, KeeperError> {
-        let unusable = |source| KeeperError::Directory { path: directory.to_owned(), source };
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(directory.join(LOCK_FILE))
-            .map_err(unusable)?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => KeeperError::Locked { path: directory.to_owned() },
-            TryLockError::Error(source) => unusable(source),
-        })?;
-        let connection = Connection::open(directory.join(DATABASE_FILE))?;
-        prepare(&connection)?;
-        // The name of a new file is durable with its directory.
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(unusable)?;
-        let experiments = BTreeMap::new();
-        let mut keeper = Self { connection, _lock: lock, experiments, is_unsure: false };
-        keeper.load()?;
-        let ids: Vec<ExperimentId> = keeper.experiments.keys().cloned().collect();
-        ids.iter().try_for_each(|id| keeper.settle(id))?;
-        Ok(keeper)
+    /// A keeper of the experiments in the registry, which writes by `ingest` and takes
+    /// disclosures of so many days.
+    pub fn new(
+        registry: Arc<Registry>,
+        ingest: Ingest,
+        reader: StoreReader,
+        clock: Arc<dyn Clock>,
+        window_days: u32,
+    ) -> (Self, KeeperHandle) {
+        let (queue, commands) = mpsc::channel(QUEUE_MAX);
+        let metrics = ingest.metrics().trusted.clone();
+        let today = Today::new(Arc::clone(&clock));
+        let keeper =
+            Self { commands, registry, ingest, reader, clock, today, window_days, metrics };
+        (keeper, KeeperHandle(queue))
     }
 
-    fn load(&mut self) -> Result<(), KeeperError> {
-        let mut statement =
-            self.connection.prepare("SELECT id, sequence, state FROM experiment")?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let (id, sequence, bytes): (String, i64, Vec<u8>) =
-                (row.get(0)?, row.get(1)?, row.get(2)?);
-            let kept: Kept = stored::from_bytes(&bytes)?;
-            let id = ExperimentId::new(id).map_err(|_| KeeperError::Foreign)?;
-            self.experiments.insert(id, (sequence, kept));
+    /// Releases what a crash has left due, and works until nobody can ask any more.
+    ///
+    /// Must not be called where asynchronous code runs.
+    pub fn run(mut self) {
+        for experiment in self.registry.trusted().all() {
+            self.settle(&experiment.id);
         }
-        Ok(())
-    }
-
-    /// Adds an experiment, with the noise of its first release.
-    ///
-    /// # Errors
-    /// [`KeeperError::Exists`], what the algorithm says of its settings, and what goes wrong
-    /// with the database.
-    pub fn create(&mut self, id: &ExperimentId, plan: Plan) -> Result<(), KeeperError> {
-        self.check_sure()?;
-        if self.experiments.contains_key(id) {
-            return Err(KeeperError::Exists(id.clone()));
-        }
-        let mut kept = Kept { algorithm: Algorithm::new(plan)?, noise: Vec::new() };
-        kept.reserve()?;
-        let bytes = stored::to_bytes(&kept)?;
-        self.is_unsure = true;
-        let insert = "INSERT INTO experiment (id, sequence, state) VALUES (?1, 0, ?2)";
-        self.connection.execute(insert, params![id.as_str(), bytes])?;
-        self.is_unsure = false;
-        self.experiments.insert(id.clone(), (0, kept));
-        Ok(())
-    }
-
-    /// What an experiment is run by.
-    ///
-    /// # Errors
-    /// When there is no such experiment.
-    pub fn plan(&self, id: &ExperimentId) -> Result<Plan, KeeperError> {
-        Ok(match &self.kept(id)?.algorithm {
-            Algorithm::Ucb(ucb) => Plan::Ucb(ucb.settings()),
-            Algorithm::Gope(gope) => Plan::Gope(gope.settings().clone()),
-            Algorithm::Oful(oful) => Plan::Oful(oful.settings()),
-        })
-    }
-
-    /// The arm or action to play; for AdaC-OFUL the place of the best of these vectors.
-    ///
-    /// # Errors
-    /// When there is no such experiment, or vectors are missing or not wanted.
-    pub fn recommend(&self, id: &ExperimentId, vectors: &[Action]) -> Result<usize, KeeperError> {
-        self.check_sure()?;
-        match (&self.kept(id)?.algorithm, vectors) {
-            (Algorithm::Ucb(ucb), []) => Ok(ucb.recommended()),
-            (Algorithm::Gope(gope), []) => Ok(gope.recommended()),
-            (Algorithm::Oful(oful), vectors) => Ok(oful.choose(vectors)?),
-            _ => Err(KeeperError::Arm),
-        }
-    }
-
-    /// Takes a disclosed reward, once for each disclosure id. It is durable when this returns.
-    ///
-    /// Any arm may have been played, whichever was recommended.
-    ///
-    /// # Errors
-    /// When there is no such experiment or arm, or the reward is out of range: nothing
-    /// changed then. [`KeeperError::Database`] and [`KeeperError::Unsure`]: the same disclosure
-    /// again is safe, after the directory was opened again.
-    pub fn disclose(
-        &mut self,
-        id: &ExperimentId,
-        disclosure: UploadId,
-        played: &Played,
-        reward: f64,
-    ) -> Result<Disclosed, KeeperError> {
-        self.check_sure()?;
-        let (sequence, kept) = self.entry(id)?;
-        if self.is_known(id, disclosure)? {
-            return Ok(Disclosed::Duplicate);
-        }
-        let mut next = kept.clone();
-        next.algorithm.observe(played, reward)?;
-        self.replace(id, sequence, next, Some(disclosure))?;
-        self.settle(id)?;
-        Ok(Disclosed::Counted)
-    }
-
-    /// Releases what is due. Each release is a transaction of its own, so that it uses noise
-    /// that was durable before.
-    fn settle(&mut self, id: &ExperimentId) -> Result<(), KeeperError> {
-        loop {
-            let (sequence, kept) = self.entry(id)?;
-            if !kept.algorithm.is_due() {
-                return Ok(());
+        let mut batch = Vec::with_capacity(DISCLOSURES_MAX);
+        while self.commands.blocking_recv_many(&mut batch, DISCLOSURES_MAX) > 0 {
+            let mut groups: BTreeMap<ExperimentId, Waiting> = BTreeMap::new();
+            for command in batch.drain(..) {
+                match command {
+                    Command::Disclose(id, disclosure, answer) => {
+                        groups.entry(id).or_default().push_back((disclosure, answer));
+                    }
+                    // Whoever asked may have gone away.
+                    Command::Create(creation, answer) => {
+                        self.disclose_all(std::mem::take(&mut groups));
+                        drop(answer.send(self.create(creation)));
+                    }
+                    Command::Move(movement, answer) => {
+                        self.disclose_all(std::mem::take(&mut groups));
+                        drop(answer.send(self.move_to(&movement)));
+                    }
+                }
             }
-            let mut next = kept.clone();
-            next.release()?;
-            self.replace(id, sequence, next, None)?;
+            self.disclose_all(groups);
         }
     }
 
-    /// What may be shown of an experiment.
-    ///
-    /// # Errors
-    /// When there is no such experiment.
-    pub fn released(&self, id: &ExperimentId) -> Result<Released, KeeperError> {
-        Ok(match &self.kept(id)?.algorithm {
-            Algorithm::Ucb(ucb) => Released::Means(ucb.released()),
-            Algorithm::Gope(gope) => Released::Actions(gope.released().to_vec()),
-            Algorithm::Oful(oful) => Released::Parameter(oful.estimate().to_vec()),
-        })
+    fn disclose_all(&mut self, groups: BTreeMap<ExperimentId, Waiting>) {
+        for (id, waiting) in groups {
+            self.disclose(&id, waiting);
+        }
     }
 
-    /// Rewards that count so far.
-    ///
-    /// # Errors
-    /// When there is no such experiment.
-    pub fn rewards(&self, id: &ExperimentId) -> Result<u64, KeeperError> {
-        Ok(match &self.kept(id)?.algorithm {
-            Algorithm::Ucb(ucb) => ucb.rewards(),
-            Algorithm::Gope(gope) => gope.rewards(),
-            Algorithm::Oful(oful) => oful.rewards(),
-        })
+    fn disclose(&mut self, id: &ExperimentId, mut waiting: Waiting) {
+        let mut findings = Findings::default();
+        let mut setbacks = 0;
+        while !waiting.is_empty() {
+            let Some(experiment) = self.registry.trusted().get(id) else {
+                for (_, answer) in waiting.drain(..) {
+                    self.answer(answer, Ok(DisclosureVerdict::Gone));
+                }
+                return;
+            };
+            let setback = match self.round(&experiment, &mut waiting, &mut findings) {
+                Ok(()) => {
+                    setbacks = 0;
+                    continue;
+                }
+                Err(setback) => setback,
+            };
+            setbacks += 1;
+            let error = match setback {
+                Setback::Ended => Some(IngestError::Ended),
+                _ if setbacks > ATTEMPTS => Some(IngestError::Store),
+                Setback::Known(names) => {
+                    findings.known.extend(names);
+                    None
+                }
+                Setback::Future(day) => {
+                    findings.latest = Some(day);
+                    None
+                }
+                Setback::Moved => self.reload(id).err().map(|()| IngestError::Store),
+                Setback::Store => Some(IngestError::Store),
+            };
+            if let Some(error) = error {
+                tracing::error!(experiment = %id, %error, "disclosures were not acknowledged");
+                for (_, answer) in waiting.drain(..) {
+                    self.answer(answer, Err(error));
+                }
+            }
+        }
     }
 
-    fn entry(&self, id: &ExperimentId) -> Result<(i64, &Kept), KeeperError> {
-        let unknown = || KeeperError::Unknown(id.clone());
-        self.experiments.get(id).map(|(sequence, kept)| (*sequence, kept)).ok_or_else(unknown)
-    }
-
-    fn kept(&self, id: &ExperimentId) -> Result<&Kept, KeeperError> {
-        self.entry(id).map(|(_, kept)| kept)
-    }
-
-    fn check_sure(&self) -> Result<(), KeeperError> {
-        if self.is_unsure { Err(KeeperError::Unsure) } else { Ok(()) }
-    }
-
-    fn is_known(&self, id: &ExperimentId, disclosure: UploadId) -> Result<bool, KeeperError> {
-        let find = "SELECT 1 FROM disclosure WHERE experiment = ?1 AND id = ?2";
-        let mut statement = self.connection.prepare_cached(find)?;
-        let found = statement.query_row(params![id.as_str(), disclosure.as_bytes()], |_| Ok(()));
-        Ok(found.optional()?.is_some())
-    }
-
-    /// Puts a state in the place of the one it was made from, and with it the disclosure
-    /// that led there.
-    fn replace(
+    /// One step towards an answer for those who wait.
+    fn round(
         &mut self,
-        id: &ExperimentId,
-        sequence: i64,
-        next: Kept,
-        disclosure: Option<UploadId>,
-    ) -> Result<(), KeeperError> {
-        let bytes = stored::to_bytes(&next)?;
-        self.is_unsure = true;
-        let behavior = TransactionBehavior::Immediate;
-        let transaction = self.connection.transaction_with_behavior(behavior)?;
-        if let Some(disclosure) = disclosure {
-            let insert = "INSERT INTO disclosure (experiment, id) VALUES (?1, ?2)";
-            let values = params![id.as_str(), disclosure.as_bytes()];
-            transaction.prepare_cached(insert)?.execute(values)?;
+        experiment: &Arc<TrustedExperiment>,
+        waiting: &mut Waiting,
+        findings: &mut Findings,
+    ) -> Result<(), Setback> {
+        if experiment.is_due() {
+            return self.release(experiment);
         }
-        let update = "UPDATE experiment SET state = ?3, sequence = ?2 + 1 \
-                      WHERE id = ?1 AND sequence = ?2";
-        let values = params![id.as_str(), sequence, bytes];
-        if transaction.prepare_cached(update)?.execute(values)? != 1 {
-            return Err(KeeperError::Unsure);
+        let today = self.today.get(experiment.oldest);
+        let today = findings.latest.map_or(today, |latest| latest.min(today));
+        let back = self.window_days.saturating_sub(1);
+        let begin = today.back(back);
+        // A clock that is wrong finds no disclosure of its days, since devices hear of days
+        // from servers alone.
+        let is_borne_out = || waiting.iter().any(|(d, _)| (begin..=today).contains(&d.day));
+        let moves = !findings.window_moved && begin > experiment.oldest && is_borne_out();
+        if moves && experiment.state == ExperimentState::Running {
+            findings.window_moved = true;
+            return self.move_window(experiment, today, back);
         }
-        transaction.commit()?;
-        self.is_unsure = false;
-        self.experiments.insert(id.clone(), (sequence + 1, next));
+        if experiment.state != ExperimentState::Running
+            && findings.looked_up != Some(experiment.version)
+        {
+            let names: Vec<_> = waiting.iter().map(|(d, _)| (d.day, d.id)).collect();
+            findings.known.extend(self.look_up(&experiment.id, &names)?);
+            findings.looked_up = Some(experiment.version);
+        }
+        let situation = Situation { today, known: &findings.known };
+        let GroupPlan { verdicts, counted, next } =
+            plan(experiment, &mut waiting.iter().map(|(disclosure, _)| disclosure), situation);
+        if let Some(next) = next {
+            self.commit(experiment, next, counted)?;
+            self.settle(&experiment.id);
+        }
+        let answered = waiting.drain(..verdicts.len()).map(|(_, answer)| answer);
+        for (answer, verdict) in answered.collect::<Vec<_>>().into_iter().zip(verdicts) {
+            self.answer(answer, Ok(verdict));
+        }
         Ok(())
     }
-}
 
-fn prepare(connection: &Connection) -> Result<(), KeeperError> {
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", true)?;
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    match (pragma("application_id")?, pragma("user_version")?) {
-        (APPLICATION_ID, VERSION) => Ok(()),
-        (0, 0) => {
-            let transaction = connection.unchecked_transaction()?;
-            transaction.execute_batch(TABLES)?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            transaction.pragma_update(None, "user_version", VERSION)?;
-            Ok(transaction.commit()?)
+    /// Releases what is due, as far as that is possible now.
+    fn settle(&mut self, id: &ExperimentId) {
+        for _ in 0..ATTEMPTS {
+            let Some(experiment) = self.registry.trusted().get(id) else { return };
+            if !experiment.is_due() {
+                return;
+            }
+            match self.release(&experiment) {
+                Ok(()) => {}
+                Err(Setback::Moved) if self.reload(id).is_ok() => {}
+                // The next disclosure comes to it again.
+                Err(_) => return,
+            }
         }
-        (APPLICATION_ID, found) => Err(KeeperError::Newer { found, known: VERSION }),
-        _ => Err(KeeperError::Foreign),
+    }
+
+    /// Releases the statistic that is due, in a commit of its own.
+    fn release(&self, experiment: &Arc<TrustedExperiment>) -> Result<(), Setback> {
+        let Some(mut next) = experiment.secret.clone() else { return Err(Setback::Moved) };
+        let released = NoiseKey::secure().map_err(ReleaseError::from);
+        released.and_then(|key| next.release(key)).map_err(|error| {
+            let (experiment, error) = (&experiment.id, explain(&error));
+            tracing::error!(%experiment, error, "a statistic can't be released");
+            Setback::Store
+        })?;
+        self.commit(experiment, next, Vec::new())?;
+        self.metrics.released();
+        Ok(())
+    }
+
+    fn commit(
+        &self,
+        experiment: &Arc<TrustedExperiment>,
+        next: SecretState,
+        disclosures: Vec<(Day, UploadId)>,
+    ) -> Result<(), Setback> {
+        let (id, from) = (experiment.id.clone(), experiment.version);
+        let to = from.next().map_err(|error| unmade(&id, &error))?;
+        let (private, released) = encode(&next).map_err(|error| unmade(&id, &error))?;
+        let commit = TrustedCommit { id, from, to, private, released, disclosures };
+        self.trust(&experiment.id, to, TrustedChange::Commit(commit))?;
+        let shown = self.registry.trusted().get(&experiment.id);
+        if shown.is_none_or(|shown| shown.version != to) {
+            self.registry.trusted().publish(experiment.with(to, next));
+        }
+        Ok(())
+    }
+
+    fn move_window(
+        &self,
+        experiment: &Arc<TrustedExperiment>,
+        today: Day,
+        back: u32,
+    ) -> Result<(), Setback> {
+        let (id, from) = (experiment.id.clone(), experiment.version);
+        let to = from.next().map_err(|error| unmade(&id, &error))?;
+        self.trust(&experiment.id, to, TrustedChange::Window { id, from, to, today, back })?;
+        // The database may know an earlier day.
+        self.reload(&experiment.id).map_err(|()| Setback::Store)
+    }
+
+    /// Has a change made that leads to a version. When its outcome is unknown, the store is asked
+    /// whether it has that version.
+    fn trust(
+        &self,
+        id: &ExperimentId,
+        to: TrustedVersion,
+        change: TrustedChange,
+    ) -> Result<(), Setback> {
+        let error = match self.ingest.trust(change) {
+            Ok(()) => return Ok(()),
+            Err(AdministrationError::Store(StoreError::Trusted(refusal))) => {
+                return Err(match *refusal {
+                    TrustedRefusal::Moved => Setback::Moved,
+                    TrustedRefusal::Known(names) => Setback::Known(names),
+                    TrustedRefusal::Future { latest } => Setback::Future(latest),
+                });
+            }
+            Err(AdministrationError::Store(error)) if error.outcome() == Outcome::Unknown => error,
+            Err(_) => return Err(Setback::Ended),
+        };
+        tracing::warn!(experiment = %id, error = explain(&error), "the outcome is unknown; looking");
+        self.reload(id).map_err(|()| Setback::Store)?;
+        let found = self.registry.trusted().get(id).map(|experiment| experiment.version);
+        if found == Some(to) { Ok(()) } else { Err(Setback::Moved) }
+    }
+
+    /// Shows an experiment as the store has it.
+    fn reload(&self, id: &ExperimentId) -> Result<(), ()> {
+        let experiments = self.registry.trusted();
+        let read = self.reader.trusted(Some(id));
+        let found =
+            read.and_then(|found| found.first().map(TrustedExperiment::try_from).transpose());
+        match found {
+            Ok(Some(experiment)) => drop(experiments.publish(experiment)),
+            Ok(None) => {
+                if let Some(shown) = experiments.get(id) {
+                    experiments.remove(id, shown.version);
+                }
+            }
+            Err(error) => {
+                tracing::error!(experiment = %id, error = explain(&error), "it can't be read");
+                return Err(());
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(
+        &self,
+        id: &ExperimentId,
+        names: &[(Day, UploadId)],
+    ) -> Result<Vec<(Day, UploadId)>, Setback> {
+        self.reader.disclosed(id, names).map_err(|error| unmade(id, &error))
+    }
+
+    fn answer(&self, answer: Answer, outcome: Result<DisclosureVerdict, IngestError>) {
+        match &outcome {
+            Ok(verdict) => self.metrics.decided(verdict),
+            Err(_) => self.metrics.turned_away(),
+        }
+        // Whoever asked may have gone away.
+        answer.send(outcome).ok();
+    }
+
+    fn entry(
+        &self,
+        caller: &str,
+        action: AuditAction,
+        id: &ExperimentId,
+        detail: String,
+    ) -> AuditEntry {
+        let at = UnixSeconds::new(self.clock.unix_seconds());
+        AuditEntry { at, caller: caller.to_owned(), action, experiment: id.clone(), detail }
+    }
+
+    fn create(&self, creation: Creation) -> Result<Arc<TrustedExperiment>, AdministrationError> {
+        let Creation { caller, id, plan, secret } = creation;
+        let version = TrustedVersion { sequence: 0, stamp: 0 }.next()?;
+        let (private, released) = encode(&secret)?;
+        let record = TrustedRecord {
+            id: id.clone(),
+            specification: plan.message(&id).encode_to_vec(),
+            state: ExperimentState::Running,
+            version,
+            oldest: Day::new(0),
+            private: Some(private),
+            released,
+        };
+        let experiment = TrustedExperiment::try_from(&record)?;
+        let entry = self.entry(&caller, AuditAction::Create, &id, plan.words());
+        let change = TrustedChange::Create(record, entry);
+        if let Err(error) = self.ingest.trust(change) {
+            self.resolve(&id, version, error)?;
+        }
+        Ok(self.registry.trusted().publish(experiment))
+    }
+
+    fn move_to(
+        &self,
+        movement: &Movement,
+    ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
+        let Movement { caller, id, transition } = movement;
+        for _ in 0..ATTEMPTS {
+            let Some(experiment) = self.registry.trusted().get(id) else { return Ok(None) };
+            let (from, to) = (transition.from(), transition.to());
+            if !from.contains(&experiment.state) {
+                return Err(AdministrationError::State { state: experiment.state, from });
+            }
+            let detail = format!("trusted, {} -> {}", experiment.state.name(), to.name());
+            let entry = self.entry(caller, transition.action(), id, detail);
+            let (from, version) = (experiment.version, experiment.version.next()?);
+            let id = id.clone();
+            let change = TrustedChange::Move { id, from, to: version, state: to, entry };
+            match self.ingest.trust(change) {
+                Ok(()) => {
+                    let secret =
+                        experiment.secret.clone().filter(|_| to != ExperimentState::Stopped);
+                    let moved =
+                        TrustedExperiment { version, state: to, secret, ..(*experiment).clone() };
+                    return Ok(Some(self.registry.trusted().publish(moved)));
+                }
+                Err(AdministrationError::Store(StoreError::Trusted(_))) => {
+                    self.reload(&experiment.id).map_err(|()| AdministrationError::Ended)?;
+                }
+                Err(error) => {
+                    self.resolve(&experiment.id, version, error)?;
+                    return Ok(self.registry.trusted().get(&experiment.id));
+                }
+            }
+        }
+        Err(StoreError::from(TrustedRefusal::Moved).into())
+    }
+
+    /// After an unknown outcome, whether the store has this version; any other error as it is.
+    fn resolve(
+        &self,
+        id: &ExperimentId,
+        version: TrustedVersion,
+        error: AdministrationError,
+    ) -> Result<(), AdministrationError> {
+        let is_unknown = matches!(
+            &error,
+            AdministrationError::Store(error) if error.outcome() == Outcome::Unknown
+        );
+        let is_made = || {
+            self.reload(id).is_ok()
+                && self.registry.trusted().get(id).is_some_and(|shown| shown.version == version)
+        };
+        if is_unknown && is_made() { Ok(()) } else { Err(error) }
     }
 }
 
-/// What goes wrong with a trusted experiment.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum KeeperError {
-    /// What the algorithm refused.
-    #[error(transparent)]
-    Trusted(#[from] TrustedError),
-    /// The directory can't be used.
-    #[error("the directory {} can't be used", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Another process has the experiments.
-    #[error("the trusted experiments in {} are in use by another process; stop that one", path.display())]
-    Locked {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The database failed; what is durable is not known.
-    #[error("the database of trusted experiments failed; send again what was not acknowledged")]
-    Database(#[from] rusqlite::Error),
-    /// The database failed before.
-    #[error("the database of trusted experiments failed before; start the server again")]
-    Unsure,
-    /// The file is not ours.
-    #[error("the file trusted.sqlite3 was not written by this program; use another directory")]
-    Foreign,
-    /// The file was written by a newer program.
-    #[error("the trusted experiments have schema version {found}, this program knows {known}")]
-    Newer {
-        /// Version found.
-        found: i64,
-        /// Version known.
-        known: i64,
-    },
-    /// A state is damaged.
-    #[error("the state of a trusted experiment can't be read")]
-    Damaged(#[from] StoredError),
-    /// There is no randomness.
-    #[error("the operating system gives no randomness, so nothing can be released")]
-    NoEntropy(#[from] NoEntropy),
-    /// The name is taken.
-    #[error("there is a trusted experiment {0} already; choose another name")]
-    Exists(ExperimentId),
-    /// There is none of this name.
-    #[error("there is no trusted experiment {0}; create it first")]
-    Unknown(ExperimentId),
-    /// The experiment has arms.
-    #[error("the experiment has numbered arms; expected a number, found a vector")]
-    Arm,
-    /// The experiment has vectors.
-    #[error("the experiment has vectors; expected the vector that was played, found a number")]
-    Vector,
+/// The secret state and what may be shown of it, as they are stored.
+fn encode(secret: &SecretState) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
+    Ok((stored::to_bytes(secret)?, stored::to_bytes(&secret.released())?))
+}
+
+/// Nothing was changed, for a reason that the log tells.
+fn unmade(id: &ExperimentId, error: &StoreError) -> Setback {
+    tracing::error!(experiment = %id, error = explain(error), "nothing was committed");
+    Setback::Store
 }

@@ -140,6 +140,16 @@ impl LazyRelease {
         self.state.arms.iter().map(mean).collect()
     }
 
+    /// What it was made of: arms, and how their rewards are protected.
+    pub fn settings(&self) -> (usize, Protection) {
+        (self.state.arms.len(), self.state.protection)
+    }
+
+    /// Forgets the rewards of the open buffers, and keeps how many they were.
+    pub(super) fn erase_buffers(&mut self) {
+        self.state.arms.iter_mut().for_each(|arm| arm.open_sum = 0);
+    }
+
     /// Rewards so far.
     pub fn rewards(&self) -> u64 {
         self.state.rewards

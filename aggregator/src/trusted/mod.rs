@@ -50,15 +50,23 @@
 pub mod adac_gope;
 pub mod adac_oful;
 pub mod adac_ucb;
+mod algorithm;
 pub mod bounds;
 pub mod design;
+mod engine;
 mod error;
 pub mod estimator;
+mod experiments;
 pub mod keeper;
 pub mod lattice;
 pub mod lazy_release;
-pub mod shelf;
+mod specification;
+pub mod state;
 mod tail;
 
+pub use algorithm::{Plan, Played, Shown};
+pub use engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
 pub use error::TrustedError;
+pub use experiments::TrustedExperiments;
 pub use lattice::{Action, LatticeReward, NoiseScale, Protection, RewardRange};
+pub use specification::{SpecificationError, actions_of};

@@ -9,5 +9,4 @@
 
 mod audit;
 mod checker;
-mod keeper;
 mod protocol;

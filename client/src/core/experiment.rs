@@ -11,16 +11,10 @@ use bandana_shared::specification::Specification;
 use super::state::{Change, Held};
 use super::{ClientError, Core};
 use crate::acceptance::{Acceptance, Refusal};
+use crate::day::is_older;
 use crate::noise::{NoiseSource, uniform_up_to};
 use crate::outbox::{TASK_TIME_MAX, full_jitter, is_due};
 use crate::time::Timestamp;
-
-/// Age up to which the server's day is good enough for an upload.
-const DAY_AGE_MAX: Duration = Duration::from_hours(1);
-
-/// How far the server's day may be from the device's. It goes into uploads, so a server
-/// that chose it freely could tag a device with it; within a day of the truth it can't.
-const DAY_DIFFERENCE_MAX: u32 = 1;
 
 /// Longest time from a choice by a stale policy to the question for a new one. It is
 /// random, so that the question does not tell when the arm was shown.
@@ -132,12 +126,6 @@ impl Enrolled {
     fn is_due(&self, now: Timestamp) -> bool {
         self.wanted && self.not_before.is_none_or(|time| is_due(time, now))
     }
-}
-
-/// Whether something heard at `heard_at` is older than `lifetime`, or of unknown
-/// age because the clock has been set back since.
-fn is_older(heard_at: Timestamp, lifetime: Duration, now: Timestamp) -> bool {
-    now < heard_at || now.since(heard_at) >= lifetime
 }
 
 impl Held {
@@ -264,8 +252,7 @@ impl<N: NoiseSource> Core<N> {
 
     /// The server's day, if it was heard lately.
     pub(super) fn day(&self, now: Timestamp) -> Option<Day> {
-        let (day, heard_at) = self.heard_day?;
-        (!is_older(heard_at, DAY_AGE_MAX, now)).then_some(day)
+        self.heard_day.get(now)
     }
 
     pub(super) fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {
@@ -330,10 +317,7 @@ impl<N: NoiseSource> Core<N> {
         if !self.enrolled.contains_key(experiment_id) {
             return Err(ClientError::NotEnrolled { experiment_id: experiment_id.clone() });
         }
-        let day_fits = fetched.day.get().abs_diff(now.day().get()) <= DAY_DIFFERENCE_MAX;
-        if day_fits {
-            self.heard_day = Some((fetched.day, now));
-        }
+        let day_fits = self.heard_day.hear(fetched.day, now);
         let accepted = self.accept(experiment_id, fetched, now);
         if let Err(error) = accepted {
             self.statistics.answers_refused += 1;

@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::identity::ExperimentId;
 
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
+use crate::day::HeardDay;
 use crate::ledger::{Budget, Exhausted, Spent};
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
@@ -116,7 +117,7 @@ pub struct Core<N> {
     journal: Journal,
     enrolled: BTreeMap<ExperimentId, Enrolled>,
     /// The server's day as last heard, also from an answer that was refused.
-    heard_day: Option<(Day, Timestamp)>,
+    heard_day: HeardDay,
     /// The user has not agreed, for this run.
     withheld: bool,
     statistics: Statistics,
@@ -222,7 +223,7 @@ impl<N: NoiseSource> Core<N> {
             state,
             journal,
             enrolled: BTreeMap::new(),
-            heard_day: None,
+            heard_day: HeardDay::default(),
             withheld: false,
             statistics: Statistics::default(),
         }

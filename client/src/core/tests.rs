@@ -2,7 +2,7 @@
 
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::Revision;
+use bandana_shared::identity::{Day, Revision};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};

@@ -71,6 +71,26 @@ pub enum StorageError {
         /// The file's name in the directory.
         file: &'static str,
     },
+    /// The file of kept disclosures is damaged, or is something else. It is left as it is.
+    #[cfg(feature = "trusted")]
+    #[error(
+        "Bandana's file `{file}` is damaged or holds no disclosures, so what waited in it can't \
+         be sent; restore it, or erase it with `Disclosures::erase`"
+    )]
+    DisclosuresDamaged {
+        /// The file's name in the directory.
+        file: &'static str,
+    },
+    /// A directory for disclosures is that of a client.
+    #[cfg(feature = "trusted")]
+    #[error(
+        "the directory is a client's, it has its file `{file}`; give disclosures a directory of \
+         their own"
+    )]
+    NotOfDisclosures {
+        /// The name of a file of the client's.
+        file: &'static str,
+    },
     /// A file was written by another version of this library.
     #[error("Bandana's file `{file}` has format version {found}; this library knows {known}")]
     Version {

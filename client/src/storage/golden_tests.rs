@@ -14,6 +14,8 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::stored;
 
+#[cfg(feature = "trusted")]
+use super::disclosures::{KeptByName, StoredDisclosure, StoredDisclosures};
 use super::format::{
     PendingReward, PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredState,
 };
@@ -53,6 +55,12 @@ const CHANGES: &str = "\
     b5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d011e040103f2cd47e6e48cf3435ff11d3cb7\
     9bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d0002010103010909090909090909090909\
     090909090902010202030004030006676f6c64656e00030200fd00000000010000003c63";
+
+#[cfg(feature = "trusted")]
+const DISCLOSURES: &str = "\
+    42446469010070ad2fa3020707070707070707070707070707070706676f6c64656e00fb2c010000\
+    00000000e83f00fb204e0808080808080808080808080808080806676f6c64656e01020000000000\
+    00e03f000000000000d0bf000000000000f0bf01fb214efb204e";
 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
@@ -159,6 +167,34 @@ fn golden_bytes() -> Result<(), Failure> {
     assert_eq!(hex(&stored::to_bytes(&rewards)?), REWARDS);
     assert_eq!(hex(&state), STATE);
     assert_eq!(hex(&changes), CHANGES);
+    Ok(())
+}
+
+#[cfg(feature = "trusted")]
+#[test]
+fn golden_bytes_of_disclosures() -> Result<(), Failure> {
+    use bandana_shared::identity::Day;
+    use bandana_shared::wire::v1::{Vector, disclose_request::Played};
+
+    use crate::trusted::{Disclosure, Kept};
+
+    let action = Played::Action(Vector { coordinates: vec![0.5, -0.25] });
+    let mut kept = KeptByName::new();
+    for (name, played, reward, day) in
+        [([7; 16], Played::Arm(300), 0.75, None), ([8; 16], action, -1.0, Some(Day::new(20_001)))]
+    {
+        let id = ExperimentId::new("golden")?;
+        let disclosure = Disclosure::restored(id, name, played, reward, day).ok_or("none")?;
+        kept.insert(name, Kept { disclosure, kept_on: Day::new(20_000) });
+    }
+    let stored = StoredDisclosures(kept.iter().map(StoredDisclosure::new).collect());
+    let bytes = stored::to_bytes(&stored)?;
+    assert_eq!(hex(&bytes), DISCLOSURES);
+    let read: StoredDisclosures = stored::from_bytes(&bytes)?;
+    let read = read.0.into_iter().map(StoredDisclosure::into_kept);
+    let read: KeptByName = read.collect::<Option<_>>().ok_or("not disclosures")?;
+    let again = StoredDisclosures(read.iter().map(StoredDisclosure::new).collect());
+    assert_eq!(stored::to_bytes(&again)?, bytes);
     Ok(())
 }
 

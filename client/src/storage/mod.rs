@@ -14,10 +14,14 @@
 //! wasted. Whatever is further apart, or behind a write that was carried through, was
 //! cut, exchanged or rolled back, and is not used: the client then reports nothing until
 //! the app resets it.
+//!
+//! Disclosures of trusted experiments have a directory of their own, with a file of their own.
 
 #[cfg(test)]
 mod crash_tests;
 mod directory;
+#[cfg(feature = "trusted")]
+mod disclosures;
 #[cfg(test)]
 mod double;
 mod error;
@@ -33,6 +37,10 @@ use bandana_shared::stored::{self, StoredError};
 use crate::core::{Content, State, Write};
 use crate::ledger::Ledger;
 pub(crate) use directory::Directory;
+#[cfg(feature = "trusted")]
+pub(crate) use disclosures::{DisclosuresFile, KeptByName};
+#[cfg(all(test, feature = "trusted"))]
+pub(crate) use double::{Disk, Fault};
 pub use error::StorageError;
 pub(crate) use format::{PendingRewards, StoredState};
 use format::{StoredChanges, StoredDone, StoredLedger};
@@ -166,7 +174,7 @@ impl Storage {
                 let frame = frame(&StoredChanges::new(write.number, changes))?;
                 self.files.append(STATE, &frame).and_then(|()| self.files.sync(STATE))
             }
-            Content::Whole(state) => self.replace(STATE_NEW, STATE, &frame(&**state)?),
+            Content::Whole(state) => replace(&mut *self.files, STATE_NEW, STATE, &frame(&**state)?),
         };
         written.map_err(|source| failed("writing", STATE, source))?;
         // Not synced, and a failure is none: if it is lost, less is found out, no more.
@@ -201,7 +209,7 @@ impl Storage {
             return self.remove_rewards(false);
         }
         let bytes = stored::to_bytes(rewards)?;
-        self.replace(REWARDS_NEW, REWARDS, &bytes)
+        replace(&mut *self.files, REWARDS_NEW, REWARDS, &bytes)
             .map_err(|source| failed("writing", REWARDS, source))
     }
 
@@ -217,13 +225,6 @@ impl Storage {
             // The first one creates the file.
             .and_then(|()| if write.number == 1 { self.files.sync_directory() } else { Ok(()) });
         written.map_err(|source| failed("writing", LEDGER, source))
-    }
-
-    fn replace(&mut self, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.files.create(new, bytes)?;
-        self.files.sync(new)?;
-        self.files.rename(new, name)?;
-        self.files.sync_directory()
     }
 
     /// Removes what was being written of the sums, and the sums too unless they are kept.
@@ -243,6 +244,14 @@ impl Storage {
         }
         Ok(())
     }
+}
+
+/// Replaces a file as a whole, by way of another one.
+fn replace(files: &mut dyn Files, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    files.create(new, bytes)?;
+    files.sync(new)?;
+    files.rename(new, name)?;
+    files.sync_directory()
 }
 
 fn failed(doing: &'static str, file: &'static str, source: io::Error) -> StorageError {

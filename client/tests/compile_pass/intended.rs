@@ -1,6 +1,7 @@
 //! What the programs of `compile_fail` get wrong is possible when done right, so
 //! they fail for their reasons and not for want of a crate.
 
+use bandana_client::trusted::{DisclosedReward, Disclosure, TrustedError, TrustedExperiment};
 use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::identity::ArmIndex;
@@ -13,6 +14,10 @@ fn report(arm: ArmIndex, reward: Reward, privatizer: &Privatizer) -> PackedRepor
     PackedReports::pack_symbols(vec![(arm, report.get())], Alphabet::BITS).unwrap()
 }
 
+fn disclose(experiment: &TrustedExperiment) -> Result<Disclosure, TrustedError> {
+    experiment.disclosure(0, DisclosedReward::new(0.25)?)
+}
+
 fn product(_: Client) {}
 
 fn main() {
@@ -22,4 +27,5 @@ fn main() {
     let _simulated: (SimulatedClient, SeededNoise) =
         (SimulatedClient::seeded(1, 2), SeededNoise::new(1, 2));
     let _ = report;
+    let _ = disclose;
 }

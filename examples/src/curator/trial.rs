@@ -9,7 +9,7 @@ use bandana_aggregator::trusted::lattice::UNITS;
 use bandana_aggregator::trusted::lazy_release::LazyRelease;
 use bandana_aggregator::trusted::{Action, NoiseScale, Protection, RewardRange};
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_distr::{Binomial, Distribution as _, StandardNormal};
 
 use super::algorithm::{Algorithm, Finite, Setting, gope};
@@ -202,7 +202,7 @@ fn play_oful(
 }
 
 /// A uniform point of the sphere.
-fn direction(dimension: usize, rng: &mut Xoshiro256PlusPlus) -> Vec<f64> {
+pub(crate) fn direction(dimension: usize, rng: &mut impl Rng) -> Vec<f64> {
     let gaussian: Vec<f64> = (0..dimension).map(|_| StandardNormal.sample(rng)).collect();
     let norm = gaussian.iter().map(|x: &f64| x * x).sum::<f64>().sqrt();
     gaussian.iter().map(|x| x / norm).collect()

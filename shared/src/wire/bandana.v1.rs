@@ -4092,6 +4092,15 @@ pub struct TrustedExperimentName {
     pub experiment_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetTrustedExperimentResponse {
+    #[prost(message, optional, tag = "1")]
+    pub specification: ::core::option::Option<TrustedSpecification>,
+    /// Days since 1970-01-01 (UTC) by the server's clock. Disclosures made from this answer
+    /// carry it.
+    #[prost(uint32, tag = "2")]
+    pub server_day: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TrustedSpecification {
     /// 1 to 64 of a-z, 0-9 and "-".
     #[prost(string, tag = "1")]
@@ -4103,7 +4112,7 @@ pub struct TrustedSpecification {
     /// rewards of one person cost up to k^2 times as much.
     #[prost(double, tag = "3")]
     pub rho: f64,
-    #[prost(oneof = "trusted_specification::Algorithm", tags = "4, 5, 6")]
+    #[prost(oneof = "trusted_specification::Algorithm", tags = "4, 5, 6, 7")]
     pub algorithm: ::core::option::Option<trusted_specification::Algorithm>,
 }
 /// Nested message and enum types in `TrustedSpecification`.
@@ -4119,6 +4128,9 @@ pub mod trusted_specification {
         /// Actions with each recommendation, rewards in -1 to 1.
         #[prost(message, tag = "6")]
         AdacOful(super::AdacOful),
+        /// Arms, rewards in 0 to 1.
+        #[prost(message, tag = "7")]
+        LazyRelease(super::LazyRelease),
     }
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -4145,6 +4157,13 @@ pub struct AdacOful {
     #[prost(uint32, tag = "1")]
     pub dimension: u32,
 }
+/// Rand-AdaKL on seldom releases, which forget nothing: a rule of this project's own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LazyRelease {
+    /// 2 to 1024.
+    #[prost(uint32, tag = "1")]
+    pub arms: u32,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Vector {
     /// Finite numbers. They are public.
@@ -4165,18 +4184,24 @@ pub struct RecommendResponse {
     /// Number of the arm or action, from 0.
     #[prost(uint32, tag = "1")]
     pub arm: u32,
+    /// See GetTrustedExperimentResponse.
+    #[prost(uint32, tag = "2")]
+    pub server_day: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DiscloseRequest {
     /// Name of the experiment.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// 16 random bytes, the same whenever this reward is sent again.
+    /// 16 random bytes. Together with `day` it makes the reward count once.
     #[prost(bytes = "bytes", tag = "2")]
     pub disclosure_id: ::prost::bytes::Bytes,
     /// The reward.
     #[prost(double, tag = "5")]
     pub reward: f64,
+    /// Days since 1970-01-01 (UTC), from the server's clock as last heard.
+    #[prost(uint32, tag = "6")]
+    pub day: u32,
     /// What was played, recommended or not.
     #[prost(oneof = "disclose_request::Played", tags = "3, 4")]
     pub played: ::core::option::Option<disclose_request::Played>,
@@ -4194,18 +4219,44 @@ pub mod disclose_request {
         Action(super::Vector),
     }
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DiscloseResponse {
-    /// It counted before; nothing changed.
-    #[prost(bool, tag = "1")]
-    pub duplicate: bool,
+    #[prost(enumeration = "DisclosureStatus", tag = "1")]
+    pub status: i32,
+    /// For people; empty when the reward counts. It names no reward.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// Days since 1970-01-01 (UTC) by the server's clock.
+    #[prost(uint32, tag = "3")]
+    pub server_day: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTrustedExperimentsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTrustedExperimentsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub experiments: ::prost::alloc::vec::Vec<TrustedStatus>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TrustedStatus {
+    #[prost(message, optional, tag = "1")]
+    pub specification: ::core::option::Option<TrustedSpecification>,
+    /// Never a draft.
+    #[prost(enumeration = "ExperimentState", tag = "2")]
+    pub state: i32,
+    /// Rewards that count, released or not.
+    #[prost(uint64, tag = "3")]
+    pub rewards: u64,
+    /// Statistics that were released so far.
+    #[prost(uint64, tag = "4")]
+    pub releases: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleasedStatistics {
     /// Rewards that count, released or not.
     #[prost(uint64, tag = "1")]
     pub rewards: u64,
-    /// For AdaC-UCB and AdaC-GOPE, one for each arm or action.
+    /// One for each arm or action; none for AdaC-OFUL.
     #[prost(message, repeated, tag = "2")]
     pub means: ::prost::alloc::vec::Vec<ReleasedMean>,
     /// For AdaC-OFUL, the estimated parameter.
@@ -4223,6 +4274,61 @@ pub struct ReleasedMean {
     /// Standard deviation of the noise in it; 0 for AdaC-GOPE.
     #[prost(double, tag = "3")]
     pub noise_deviation: f64,
+}
+/// What became of a disclosure. All but COUNTED and DUPLICATE changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DisclosureStatus {
+    /// Never sent.
+    Unspecified = 0,
+    /// Committed now, and counted.
+    Counted = 1,
+    /// Committed before, and counted once. A success.
+    Duplicate = 2,
+    /// No id of 16 bytes, nothing that was played, no such arm, or a reward or an action out of
+    /// range. Permanent.
+    Malformed = 3,
+    /// The day is before the replay window. Permanent.
+    Expired = 4,
+    /// The day is after the server's day: its clock has been set back. Send the same bytes again
+    /// once that day has come.
+    FutureDay = 5,
+    /// The experiment is paused. Send the same bytes again later.
+    Paused = 6,
+    /// The experiment has ended, or has as many rewards as it can add up. Permanent.
+    Stopped = 7,
+}
+impl DisclosureStatus {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DISCLOSURE_STATUS_UNSPECIFIED",
+            Self::Counted => "DISCLOSURE_STATUS_COUNTED",
+            Self::Duplicate => "DISCLOSURE_STATUS_DUPLICATE",
+            Self::Malformed => "DISCLOSURE_STATUS_MALFORMED",
+            Self::Expired => "DISCLOSURE_STATUS_EXPIRED",
+            Self::FutureDay => "DISCLOSURE_STATUS_FUTURE_DAY",
+            Self::Paused => "DISCLOSURE_STATUS_PAUSED",
+            Self::Stopped => "DISCLOSURE_STATUS_STOPPED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DISCLOSURE_STATUS_UNSPECIFIED" => Some(Self::Unspecified),
+            "DISCLOSURE_STATUS_COUNTED" => Some(Self::Counted),
+            "DISCLOSURE_STATUS_DUPLICATE" => Some(Self::Duplicate),
+            "DISCLOSURE_STATUS_MALFORMED" => Some(Self::Malformed),
+            "DISCLOSURE_STATUS_EXPIRED" => Some(Self::Expired),
+            "DISCLOSURE_STATUS_FUTURE_DAY" => Some(Self::FutureDay),
+            "DISCLOSURE_STATUS_PAUSED" => Some(Self::Paused),
+            "DISCLOSURE_STATUS_STOPPED" => Some(Self::Stopped),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 #[cfg(feature = "services")]
@@ -4323,7 +4429,7 @@ pub mod trusted_client {
             &mut self,
             request: impl tonic::IntoRequest<super::TrustedExperimentName>,
         ) -> std::result::Result<
-            tonic::Response<super::TrustedSpecification>,
+            tonic::Response<super::GetTrustedExperimentResponse>,
             tonic::Status,
         > {
             self.inner
@@ -4343,7 +4449,8 @@ pub mod trusted_client {
                 .insert(GrpcMethod::new("bandana.v1.Trusted", "GetTrustedExperiment"));
             self.inner.unary(req, path, codec).await
         }
-        /// What to play. A user may play something else.
+        /// What to play. A user may play something else. An experiment that is paused or has ended
+        /// goes on to recommend. INVALID_ARGUMENT: actions are missing, wrong or not wanted.
         pub async fn recommend(
             &mut self,
             request: impl tonic::IntoRequest<super::RecommendRequest>,
@@ -4368,8 +4475,11 @@ pub mod trusted_client {
                 .insert(GrpcMethod::new("bandana.v1.Trusted", "Recommend"));
             self.inner.unary(req, path, codec).await
         }
-        /// Discloses one reward. The answer comes after the commit. INVALID_ARGUMENT: nothing
-        /// changed. UNAVAILABLE: the outcome is unknown; send the same bytes again.
+        /// Discloses one reward. The answer comes after the commit.
+        /// Verdicts about the disclosure are in `DiscloseResponse.status`. As gRPC errors:
+        /// RESOURCE_EXHAUSTED (nothing happened; send the same bytes again after the number of
+        /// milliseconds in the metadata `grpc-retry-pushback-ms`) and UNAVAILABLE (the outcome is
+        /// unknown; send the same bytes again).
         pub async fn disclose(
             &mut self,
             request: impl tonic::IntoRequest<super::DiscloseRequest>,
@@ -4416,10 +4526,11 @@ pub mod trusted_server {
             &self,
             request: tonic::Request<super::TrustedExperimentName>,
         ) -> std::result::Result<
-            tonic::Response<super::TrustedSpecification>,
+            tonic::Response<super::GetTrustedExperimentResponse>,
             tonic::Status,
         >;
-        /// What to play. A user may play something else.
+        /// What to play. A user may play something else. An experiment that is paused or has ended
+        /// goes on to recommend. INVALID_ARGUMENT: actions are missing, wrong or not wanted.
         async fn recommend(
             &self,
             request: tonic::Request<super::RecommendRequest>,
@@ -4427,8 +4538,11 @@ pub mod trusted_server {
             tonic::Response<super::RecommendResponse>,
             tonic::Status,
         >;
-        /// Discloses one reward. The answer comes after the commit. INVALID_ARGUMENT: nothing
-        /// changed. UNAVAILABLE: the outcome is unknown; send the same bytes again.
+        /// Discloses one reward. The answer comes after the commit.
+        /// Verdicts about the disclosure are in `DiscloseResponse.status`. As gRPC errors:
+        /// RESOURCE_EXHAUSTED (nothing happened; send the same bytes again after the number of
+        /// milliseconds in the metadata `grpc-retry-pushback-ms`) and UNAVAILABLE (the outcome is
+        /// unknown; send the same bytes again).
         async fn disclose(
             &self,
             request: tonic::Request<super::DiscloseRequest>,
@@ -4521,7 +4635,7 @@ pub mod trusted_server {
                         T: Trusted,
                     > tonic::server::UnaryService<super::TrustedExperimentName>
                     for GetTrustedExperimentSvc<T> {
-                        type Response = super::TrustedSpecification;
+                        type Response = super::GetTrustedExperimentResponse;
                         type Future = BoxFuture<
                             tonic::Response<Self::Response>,
                             tonic::Status,
@@ -4698,7 +4812,8 @@ pub mod trusted_operator_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What operators call, on the operator port.
+    /// What operators call, on the operator port. Every change is in the audit log
+    /// (Operator.ListAuditEntries).
     #[derive(Debug, Clone)]
     pub struct TrustedOperatorClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -4779,16 +4894,12 @@ pub mod trusted_operator_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Creates a trusted experiment. ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says why.
-        /// FAILED_PRECONDITION: the server keeps its store in a database that replicas share,
-        /// and trusted experiments need a data directory.
+        /// Creates a trusted experiment, which runs. ALREADY_EXISTS: the id is taken, by an
+        /// experiment of either kind. INVALID_ARGUMENT: says why.
         pub async fn create_trusted_experiment(
             &mut self,
             request: impl tonic::IntoRequest<super::TrustedSpecification>,
-        ) -> std::result::Result<
-            tonic::Response<super::TrustedSpecification>,
-            tonic::Status,
-        > {
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status> {
             self.inner
                 .ready()
                 .await
@@ -4807,6 +4918,141 @@ pub mod trusted_operator_client {
                     GrpcMethod::new(
                         "bandana.v1.TrustedOperator",
                         "CreateTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// All trusted experiments, by id.
+        pub async fn list_trusted_experiments(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListTrustedExperimentsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListTrustedExperimentsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/ListTrustedExperiments",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "ListTrustedExperiments",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// One of them. NOT_FOUND: no such trusted experiment (so for all calls below).
+        pub async fn get_trusted_status(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/GetTrustedStatus",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("bandana.v1.TrustedOperator", "GetTrustedStatus"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Refuses disclosures for now; devices keep them. Running experiments only.
+        pub async fn pause_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/PauseTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "PauseTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes disclosures again. Paused experiments only.
+        pub async fn resume_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/ResumeTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "ResumeTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends the experiment for good, and erases the rewards of which nothing was released.
+        pub async fn stop_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/StopTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "StopTrustedExperiment",
                     ),
                 );
             self.inner.unary(req, path, codec).await
@@ -4852,16 +5098,40 @@ pub mod trusted_operator_server {
     /// Generated trait containing gRPC methods that should be implemented for use with TrustedOperatorServer.
     #[async_trait]
     pub trait TrustedOperator: std::marker::Send + std::marker::Sync + 'static {
-        /// Creates a trusted experiment. ALREADY_EXISTS: the id is taken. INVALID_ARGUMENT: says why.
-        /// FAILED_PRECONDITION: the server keeps its store in a database that replicas share,
-        /// and trusted experiments need a data directory.
+        /// Creates a trusted experiment, which runs. ALREADY_EXISTS: the id is taken, by an
+        /// experiment of either kind. INVALID_ARGUMENT: says why.
         async fn create_trusted_experiment(
             &self,
             request: tonic::Request<super::TrustedSpecification>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status>;
+        /// All trusted experiments, by id.
+        async fn list_trusted_experiments(
+            &self,
+            request: tonic::Request<super::ListTrustedExperimentsRequest>,
         ) -> std::result::Result<
-            tonic::Response<super::TrustedSpecification>,
+            tonic::Response<super::ListTrustedExperimentsResponse>,
             tonic::Status,
         >;
+        /// One of them. NOT_FOUND: no such trusted experiment (so for all calls below).
+        async fn get_trusted_status(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status>;
+        /// Refuses disclosures for now; devices keep them. Running experiments only.
+        async fn pause_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status>;
+        /// Takes disclosures again. Paused experiments only.
+        async fn resume_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status>;
+        /// Ends the experiment for good, and erases the rewards of which nothing was released.
+        async fn stop_trusted_experiment(
+            &self,
+            request: tonic::Request<super::TrustedExperimentName>,
+        ) -> std::result::Result<tonic::Response<super::TrustedStatus>, tonic::Status>;
         /// Released statistics, with noise, and counts: all that can be had.
         async fn get_released(
             &self,
@@ -4871,7 +5141,8 @@ pub mod trusted_operator_server {
             tonic::Status,
         >;
     }
-    /// What operators call, on the operator port.
+    /// What operators call, on the operator port. Every change is in the audit log
+    /// (Operator.ListAuditEntries).
     #[derive(Debug)]
     pub struct TrustedOperatorServer<T> {
         inner: Arc<T>,
@@ -4955,7 +5226,7 @@ pub mod trusted_operator_server {
                         T: TrustedOperator,
                     > tonic::server::UnaryService<super::TrustedSpecification>
                     for CreateTrustedExperimentSvc<T> {
-                        type Response = super::TrustedSpecification;
+                        type Response = super::TrustedStatus;
                         type Future = BoxFuture<
                             tonic::Response<Self::Response>,
                             tonic::Status,
@@ -4982,6 +5253,248 @@ pub mod trusted_operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CreateTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/ListTrustedExperiments" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListTrustedExperimentsSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::ListTrustedExperimentsRequest>
+                    for ListTrustedExperimentsSvc<T> {
+                        type Response = super::ListTrustedExperimentsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListTrustedExperimentsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::list_trusted_experiments(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListTrustedExperimentsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/GetTrustedStatus" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTrustedStatusSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for GetTrustedStatusSvc<T> {
+                        type Response = super::TrustedStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::get_trusted_status(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTrustedStatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/PauseTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct PauseTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for PauseTrustedExperimentSvc<T> {
+                        type Response = super::TrustedStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::pause_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PauseTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/ResumeTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResumeTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for ResumeTrustedExperimentSvc<T> {
+                        type Response = super::TrustedStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::resume_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResumeTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/StopTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct StopTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<super::TrustedExperimentName>
+                    for StopTrustedExperimentSvc<T> {
+                        type Response = super::TrustedStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustedExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::stop_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StopTrustedExperimentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

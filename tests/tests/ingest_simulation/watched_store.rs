@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bandana_aggregator::ingest::Arrival;
 use bandana_aggregator::store::{
     AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, Standing, Store, StoreError, Window,
+    ExperimentState, Standing, Store, StoreError, TrustedChange, Window,
 };
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::signing::Signature;
@@ -217,6 +217,10 @@ impl Store for WatchedStore {
 
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.store.curate(change)
+    }
+
+    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.store.trust(change)
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use bandana_aggregator::ingest::{Arrival, IngestError, Writer};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, Standing, Store, StoreError, Window,
+    ExperimentState, Standing, Store, StoreError, TrustedChange, Window,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{Day, UnixSeconds};
@@ -28,20 +28,24 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 
 /// When a store fails: at its write of this number, before it is made or after.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub(super) enum Fault {
     Before(usize),
     After(usize),
 }
 
 /// A store that fails once.
 #[derive(Debug)]
-struct Faulty {
+pub(super) struct Faulty {
     store: Box<dyn Store>,
     fault: Fault,
     writes: usize,
 }
 
 impl Faulty {
+    pub(super) fn new(store: Box<dyn Store>, fault: Fault) -> Self {
+        Self { store, fault, writes: 0 }
+    }
+
     fn write<T>(
         &mut self,
         write: impl FnOnce(&mut dyn Store) -> Result<T, StoreError>,
@@ -113,6 +117,10 @@ impl Store for Faulty {
 
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.write(|store| store.curate(change))
+    }
+
+    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.write(|store| store.trust(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -14,6 +14,7 @@ mod proxy;
 mod replicas;
 mod streams;
 mod transport;
+mod trusted;
 mod verification;
 
 use std::sync::Arc;
@@ -33,8 +34,15 @@ fn main() -> anyhow::Result<()> {
     if is_missing {
         eprintln!("no PostgreSQL is installed: what concerns it is skipped");
     }
-    let cases =
-        [cases::ALL, crashes::ALL, curator::ALL, model::ALL, streams::ALL, verification::ALL];
+    let cases = [
+        cases::ALL,
+        crashes::ALL,
+        curator::ALL,
+        model::ALL,
+        streams::ALL,
+        trusted::ALL,
+        verification::ALL,
+    ];
     let cases = cases.concat();
     let mut trials = Vec::new();
     for (name, case) in cases {
@@ -49,6 +57,7 @@ fn main() -> anyhow::Result<()> {
         cut_connection::ALL,
         following::ALL,
         curator::OF_REPLICAS,
+        trusted::OF_REPLICAS,
         verification::OF_DATABASES,
     ];
     for (name, case) in of_replicas.concat() {

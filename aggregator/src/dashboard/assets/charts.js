@@ -90,6 +90,7 @@ export function intervals({ arms, best }, { ink, soft, line, arm: colour }, widt
       const y = plot.valToPos(place, "x", true);
       const x = (value) => plot.valToPos(value, "y", true);
       const color = colour(order);
+      if (low === null) return;
       stroke(context, color, arm === best ? 4 : 2, [x(low), y], [x(high), y]);
       for (const end of [low, high]) stroke(context, color, 2, [x(end), y - cap], [x(end), y + cap]);
       if (estimate === null) return;
@@ -124,6 +125,20 @@ export function intervals({ arms, best }, { ink, soft, line, arm: colour }, widt
     ? `${short(label, LABEL)}: no reports`
     : `${short(label, LABEL)}: ${plain(estimate)}, between ${plain(low)} and ${plain(high)}`);
   return { options, data, description: `Estimates with intervals. ${words.join("; ")}.` };
+}
+
+/** Released means with the standard deviation of their noise, an arm a line. */
+export function noisyMeans({ means }, colours, width) {
+  const arms = means.map(({ arm, mean, noise_deviation: noise }) => ({
+    arm, order: arm, label: `arm ${arm}`, shift: 0, estimate: mean,
+    low: mean === null ? null : mean - (noise ?? 0), high: mean === null ? null : mean + (noise ?? 0),
+  }));
+  const { options, data } = intervals({ arms, best: null }, colours, width);
+  const words = means.map(({ arm, mean, noise_deviation: noise }) => {
+    if (mean === null) return `arm ${arm}: nothing released`;
+    return `arm ${arm}: ${plain(mean)}${noise === null ? "" : `, noise of deviation ${plain(noise)}`}`;
+  });
+  return { options, data, description: `Released means with their noise. ${words.join("; ")}.` };
 }
 
 function padded(low, high) {

@@ -10,8 +10,14 @@ const STEPS = {
   stop: { title: "Stop…", states: ["draft", "running", "paused"], done: "stopped" },
 };
 
-/** The buttons for an experiment, and what shows those that fit a state. */
-export function conduct(id, { announce, signal }) {
+const PRIVATE = {
+  path: "/api/experiments",
+  stopping: " ends: reports that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it.",
+};
+
+/** The buttons for an experiment, and what shows those that fit a state. Of another kind are its
+    path, what is said before it is stopped, and what is called after a change. */
+export function conduct(id, { announce, signal }, { path, stopping, changed } = PRIVATE) {
   const trouble = element("div");
   const buttons = new Map();
   let isBusy = false;
@@ -20,7 +26,8 @@ export function conduct(id, { announce, signal }) {
     isBusy = true;
     trouble.replaceChildren();
     try {
-      const { state } = await post(`/api/experiments/${id}/${name}`, null, signal);
+      const { state } = await post(`${path}/${id}/${name}`, null, signal);
+      changed?.();
       show(state);
       announce(`${id} is ${STEPS[name].done}`);
     } catch (error) {
@@ -35,7 +42,7 @@ export function conduct(id, { announce, signal }) {
       (next ?? document.querySelector("h1")).focus();
     }
   };
-  const question = confirmation(id, () => step("stop"));
+  const question = confirmation(id, stopping, () => step("stop"));
   for (const [name, { title }] of Object.entries(STEPS)) {
     const press = () => (name === "stop" ? question.showModal() : step(name));
     const look = name === "stop" ? "grave" : "";
@@ -50,12 +57,11 @@ export function conduct(id, { announce, signal }) {
   return { parts: [group, trouble, question], show };
 }
 
-function confirmation(id, confirmed) {
+function confirmation(id, stopping, confirmed) {
   const dialog = element("dialog", { id: "stop-question", "aria-labelledby": "stop-title" });
   dialog.append(
     element("h2", { id: "stop-title" }, "Stop the experiment for good?"),
-    element("p", {}, element("strong", {}, id),
-      " ends: reports that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it."),
+    element("p", {}, element("strong", {}, id), stopping),
     element("div", { class: "row" },
       element("button", { type: "button", onclick: () => dialog.close() }, "Don’t stop it"),
       element("button",

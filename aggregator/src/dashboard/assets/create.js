@@ -1,6 +1,7 @@
 // A new experiment.
 
 import { element, problem } from "./elements.js";
+import { check, choice, field, number } from "./forms.js";
 import { get, post } from "./server.js";
 
 const LEARNERS = [
@@ -15,22 +16,6 @@ const MECHANISMS = [
   ["linear", "linear"], ["quadratic", "quadratic"], ["exponential", "exponential"],
   ["randomized-response", "randomized response (binary rewards)"],
 ];
-
-const number = (attributes) => element("input", { type: "number", step: "any", class: "short", ...attributes });
-const choice = (id, options) => element("select", { id, name: id },
-  ...options.map(([value, title]) => element("option", { value }, title)));
-
-function field(label, input, note) {
-  const noteId = `${input.id}-note`;
-  if (note) input.setAttribute("aria-describedby", noteId);
-  return element("div", { class: "field" }, element("label", { for: input.id }, label), input,
-    note ? element("p", { class: "note", id: noteId }, note) : null);
-}
-
-function check(id, label) {
-  const input = element("input", { type: "checkbox", id, name: id });
-  return { input, row: element("div", { class: "field check" }, input, element("label", { for: id }, label)) };
-}
 
 /** Shows the form, to those who may call. */
 export async function create({ main, signal, announce, ready }) {

@@ -6,11 +6,15 @@ import { experiment } from "./experiment.js";
 import { experiments } from "./experiments.js";
 import { ServerError, token } from "./server.js";
 import { signIn } from "./sign-in.js";
+import { createTrusted } from "./trusted-create.js";
+import { trusted } from "./trusted.js";
 
 const PAGES = [
   [/^(#\/?)?$/, "Experiments", experiments],
   [/^#\/new$/, "New experiment", create],
+  [/^#\/new-trusted$/, "New trusted experiment", createTrusted],
   [/^#\/experiments\/([a-z0-9._-]{1,64})$/, null, experiment],
+  [/^#\/trusted\/([a-z0-9._-]{1,64})$/, null, trusted],
 ];
 
 const main = document.getElementById("main");

@@ -96,14 +96,15 @@ impl Backup {
         let unusable = |source| BackupError::Target { path: self.out.clone(), source };
         let write = || OpenOptions::new().write(true).open(&self.partial);
         write().and_then(|f| f.write_all_at(&WITHOUT_LOG, VERSIONS_OFFSET)).map_err(unusable)?;
-        self.spend_budgets().map_err(|error| self.explain(error))?;
+        self.retire().map_err(|error| self.explain(error))?;
         write().and_then(|file| file.sync_all()).map_err(unusable)
     }
 
-    /// Leaves nothing of the curator's budgets in the copy, and ends its sessions. What is
-    /// paid and answered from now on is not in it: a store that is restored from it would
-    /// sell the same budget a second time.
-    fn spend_budgets(&self) -> rusqlite::Result<()> {
+    /// Leaves nothing of the curator's budgets in the copy, and ends its sessions: what is
+    /// paid and answered from now on is not in it, and a store that is restored from it would
+    /// sell the same budget a second time. For the same reason it ends trusted experiments, whose
+    /// rewards would be released twice; and rewards that were not released don't rest in backups.
+    fn retire(&self) -> rusqlite::Result<()> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let copy = Connection::open_with_flags(&self.partial, flags)?;
         // A copy that is not finished is thrown away.
@@ -114,6 +115,17 @@ impl Backup {
                 DELETE FROM curator_update;
                 DELETE FROM curator_session;",
             )?;
+        }
+        if copy.table_exists(None, "trusted_experiment")? {
+            let ended = copy.execute(
+                "UPDATE trusted_experiment
+                SET state = 'stopped', private = NULL, sequence = sequence + 1",
+                [],
+            )?;
+            if ended > 0 {
+                // Pages that are free still have what once was in them.
+                copy.execute_batch("DELETE FROM trusted_disclosure; VACUUM;")?;
+            }
         }
         copy.close().map_err(|(_, error)| error)
     }

@@ -12,6 +12,7 @@ mod seen;
 mod signatures;
 mod sqlite;
 mod trouble;
+mod trusted;
 mod undisturbed;
 mod verify;
 mod watermark;
@@ -29,12 +30,13 @@ pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
+pub(super) use trusted::{disclosed, trusted};
 pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
     AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, GroupRow, Standing, Store, StoreError, Window,
+    ExperimentState, GroupRow, Standing, Store, StoreError, TrustedChange, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -235,6 +237,10 @@ impl Store for EmbeddedStore {
 
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.here(|store| store.database.curate(change))
+    }
+
+    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.here(|store| store.database.trust(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

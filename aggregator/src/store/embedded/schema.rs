@@ -8,13 +8,14 @@ use crate::store::StoreError;
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 6] = [
+const STEPS: [(i64, &str); 7] = [
     (1, TABLES),
     (2, SIGNATURES),
     (3, DRAFTS_AND_AUDIT),
     (4, CURATOR),
     (5, SYMBOLS_AND_MEMORY),
-    (6, GUARDRAILS),
+    (6, TRUSTED),
+    (7, GUARDRAILS),
 ];
 
 /// Version of the tables that this program works with.
@@ -23,6 +24,9 @@ const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 /// First version with signatures, and with the audit log.
 pub(super) const WITH_SIGNATURES: i64 = 2;
 pub(super) const WITH_AUDIT: i64 = 3;
+
+/// First version with trusted experiments.
+pub(super) const WITH_TRUSTED: i64 = 6;
 
 /// Version 1. `upload_group` has one row per commit and day, in the order of the
 /// commits. `tally` has the sums of all days; those of days before
@@ -183,7 +187,31 @@ ALTER TABLE experiment ADD COLUMN window_days INTEGER CHECK (window_days > 0);
 ALTER TABLE experiment ADD COLUMN discount REAL CHECK (discount > 0 AND discount < 1);
 ";
 
-/// Version 6: guardrails, which are off in experiments that were there before.
+/// Version 6: trusted experiments. `private` has sums of rewards that were not released, and goes
+/// when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
+/// together with its day, which is not before `oldest_day`.
+const TRUSTED: &str = "
+CREATE TABLE trusted_experiment (
+    key           INTEGER PRIMARY KEY,
+    id            TEXT NOT NULL UNIQUE,
+    specification BLOB NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('running', 'paused', 'stopped')),
+    sequence      INTEGER NOT NULL CHECK (sequence >= 0),
+    stamp         INTEGER NOT NULL CHECK (stamp >= 0),
+    oldest_day    INTEGER NOT NULL CHECK (oldest_day >= 0),
+    private       BLOB,
+    released      BLOB NOT NULL,
+    CHECK ((private IS NULL) = (state = 'stopped'))
+) STRICT;
+CREATE TABLE trusted_disclosure (
+    experiment INTEGER NOT NULL REFERENCES trusted_experiment (key),
+    day        INTEGER NOT NULL,
+    id         BLOB NOT NULL CHECK (length(id) = 16),
+    PRIMARY KEY (experiment, day, id)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Version 7: guardrails, which are off in experiments that were there before.
 const GUARDRAILS: &str = "
 ALTER TABLE experiment ADD COLUMN burn_in_reports INTEGER NOT NULL DEFAULT 0
     CHECK (burn_in_reports >= 0);

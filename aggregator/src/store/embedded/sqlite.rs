@@ -14,6 +14,7 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
+use super::trusted::trusted_exists;
 use super::{audit, daily_tallies, expiry, schema};
 use crate::learner::guardrails::Guardrails;
 use crate::learner::window::{Days, Memory};
@@ -74,6 +75,13 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// Whether what was deleted is overwritten in all pages, or only where that costs nothing:
+    /// in pages that are written anyway.
+    pub(super) fn zero_freed_pages(&self, all: bool) -> rusqlite::Result<()> {
+        let mode = if all { "ON" } else { "FAST" };
+        self.connection.pragma_update(None, "secure_delete", mode)
+    }
+
     /// Makes everything that can be read durable. After a crash the log may hold
     /// transactions that were never synced: they are in the system's cache, the
     /// ids in them would be answered as duplicates, and a power cut could still
@@ -89,7 +97,7 @@ impl SqliteStore {
 
     /// Copies the log into the database file and syncs both; `false` when a
     /// reader is in the way, which is not waited for.
-    fn checkpoint(&self) -> rusqlite::Result<bool> {
+    pub(super) fn checkpoint(&self) -> rusqlite::Result<bool> {
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         self.connection.busy_timeout(Duration::ZERO)?;
         let busy: i64 = self.connection.query_row(truncate, [], |row| row.get(0))?;
@@ -102,6 +110,7 @@ impl SqliteStore {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
+        self.zero_freed_pages(false)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(32);
@@ -284,7 +293,9 @@ impl SqliteStore {
     ) -> Result<ExperimentKey, StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         let id = specification.experiment_id();
-        if experiment_exists(&transaction, id).map_err(reading)? {
+        if experiment_exists(&transaction, id).map_err(reading)?
+            || trusted_exists(&transaction, id).map_err(reading)?
+        {
             return Err(StoreError::ExperimentExists(id.clone()));
         }
         let insert = "INSERT INTO experiment
@@ -377,7 +388,10 @@ fn create_private(directory: &Path) -> std::io::Result<()> {
     builder.create(directory)
 }
 
-fn experiment_exists(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
+pub(super) fn experiment_exists(
+    connection: &Connection,
+    id: &ExperimentId,
+) -> rusqlite::Result<bool> {
     let query = "SELECT 1 FROM experiment WHERE id = ?";
     Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
 }

@@ -7,9 +7,9 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio_postgres::{GenericClient, Transaction};
 
-use super::audit;
 use super::link::Session;
 use super::records::{days_of_memories, records, tallies};
+use super::{audit, trusted};
 use crate::learner::guardrails::Guardrails;
 use crate::registry::{Counted, weigh};
 use crate::store::{
@@ -115,6 +115,10 @@ pub(super) async fn create(
     let key = ExperimentKey(row.get(0));
     insert_specification(&transaction, key, specification).await?;
     audit::append(&transaction, entry).await?;
+    // Changes that are audited take turns from here on: whoever was first is seen.
+    if trusted::exists(&transaction, "trusted_experiment", id).await? {
+        return Err(StoreError::ExperimentExists(id.clone()));
+    }
     let record = read(&transaction, key).await?;
     transaction.commit().await.map_err(failed)?;
     Ok(record)

@@ -68,7 +68,7 @@ LEFT JOIN fresh f ON f.day = a.day AND f.id = a.id";
 
 /// The 16 bytes of an id, as the database's type for such.
 #[derive(Debug)]
-struct Uuid(UploadId);
+pub(super) struct Uuid(pub(super) UploadId);
 
 impl ToSql for Uuid {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {

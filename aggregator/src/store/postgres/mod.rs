@@ -13,6 +13,7 @@ mod records;
 mod schema;
 mod settings;
 mod snapshot;
+mod trusted;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
@@ -33,7 +34,8 @@ pub use verify::verify_database;
 use super::{
     AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, CuratorChange, CuratorName,
     DailyTally, DataSetRecord, DebitRecord, ExperimentKey, ExperimentRecord, ExperimentState,
-    SessionRecord, SessionUpdate, Standing, Store, StoreError, Window, postgres,
+    SessionRecord, SessionUpdate, Standing, Store, StoreError, TrustedChange, TrustedRecord,
+    Window, postgres,
 };
 use crate::ingest::{Arrival, Verdict};
 use crate::service::explain;
@@ -306,6 +308,11 @@ impl Store for PostgresStore {
         self.link.run("committing", async |session| curator::curate(session, change).await)
     }
 
+    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.wake()?;
+        self.link.run("committing", async |session| trusted::trust(session, change).await)
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         // What was committed is the database's; the connection ends by itself.
         Ok(())
@@ -359,4 +366,23 @@ pub(super) fn updates(
     from: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
     link.run("reading", async |session| curator::updates(&session.client, name, from).await)
+}
+
+/// The trusted experiment of this name, or all of them by name.
+pub(super) fn trusted(
+    link: &mut Link,
+    id: Option<&ExperimentId>,
+) -> Result<Vec<TrustedRecord>, StoreError> {
+    let name = id.map(|id| [id.as_str()]);
+    let names = name.as_ref().map(|name| &name[..]);
+    link.run("reading", async |session| trusted::trusted(&session.client, names).await)
+}
+
+/// Those of these disclosures that were counted.
+pub(super) fn disclosed(
+    link: &mut Link,
+    id: &ExperimentId,
+    disclosures: &[(Day, UploadId)],
+) -> Result<Vec<(Day, UploadId)>, StoreError> {
+    link.run("reading", async |session| trusted::disclosed(&session.client, id, disclosures).await)
 }

@@ -9,8 +9,8 @@ use crate::store::{StoreError, damaged, postgres};
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 4] =
-    [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY), (4, GUARDRAILS)];
+const STEPS: [(i64, &str); 5] =
+    [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY), (4, TRUSTED), (5, GUARDRAILS)];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -167,7 +167,32 @@ ALTER TABLE experiment
     ADD COLUMN discount double precision CHECK (discount > 0 AND discount < 1);
 ";
 
-/// Version 4: guardrails, which are off in experiments that were there before.
+/// Version 4: trusted experiments. `private` has sums of rewards that were not released, and goes
+/// when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
+/// together with its day, which is not before `oldest_day`. It names its experiment by no foreign
+/// key, since the row of the experiment is written in every commit.
+const TRUSTED: &str = "
+CREATE TABLE trusted_experiment (
+    key           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id            text NOT NULL UNIQUE,
+    specification bytea NOT NULL,
+    state         text NOT NULL CHECK (state IN ('running', 'paused', 'stopped')),
+    sequence      bigint NOT NULL CHECK (sequence >= 0),
+    stamp         bigint NOT NULL CHECK (stamp >= 0),
+    oldest_day    integer NOT NULL CHECK (oldest_day >= 0),
+    private       bytea,
+    released      bytea NOT NULL,
+    CHECK ((private IS NULL) = (state = 'stopped'))
+) WITH (fillfactor = 50);
+CREATE TABLE trusted_disclosure (
+    experiment bigint NOT NULL,
+    day        integer NOT NULL,
+    id         uuid NOT NULL,
+    PRIMARY KEY (experiment, day, id)
+);
+";
+
+/// Version 5: guardrails, which are off in experiments that were there before.
 const GUARDRAILS: &str = "
 ALTER TABLE experiment
     ADD COLUMN burn_in_reports bigint NOT NULL DEFAULT 0 CHECK (burn_in_reports >= 0),

@@ -1,16 +1,19 @@
 //! All that replicas must hear of, as of one moment.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, ExperimentId};
 use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::administration::signed;
 use super::days::{day, number};
 use super::link::{Link, Session};
 use super::records::{Tallies, add, days_of_memories, records, tallies};
+use super::trusted;
 use crate::learner::window::Days;
-use crate::store::{ExperimentKey, ExperimentRecord, StoreError, postgres};
+use crate::store::{
+    ExperimentKey, ExperimentRecord, StoreError, TrustedRecord, TrustedVersion, postgres,
+};
 
 /// What has changed since somebody asked, and all tallies.
 #[derive(Debug)]
@@ -21,6 +24,9 @@ pub(crate) struct News {
     pub(crate) tallies: Tallies,
     /// Those of the days that experiments which forget have not forgotten.
     pub(crate) days: HashMap<ExperimentKey, Days>,
+    /// The trusted experiments whose version is another, and the names of all.
+    pub(crate) trusted: Vec<TrustedRecord>,
+    pub(crate) trusted_ids: HashSet<ExperimentId>,
     /// Whether whoever asked holds the lease.
     pub(crate) holds_lease: bool,
 }
@@ -76,6 +82,7 @@ impl Link {
         &mut self,
         holder: &str,
         known: &HashMap<ExperimentKey, u64>,
+        known_trusted: &HashMap<ExperimentId, TrustedVersion>,
         settled: &mut Settled,
     ) -> Result<News, StoreError> {
         let fresh = !self.is_open();
@@ -103,8 +110,9 @@ impl Link {
             } else {
                 records(&transaction, &keys, &sums).await?
             };
+            let (trusted, trusted_ids) = trusted_news(&transaction, known_trusted).await?;
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(News { changed, tallies: sums, days, holds_lease })
+            Ok(News { changed, tallies: sums, days, trusted, trusted_ids, holds_lease })
         })
     }
 
@@ -160,6 +168,25 @@ impl Link {
             Ok(row.and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()))
         })
     }
+}
+
+/// The trusted experiments whose version is not the known one, and the names of all.
+async fn trusted_news(
+    transaction: &Transaction<'_>,
+    known: &HashMap<ExperimentId, TrustedVersion>,
+) -> Result<(Vec<TrustedRecord>, HashSet<ExperimentId>), StoreError> {
+    let versions = trusted::versions(transaction).await?;
+    let changed: Vec<&str> = versions
+        .iter()
+        .filter(|(id, version)| known.get(id) != Some(version))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    let records = if changed.is_empty() {
+        Vec::new()
+    } else {
+        trusted::trusted(transaction, Some(&changed)).await?
+    };
+    Ok((records, versions.into_iter().map(|(id, _)| id).collect()))
 }
 
 /// By the database's clock alone: those of replicas may differ.

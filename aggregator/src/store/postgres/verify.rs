@@ -12,7 +12,9 @@ use tokio_postgres::{GenericClient, IsolationLevel, Row};
 use super::days::{day, number, partitions};
 use super::link::{Link, Session, Target};
 use super::records::records;
+use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, schema};
+use crate::store::trusted::{verify as verify_trusted, verify_names};
 use crate::store::{AuditQuery, StoreError, Verification, postgres};
 
 /// Entries of the audit log that are in memory at the same time.
@@ -48,6 +50,7 @@ async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
     tallies(&client, oldest, &arms, &mut verification).await?;
     uploads(&client, oldest, &mut verification).await?;
     audit_log(&client, &mut verification).await?;
+    trusted_experiments(&client, &mut verification).await?;
     client.rollback().await.map_err(failed)?;
     Ok(verification)
 }
@@ -173,6 +176,34 @@ async fn uploads(
             verification
                 .say(format!("day {day} has {uploads} uploads, and {reports} reports from them"));
         }
+    }
+    Ok(())
+}
+
+async fn trusted_experiments(
+    client: &impl GenericClient,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    verification.begin("trusted experiments and their disclosures");
+    let records = match trusted(client, None).await {
+        Ok(records) => records,
+        Err(error @ StoreError::Damaged { .. }) => {
+            verification.say(error.to_string());
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let query = "SELECT count(*), (SELECT count(*) FROM experiment WHERE id = $1)
+        FROM trusted_disclosure
+        WHERE experiment = (SELECT key FROM trusted_experiment WHERE id = $1)";
+    for record in &records {
+        verification.examined(1);
+        verify_trusted(record, verification);
+        let row = client.query_one(query, &[&record.id.as_str()]).await;
+        let row = row.map_err(postgres("reading"))?;
+        let names = u64::try_from(row.get::<_, i64>(0)).unwrap_or_default();
+        verification.examined(names);
+        verify_names(record, names, row.get::<_, i64>(1) > 0, verification);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Histogram;
+use super::trusted::TrustedMetrics;
 use crate::alarms::{Alarm, Refusals};
 use crate::clock::Clock;
 use crate::ingest::{IngestError, Verdict};
@@ -54,6 +55,8 @@ pub struct IngestMetrics {
     clock_ahead: Gauge,
     last_commit: Arc<AtomicU64>,
     refusals: Arc<Mutex<Refusals>>,
+    /// Of disclosures to trusted experiments.
+    pub(crate) trusted: TrustedMetrics,
 }
 
 /// Uploads that nothing was decided about.
@@ -96,6 +99,7 @@ impl IngestMetrics {
             clock_ahead: Gauge::default(),
             last_commit: Arc::new(AtomicU64::new(NEVER)),
             refusals: Arc::default(),
+            trusted: TrustedMetrics::new(),
         }
     }
 
@@ -114,6 +118,7 @@ impl IngestMetrics {
                 database: because("database"),
                 rate: because("rate"),
             },
+            trusted: TrustedMetrics::registered(registry),
             ..Self::new(clock)
         };
         registry.register("uploads", "Uploads that were answered, by their status", outcomes);

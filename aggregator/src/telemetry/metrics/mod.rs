@@ -10,6 +10,7 @@ mod experiments;
 mod histogram;
 mod ingest;
 mod process;
+mod trusted;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,8 @@ pub use calls::CallMetrics;
 pub(crate) use calls::code_name;
 pub use connections::ConnectionMetrics;
 pub use ingest::IngestMetrics;
+pub use trusted::TrustedMetrics;
+pub(crate) use trusted::status_of;
 
 use crate::clock::Clock;
 use crate::health::Readiness;

@@ -2,6 +2,7 @@
 //! something else is worked out again.
 
 mod experiments;
+mod trusted;
 mod uploads;
 
 use std::path::Path;
@@ -67,6 +68,9 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
     uploads.tallies(connection, &mut verification)?;
     if version >= schema::WITH_AUDIT {
         audit_log(connection, &mut verification)?;
+    }
+    if version >= schema::WITH_TRUSTED {
+        trusted::check(connection, &mut verification)?;
     }
     Ok(verification)
 }
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn backups_of_earlier_versions_are_checked_as_what_they_are() {
         let folder = tempfile::tempdir().unwrap();
-        for version in 1..=3 {
+        for version in 1..=6 {
             let file = folder.path().join(version.to_string());
             let store = schema::example(version).unwrap();
             store.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();

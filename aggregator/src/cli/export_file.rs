@@ -1,0 +1,63 @@
+//! Where an export goes, and in which form.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::columns::{Column, csv};
+use super::failure::Failure;
+use super::{Readers, write_new};
+
+/// Which file.
+#[derive(Debug, Args)]
+pub(super) struct ExportFile {
+    /// Form of the file.
+    #[arg(long, value_enum, default_value_t = Format::Csv)]
+    format: Format,
+    /// The file; must not exist yet. Without it, standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Comma-separated values (RFC 4180), with a line of names.
+    Csv,
+    /// Apache Parquet, with typed columns; not to a terminal.
+    Parquet,
+}
+
+impl ExportFile {
+    /// Options that do not go together must not be ignored.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let is_to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
+        if self.format == Format::Parquet && is_to_terminal {
+            let problem = "Parquet is not for a terminal; name a file with --out, or pass it on";
+            return Err(Failure::Incomplete(problem.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Writes these columns.
+    pub(super) fn write(&self, columns: &[Column]) -> anyhow::Result<()> {
+        let bytes = match self.format {
+            Format::Csv => csv(columns)?,
+            Format::Parquet => parquet(columns)?,
+        };
+        match &self.out {
+            Some(path) => write_new(path, &bytes, Readers::Default),
+            None => Ok(std::io::stdout().write_all(&bytes)?),
+        }
+    }
+}
+
+#[cfg(feature = "parquet")]
+use super::parquet_file::parquet;
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: &[Column]) -> anyhow::Result<Vec<u8>> {
+    let problem = "this program was built without Parquet; use --format csv, or build it with the \
+                   feature `parquet`";
+    Err(Failure::Incomplete(problem.to_owned()).into())
+}

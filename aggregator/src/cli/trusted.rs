@@ -1,0 +1,192 @@
+//! `bandana trusted`.
+
+use std::io::IsTerminal as _;
+
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::wire::v1::{
+    ListTrustedExperimentsRequest, TrustedExperimentName, TrustedStatus,
+};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tonic::{Response, Status};
+
+use super::connection::{Connection, block_on, experiment_id};
+use super::consent::{Consent, Question};
+use super::experiment::{Named, Reach};
+use super::export_file::ExportFile;
+use super::failure::Failure;
+use super::released_view::{self, ReleasedView};
+use super::table::terminal_columns;
+use super::trusted_draft::TrustedDraft;
+use super::trusted_view::{FIELDS, TrustedView, list};
+use crate::operator_client::TrustedClient;
+
+const STOP: Question = Question {
+    act: "stop the experiment for good, and erase the rewards of which nothing was released",
+    undone: "nothing was stopped",
+    unasked: "the experiment may end for good",
+};
+
+const COLUMNS: &str = "\
+One record for each arm or action, with the columns experiment_id, algorithm, rho, rewards_in_all \
+(those that count, released or not), releases, arm (its number), mean (empty when nothing of it was \
+released), rewards (those behind the mean) and noise_deviation (the standard deviation of the noise \
+in it). For adac-gope coordinate_0 and so on, the action, instead of these two; for adac-oful a \
+record for each coordinate, with coordinate and parameter instead of arm and all after it. A \
+Parquet file has the columns of the CSV, typed, and null where there is no mean.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Trusted {
+    /// Create an experiment in which users disclose their rewards to the server, and start it.
+    ///
+    /// It needs --rewards-are-disclosed: nobody gets one by default or by mistake. The server
+    /// checks all values.
+    #[command(after_long_help = FIELDS)]
+    Create(Box<Create>),
+    /// List all trusted experiments.
+    ///
+    /// With --json: {"experiments": [...]}, each as `bandana trusted show` has it.
+    List {
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Show a trusted experiment, and what is protected.
+    #[command(after_long_help = FIELDS)]
+    Show(Named),
+    /// Refuse rewards for now; devices keep them, and what to play is still recommended.
+    ///
+    /// Rewards keep the day that they were disclosed on: after a pause as long as the replay
+    /// window (7 days by default) they are refused as expired.
+    Pause(Named),
+    /// Take rewards of a paused experiment again.
+    Resume(Named),
+    /// End a trusted experiment for good, and erase the rewards of which nothing was released.
+    Stop {
+        #[command(flatten)]
+        named: Named,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show what was released: statistics with their noise, and counts. There is nothing else.
+    #[command(after_long_help = released_view::FIELDS)]
+    Released(Named),
+    /// Write released statistics to a file.
+    #[command(after_long_help = COLUMNS)]
+    Export(Export),
+}
+
+/// Which trusted experiment there is to be.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    #[command(flatten)]
+    draft: TrustedDraft,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Which statistics go where.
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    /// Id of the experiment.
+    #[arg(value_name = "ID", value_parser = experiment_id)]
+    experiment: ExperimentId,
+    #[command(flatten)]
+    file: ExportFile,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    experiments: Vec<TrustedView>,
+}
+
+pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
+    match trusted {
+        Trusted::Create(wanted) => create(*wanted),
+        Trusted::List { reach } => list_all(&reach),
+        Trusted::Show(named) => {
+            let view =
+                change(&named, async |mut client, name| client.get_trusted_status(name).await)?;
+            named.reach.print(&view, |view| view.describe(terminal_columns()))
+        }
+        Trusted::Pause(named) => {
+            changed(&named, async |mut client, name| client.pause_trusted_experiment(name).await)
+        }
+        Trusted::Resume(named) => {
+            changed(&named, async |mut client, name| client.resume_trusted_experiment(name).await)
+        }
+        Trusted::Stop { named, yes } => {
+            let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
+            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            changed(&named, async |mut client, name| client.stop_trusted_experiment(name).await)
+        }
+        Trusted::Released(named) => {
+            let view = block_on(released(&named.reach.connection, &named.experiment))?;
+            named.reach.print(&view, |view| view.describe(terminal_columns()))
+        }
+        Trusted::Export(export) => {
+            export.file.check()?;
+            let view = block_on(released(&export.connection, &export.experiment))?;
+            export.file.write(&view.columns())
+        }
+    }
+}
+
+fn create(wanted: Create) -> anyhow::Result<()> {
+    let request = wanted.draft.request()?;
+    let view = block_on(async {
+        let mut client = wanted.reach.connection.connect_trusted().await?;
+        let status = client.create_trusted_experiment(request).await.map_err(Failure::from)?;
+        TrustedView::new(status.get_ref())
+    })?;
+    wanted.reach.print(&view, |view| view.describe(terminal_columns()))
+}
+
+fn list_all(reach: &Reach) -> anyhow::Result<()> {
+    let listed = block_on(async {
+        let mut client = reach.connection.connect_trusted().await?;
+        let answer = client.list_trusted_experiments(ListTrustedExperimentsRequest {}).await;
+        let answer = answer.map_err(Failure::from)?;
+        let views = answer.get_ref().experiments.iter().map(TrustedView::new);
+        anyhow::Ok(Listed { experiments: views.collect::<Result<_, _>>()? })
+    })?;
+    reach.print(&listed, |listed| list(&listed.experiments, terminal_columns()))
+}
+
+/// Makes one call about an experiment, and reads the answer.
+fn change(
+    named: &Named,
+    call: impl AsyncFnOnce(
+        TrustedClient,
+        TrustedExperimentName,
+    ) -> Result<Response<TrustedStatus>, Status>,
+) -> anyhow::Result<TrustedView> {
+    block_on(async {
+        let client = named.reach.connection.connect_trusted().await?;
+        let name = TrustedExperimentName { experiment_id: named.experiment.to_string() };
+        let status = call(client, name).await.map_err(Failure::from)?;
+        TrustedView::new(status.get_ref())
+    })
+}
+
+/// Makes a change, and prints where the experiment stands now.
+fn changed(
+    named: &Named,
+    call: impl AsyncFnOnce(
+        TrustedClient,
+        TrustedExperimentName,
+    ) -> Result<Response<TrustedStatus>, Status>,
+) -> anyhow::Result<()> {
+    let view = change(named, call)?;
+    named.reach.print(&view, TrustedView::line)
+}
+
+async fn released(connection: &Connection, id: &ExperimentId) -> anyhow::Result<ReleasedView> {
+    let mut client = connection.connect_trusted().await?;
+    let name = TrustedExperimentName { experiment_id: id.to_string() };
+    let released = client.get_released(name.clone()).await.map_err(Failure::from)?.into_inner();
+    let status = client.get_trusted_status(name).await.map_err(Failure::from)?;
+    Ok(ReleasedView::new(&TrustedView::new(status.get_ref())?, released))
+}

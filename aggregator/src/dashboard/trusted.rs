@@ -1,0 +1,108 @@
+//! The calls of the pages about experiments with a trusted curator, each one of their operators'
+//! service: what was released, and no more.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator as _;
+use bandana_shared::wire::v1::{
+    ListTrustedExperimentsRequest, TrustedExperimentName, TrustedSpecification, TrustedStatus,
+};
+use http::StatusCode;
+use serde::Serialize;
+use tonic::Status;
+
+use super::api::{Answer, json};
+use super::desk::Desk;
+use super::refusal::Refusal;
+use super::requests::{call, read};
+use super::views::unreadable;
+use crate::cli::released_view::ReleasedView;
+use crate::cli::trusted_draft::TrustedDraft;
+use crate::cli::trusted_view::TrustedView;
+use crate::security::Caller;
+
+/// The calls by their paths.
+pub(super) fn router() -> Router<Desk> {
+    Router::new()
+        .route("/api/trusted", get(list).post(create))
+        .route("/api/trusted/{id}", get(show))
+        .route("/api/trusted/{id}/{step}", post(change))
+}
+
+/// As `bandana trusted list --json`.
+#[derive(Debug, Serialize)]
+struct Listed {
+    experiments: Vec<TrustedView>,
+}
+
+/// A trusted experiment at one moment.
+#[derive(Debug, Serialize)]
+struct Moment {
+    /// As `bandana trusted show --json` has it.
+    experiment: TrustedView,
+    /// As `bandana trusted released --json` has it.
+    released: ReleasedView,
+}
+
+fn view(status: &TrustedStatus) -> Result<TrustedView, Refusal> {
+    TrustedView::new(status).map_err(|error| unreadable(&error))
+}
+
+async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>) -> Answer {
+    let request = call(&caller, ListTrustedExperimentsRequest {});
+    let listed = desk.trusted()?.list_trusted_experiments(request).await?.into_inner();
+    let experiments = listed.experiments.iter().map(view).collect::<Result<_, _>>()?;
+    json(&Listed { experiments })
+}
+
+/// As `bandana trusted create --json`.
+async fn create(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answer {
+    let service = desk.trusted()?;
+    let request = creation(&read(body, desk.request_time).await?)?;
+    let created = service.create_trusted_experiment(call(&caller, request)).await?.into_inner();
+    Ok((StatusCode::CREATED, json(&view(&created)?)?).into_response())
+}
+
+/// Reads which experiment there is to be.
+fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
+    let draft: TrustedDraft = serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid(format!("this is no new trusted experiment: {error}")))?;
+    draft.request().map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+async fn show(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let service = desk.trusted()?;
+    let name = TrustedExperimentName { experiment_id };
+    let released = service.get_released(call(&caller, name.clone())).await?.into_inner();
+    let status = service.get_trusted_status(call(&caller, name)).await?.into_inner();
+    let experiment = view(&status)?;
+    let released = ReleasedView::new(&experiment, released);
+    json(&Moment { experiment, released })
+}
+
+async fn change(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path((experiment_id, step)): Path<(String, String)>,
+) -> Answer {
+    let service = desk.trusted()?;
+    let name = call(&caller, TrustedExperimentName { experiment_id });
+    let changed = match &*step {
+        "pause" => service.pause_trusted_experiment(name).await,
+        "resume" => service.resume_trusted_experiment(name).await,
+        "stop" => service.stop_trusted_experiment(name).await,
+        _ => Err(Status::not_found("a trusted experiment can be paused, resumed and stopped")),
+    };
+    json(&view(changed?.get_ref())?)
+}

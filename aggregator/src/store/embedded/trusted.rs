@@ -1,0 +1,185 @@
+//! Trusted experiments in the embedded store.
+
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+
+use super::sqlite::{committing, experiment_exists, reading};
+use super::{SqliteStore, audit};
+use crate::store::trusted::FORGOTTEN_MAX;
+use crate::store::{
+    ExperimentState, StoreError, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal,
+    TrustedVersion, damaged,
+};
+
+impl SqliteStore {
+    /// Makes a change of a trusted experiment. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Trusted`] and [`StoreError::ExperimentExists`]: nothing was changed.
+    /// [`StoreError::Database`].
+    pub fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        let stops = matches!(change, TrustedChange::Move { state: ExperimentState::Stopped, .. });
+        // Rewards that are erased must not rest in pages that are free.
+        self.zero_freed_pages(stops).map_err(committing)?;
+        let transaction = self.connection.transaction().map_err(committing)?;
+        match change {
+            TrustedChange::Create(record, entry) => {
+                create(&transaction, record)?;
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
+            TrustedChange::Move { id, from, to, state, entry } => {
+                move_to(&transaction, id, [*from, *to], *state)?;
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
+            TrustedChange::Window { id, from, to, today, back } => {
+                move_window(&transaction, id, [*from, *to], today.back(*back))?;
+            }
+            TrustedChange::Commit(commit) => replace(&transaction, commit)?,
+        }
+        transaction.commit().map_err(committing)?;
+        if stops {
+            self.zero_freed_pages(false).map_err(committing)?;
+            // So that the log has them no longer either, if nobody reads just now.
+            self.checkpoint().map_err(committing)?;
+        }
+        Ok(())
+    }
+}
+
+fn create(transaction: &Transaction<'_>, record: &TrustedRecord) -> Result<(), StoreError> {
+    let TrustedRecord { id, specification, state, version, oldest, private, released } = record;
+    if trusted_exists(transaction, id).map_err(reading)?
+        || experiment_exists(transaction, id).map_err(reading)?
+    {
+        return Err(StoreError::ExperimentExists(id.clone()));
+    }
+    let insert = "INSERT INTO trusted_experiment
+        (id, specification, state, sequence, stamp, oldest_day, private, released)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    let (name, state, oldest) = (id.as_str(), state.name(), oldest.get());
+    let TrustedVersion { sequence, stamp } = version;
+    let values = params![name, specification, state, sequence, stamp, oldest, private, released];
+    transaction.execute(insert, values).map(drop).map_err(committing)
+}
+
+pub(super) fn trusted_exists(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
+    let query = "SELECT 1 FROM trusted_experiment WHERE id = ?";
+    Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
+}
+
+fn move_to(
+    transaction: &Transaction<'_>,
+    id: &ExperimentId,
+    [from, to]: [TrustedVersion; 2],
+    state: ExperimentState,
+) -> Result<(), StoreError> {
+    let update = "UPDATE trusted_experiment SET state = ?4, sequence = ?5, stamp = ?6,
+            private = CASE WHEN ?4 = 'stopped' THEN NULL ELSE private END
+        WHERE id = ?1 AND sequence = ?2 AND stamp = ?3";
+    let name = id.as_str();
+    let values = params![name, from.sequence, from.stamp, state.name(), to.sequence, to.stamp];
+    moved(transaction.execute(update, values).map_err(committing)?)
+}
+
+fn move_window(
+    transaction: &Transaction<'_>,
+    id: &ExperimentId,
+    [from, to]: [TrustedVersion; 2],
+    oldest: Day,
+) -> Result<(), StoreError> {
+    let update = "UPDATE trusted_experiment
+        SET oldest_day = max(oldest_day, ?4), sequence = ?5, stamp = ?6
+        WHERE id = ?1 AND sequence = ?2 AND stamp = ?3";
+    let name = id.as_str();
+    let values = params![name, from.sequence, from.stamp, oldest.get(), to.sequence, to.stamp];
+    moved(transaction.execute(update, values).map_err(committing)?)
+}
+
+fn moved(rows: usize) -> Result<(), StoreError> {
+    if rows == 1 { Ok(()) } else { Err(TrustedRefusal::Moved.into()) }
+}
+
+fn replace(transaction: &Transaction<'_>, commit: &TrustedCommit) -> Result<(), StoreError> {
+    let TrustedCommit { id, from, to, private, released, disclosures } = commit;
+    let update = "UPDATE trusted_experiment
+        SET private = ?4, released = ?5, sequence = ?6, stamp = ?7
+        WHERE id = ?1 AND sequence = ?2 AND stamp = ?3 AND state = 'running'
+        RETURNING key, oldest_day";
+    let mut update = transaction.prepare_cached(update).map_err(committing)?;
+    let name = id.as_str();
+    let values = params![name, from.sequence, from.stamp, private, released, to.sequence, to.stamp];
+    let row = update.query_row(values, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u32>(1)?)));
+    let (key, oldest) = row.optional().map_err(committing)?.ok_or(TrustedRefusal::Moved)?;
+    let insert = "INSERT INTO trusted_disclosure (experiment, day, id) VALUES (?, ?, ?)
+        ON CONFLICT DO NOTHING";
+    let mut insert = transaction.prepare_cached(insert).map_err(committing)?;
+    let mut known = Vec::new();
+    for (day, disclosure) in disclosures {
+        let values = params![key, day.get(), disclosure.as_bytes()];
+        if insert.execute(values).map_err(committing)? == 0 {
+            known.push((*day, *disclosure));
+        }
+    }
+    if !known.is_empty() {
+        return Err(TrustedRefusal::Known(known).into());
+    }
+    let forget = "DELETE FROM trusted_disclosure WHERE (experiment, day, id) IN (
+            SELECT experiment, day, id FROM trusted_disclosure
+            WHERE experiment = ? AND day < ? LIMIT ?)";
+    let mut forget = transaction.prepare_cached(forget).map_err(committing)?;
+    forget.execute(params![key, oldest, FORGOTTEN_MAX]).map(drop).map_err(committing)
+}
+
+/// The trusted experiment of this name, or all of them by name.
+pub(in crate::store) fn trusted(
+    connection: &Connection,
+    id: Option<&ExperimentId>,
+) -> Result<Vec<TrustedRecord>, StoreError> {
+    let select = "SELECT id, specification, state, sequence, stamp, oldest_day, private, released
+        FROM trusted_experiment WHERE ?1 IS NULL OR id = ?1 ORDER BY id";
+    let mut statement = connection.prepare(select).map_err(reading)?;
+    let mut rows = statement.query([id.map(ExperimentId::as_str)]).map_err(reading)?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next().map_err(reading)? {
+        records.push(record(row)?);
+    }
+    Ok(records)
+}
+
+fn record(row: &Row<'_>) -> Result<TrustedRecord, StoreError> {
+    let read = || -> rusqlite::Result<_> {
+        let (id, state): (String, String) = (row.get(0)?, row.get(2)?);
+        let version = TrustedVersion { sequence: row.get(3)?, stamp: row.get(4)? };
+        Ok((id, state, version, row.get(1)?, row.get(5)?, row.get(6)?, row.get(7)?))
+    };
+    let (id, state, version, specification, oldest, private, released) = read().map_err(reading)?;
+    Ok(TrustedRecord {
+        id: ExperimentId::new(id).map_err(|error| damaged(error.to_string()))?,
+        specification,
+        state: ExperimentState::from_name(&state)
+            .ok_or_else(|| damaged(format!("a trusted experiment in the state {state:?}")))?,
+        version,
+        oldest: Day::new(oldest),
+        private,
+        released,
+    })
+}
+
+/// Those of these disclosures that were counted.
+pub(in crate::store) fn disclosed(
+    connection: &Connection,
+    id: &ExperimentId,
+    disclosures: &[(Day, UploadId)],
+) -> Result<Vec<(Day, UploadId)>, StoreError> {
+    let query = "SELECT 1 FROM trusted_disclosure WHERE day = ?2 AND id = ?3
+        AND experiment = (SELECT key FROM trusted_experiment WHERE id = ?1)";
+    let mut statement = connection.prepare(query).map_err(reading)?;
+    let mut known = Vec::new();
+    for (day, disclosure) in disclosures {
+        let values = params![id.as_str(), day.get(), disclosure.as_bytes()];
+        if statement.exists(values).map_err(reading)? {
+            known.push((*day, *disclosure));
+        }
+    }
+    Ok(known)
+}

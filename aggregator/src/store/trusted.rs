@@ -1,0 +1,205 @@
+//! What the store keeps of trusted experiments. What their states mean is for
+//! [`trusted`](crate::trusted) to know; here they are bytes.
+
+use std::fmt;
+
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::stored;
+use thiserror::Error;
+
+use super::{AuditEntry, ExperimentState, StoreError, Verification};
+use crate::trusted::TrustedExperiment;
+
+/// Most disclosures of one commit.
+pub const DISCLOSURES_MAX: usize = 1024;
+
+/// Names of days that have left the window that one commit forgets at most. Those that are left
+/// harm nobody: their days are refused.
+pub(super) const FORGOTTEN_MAX: u32 = 1000;
+
+/// Which state of a trusted experiment something was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrustedVersion {
+    /// Grows by one with every change.
+    pub sequence: u64,
+    /// Random, at most 2^63 - 1: in a store that has gone back in time, a sequence may come
+    /// again for something else.
+    pub stamp: u64,
+}
+
+impl TrustedVersion {
+    /// The next version, with a new stamp.
+    ///
+    /// # Errors
+    /// [`StoreError::Entropy`].
+    pub fn next(self) -> Result<Self, StoreError> {
+        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        Ok(Self { sequence: self.sequence + 1, stamp: random >> 1 })
+    }
+}
+
+/// All that the store knows about a trusted experiment, but for the names of what was disclosed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TrustedRecord {
+    /// Its name.
+    pub id: ExperimentId,
+    /// Its specification, as a message.
+    pub specification: Vec<u8>,
+    /// Where it stands; never a draft.
+    pub state: ExperimentState,
+    /// Its version.
+    pub version: TrustedVersion,
+    /// The oldest day whose disclosures are taken.
+    pub oldest: Day,
+    /// Its secret state. None: it was stopped.
+    pub private: Option<Vec<u8>>,
+    /// What may be shown of it.
+    pub released: Vec<u8>,
+}
+
+impl fmt::Debug for TrustedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, state, version, oldest, .. } = self;
+        let mut shown = f.debug_struct("TrustedRecord");
+        shown.field("id", id).field("state", state).field("version", version);
+        shown.field("oldest", oldest).finish_non_exhaustive()
+    }
+}
+
+/// The next state of a trusted experiment that runs, and what led to it.
+#[derive(Clone)]
+pub struct TrustedCommit {
+    /// The experiment.
+    pub id: ExperimentId,
+    /// The version that this was made from.
+    pub from: TrustedVersion,
+    /// The version that this is.
+    pub to: TrustedVersion,
+    /// The next secret state.
+    pub private: Vec<u8>,
+    /// What may be shown of it.
+    pub released: Vec<u8>,
+    /// The disclosures that led there, each of which counts once; none in a release.
+    pub disclosures: Vec<(Day, UploadId)>,
+}
+
+impl fmt::Debug for TrustedCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, from, disclosures, .. } = self;
+        let mut shown = f.debug_struct("TrustedCommit");
+        shown.field("id", id).field("from", from);
+        shown.field("disclosures", &disclosures.len()).finish_non_exhaustive()
+    }
+}
+
+/// Something to be made durable of a trusted experiment: all of it or nothing.
+#[derive(Clone, Debug)]
+pub enum TrustedChange {
+    /// Add an experiment.
+    Create(TrustedRecord, AuditEntry),
+    /// Move it to another state. Stopping erases the secret state.
+    Move {
+        /// The experiment.
+        id: ExperimentId,
+        /// The version that it has.
+        from: TrustedVersion,
+        /// The version that it gets.
+        to: TrustedVersion,
+        /// Its next state.
+        state: ExperimentState,
+        /// For the audit log.
+        entry: AuditEntry,
+    },
+    /// Let its window begin so many days before today, if it begins earlier.
+    Window {
+        /// The experiment.
+        id: ExperimentId,
+        /// The version that it has.
+        from: TrustedVersion,
+        /// The version that it gets.
+        to: TrustedVersion,
+        /// The server's day.
+        today: Day,
+        /// How many days before it the window begins.
+        back: u32,
+    },
+    /// Replace its state.
+    Commit(TrustedCommit),
+}
+
+/// Why the store does not make a change of a trusted experiment. Nothing was changed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrustedRefusal {
+    /// It has another version, or is not there.
+    #[error("the trusted experiment was changed by somebody else at the same time; try again")]
+    Moved,
+    /// These count already.
+    #[error("{} disclosures were counted before", .0.len())]
+    Known(Vec<(Day, UploadId)>),
+    /// Some are of a later day, by the clock of the database.
+    #[error("a disclosure is of a day after {latest}, by the clock of the database")]
+    Future {
+        /// The latest day that is taken.
+        latest: Day,
+    },
+}
+
+impl From<TrustedRefusal> for StoreError {
+    fn from(refusal: TrustedRefusal) -> Self {
+        Self::Trusted(Box::new(refusal))
+    }
+}
+
+/// Checks one record by itself.
+pub(super) fn verify(record: &TrustedRecord, verification: &mut Verification) {
+    let TrustedRecord { id, state, private, released, .. } = record;
+    if (*state == ExperimentState::Stopped) != private.is_none() {
+        verification.say(format!(
+            "trusted experiment {id} is {}, which does not fit whether it has a secret state",
+            state.name()
+        ));
+    }
+    let experiment = match TrustedExperiment::try_from(record) {
+        Ok(experiment) => experiment,
+        Err(error) => return verification.say(format!("trusted experiment {id}: {error}")),
+    };
+    if experiment.released.plan().message(id) != experiment.specification {
+        verification.say(format!("trusted experiment {id} is not run by its specification"));
+    }
+    // The bytes follow from the secret state.
+    let shown = experiment.secret.map(|secret| stored::to_bytes(&secret.released()));
+    if shown.is_some_and(|shown| !shown.is_ok_and(|shown| shown == *released)) {
+        verification.say(format!(
+            "trusted experiment {id} shows something else than what was released of it"
+        ));
+    }
+}
+
+/// Checks what an experiment has beside it: how many names of disclosures, fewer than rewards
+/// once its window has moved, and whether an experiment of the other kind has its id.
+pub(super) fn verify_names(
+    record: &TrustedRecord,
+    names: u64,
+    is_taken: bool,
+    verification: &mut Verification,
+) {
+    let id = &record.id;
+    if is_taken {
+        verification.say(format!("the id {id} is that of experiments of both kinds"));
+    }
+    let Ok(experiment) = TrustedExperiment::try_from(record) else { return };
+    let rewards = experiment.released.rewards();
+    if names > rewards {
+        verification.say(format!(
+            "trusted experiment {id} has {names} disclosures, and {rewards} rewards from them"
+        ));
+    }
+    if record.version.sequence < experiment.released.releases() {
+        verification.say(format!(
+            "trusted experiment {id} was changed {} times, and released {} statistics",
+            record.version.sequence,
+            experiment.released.releases()
+        ));
+    }
+}

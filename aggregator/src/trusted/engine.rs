@@ -1,0 +1,383 @@
+//! What a group of disclosures does to an experiment, decided without doing it.
+//!
+//! Pure and synchronous, as [`ingest::plan`](crate::ingest::plan) is: the keeper carries it out.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::stored;
+use bandana_shared::wire::v1::TrustedSpecification;
+use prost::Message as _;
+
+use super::algorithm::Played;
+use super::error::TrustedError;
+use super::lattice::LatticeReward;
+use super::state::{ReleasedState, SecretState};
+use crate::store::{DISCLOSURES_MAX, ExperimentState, StoreError, TrustedRecord, TrustedVersion};
+
+/// A trusted experiment as of its last commit.
+#[derive(Clone, Debug)]
+pub struct TrustedExperiment {
+    /// Its name.
+    pub id: ExperimentId,
+    /// As devices are told of it.
+    pub specification: TrustedSpecification,
+    /// Where it stands; never a draft.
+    pub state: ExperimentState,
+    /// Which state this is.
+    pub version: TrustedVersion,
+    /// The oldest day whose disclosures are taken.
+    pub oldest: Day,
+    /// Its secret state. None: it was stopped.
+    pub secret: Option<SecretState>,
+    /// What may be shown of it.
+    pub released: ReleasedState,
+}
+
+impl TryFrom<&TrustedRecord> for TrustedExperiment {
+    type Error = StoreError;
+
+    fn try_from(record: &TrustedRecord) -> Result<Self, StoreError> {
+        let TrustedRecord { id, state, version, oldest, private, released, .. } = record;
+        let specification = TrustedSpecification::decode(&record.specification[..]);
+        let secret = private.as_deref().map(stored::from_bytes).transpose()?;
+        Ok(Self {
+            id: id.clone(),
+            specification: specification.map_err(|error| StoreError::Damaged {
+                what: format!("the specification of a trusted experiment: {error}"),
+            })?,
+            state: *state,
+            version: *version,
+            oldest: *oldest,
+            secret,
+            released: stored::from_bytes(released)?,
+        })
+    }
+}
+
+impl TrustedExperiment {
+    /// Whether a statistic can be released.
+    pub fn is_due(&self) -> bool {
+        let runs = self.state == ExperimentState::Running;
+        runs && self.secret.as_ref().is_some_and(SecretState::is_due)
+    }
+
+    /// The experiment with another secret state, under its next version.
+    pub(super) fn with(&self, version: TrustedVersion, secret: SecretState) -> Self {
+        let released = secret.released();
+        Self { version, released, secret: Some(secret), ..self.clone() }
+    }
+}
+
+/// A reward that was disclosed, of valid form.
+#[derive(Clone)]
+pub struct Disclosure {
+    /// Its name, together with the day.
+    pub id: UploadId,
+    /// The day that it carries.
+    pub day: Day,
+    /// What was played.
+    pub played: Played,
+    /// The reward.
+    pub reward: LatticeReward,
+}
+
+impl fmt::Debug for Disclosure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Disclosure(<private>)")
+    }
+}
+
+/// What becomes of a disclosure once its group is committed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DisclosureVerdict {
+    /// It counts.
+    Counted,
+    /// It counted before, or under the same name in the same group.
+    Duplicate,
+    /// It can't be taken.
+    Malformed(TrustedError),
+    /// Its day is before the window.
+    Expired {
+        /// Oldest day that is taken.
+        oldest: Day,
+    },
+    /// Its day is after today.
+    FutureDay {
+        /// The server's day.
+        today: Day,
+    },
+    /// The experiment takes nothing for now.
+    Paused,
+    /// The experiment has ended.
+    Stopped,
+    /// The experiment has as many rewards as it can add up.
+    Full(TrustedError),
+    /// The window lies after today: the clock is wrong, and nothing can be said.
+    ClockBehind,
+    /// There is no such experiment any more.
+    Gone,
+}
+
+/// The world that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'w> {
+    /// The server's day.
+    pub today: Day,
+    /// Disclosures of which it is known that they count.
+    pub known: &'w HashSet<(Day, UploadId)>,
+}
+
+/// What is to be committed, and what to answer then.
+#[derive(Clone, Debug, Default)]
+pub struct GroupPlan {
+    /// Verdicts of the first disclosures, in their order. The others belong to a later group.
+    pub verdicts: Vec<DisclosureVerdict>,
+    /// The names of those that count.
+    pub counted: Vec<(Day, UploadId)>,
+    /// The state that they lead to, when any count.
+    pub next: Option<SecretState>,
+}
+
+/// Decides about disclosures to an experiment, until a statistic is due or the group is full.
+pub fn plan(
+    experiment: &TrustedExperiment,
+    disclosures: &mut dyn Iterator<Item = &Disclosure>,
+    situation: Situation<'_>,
+) -> GroupPlan {
+    let mut plan = GroupPlan::default();
+    let mut fresh = HashSet::new();
+    for disclosure in disclosures {
+        let is_due = plan.next.as_ref().is_some_and(SecretState::is_due);
+        if is_due || plan.counted.len() >= DISCLOSURES_MAX {
+            break;
+        }
+        let name = (disclosure.day, disclosure.id);
+        let is_known = situation.known.contains(&name) || fresh.contains(&name);
+        let mut verdict = judge(experiment, disclosure, situation.today, is_known);
+        if verdict == DisclosureVerdict::Counted {
+            verdict = match observe(&mut plan, experiment, disclosure) {
+                Ok(()) => {
+                    fresh.insert(name);
+                    plan.counted.push(name);
+                    DisclosureVerdict::Counted
+                }
+                Err(error @ TrustedError::Full { .. }) => DisclosureVerdict::Full(error),
+                Err(error) => DisclosureVerdict::Malformed(error),
+            };
+        }
+        plan.verdicts.push(verdict);
+    }
+    if plan.counted.is_empty() {
+        plan.next = None;
+    }
+    plan
+}
+
+/// Everything but whether the algorithm takes it. What was counted is a success whatever has
+/// happened since.
+fn judge(
+    experiment: &TrustedExperiment,
+    disclosure: &Disclosure,
+    today: Day,
+    is_known: bool,
+) -> DisclosureVerdict {
+    let oldest = experiment.oldest;
+    if oldest > today {
+        return DisclosureVerdict::ClockBehind;
+    }
+    if disclosure.day > today {
+        return DisclosureVerdict::FutureDay { today };
+    }
+    if disclosure.day < oldest {
+        return DisclosureVerdict::Expired { oldest };
+    }
+    match experiment.state {
+        _ if is_known => DisclosureVerdict::Duplicate,
+        ExperimentState::Running => DisclosureVerdict::Counted,
+        ExperimentState::Stopped => DisclosureVerdict::Stopped,
+        ExperimentState::Draft | ExperimentState::Paused => DisclosureVerdict::Paused,
+    }
+}
+
+fn observe(
+    plan: &mut GroupPlan,
+    experiment: &TrustedExperiment,
+    disclosure: &Disclosure,
+) -> Result<(), TrustedError> {
+    // One that runs has its secret state.
+    let secret = experiment.secret.as_ref().ok_or(TrustedError::NothingDue)?;
+    // What is refused changes nothing.
+    let next = plan.next.get_or_insert_with(|| secret.clone());
+    next.observe(&disclosure.played, disclosure.reward)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::algorithm::Plan;
+    use super::super::lattice::{Protection, RewardRange};
+    use super::super::state::NoiseKey;
+    use super::*;
+
+    const TODAY: Day = Day::new(100);
+
+    fn experiment(plan: Plan) -> TrustedExperiment {
+        let secret = SecretState::new(plan.clone(), NoiseKey::insecure([0; 32])).unwrap();
+        let id = ExperimentId::new("headlines").unwrap();
+        TrustedExperiment {
+            specification: plan.message(&id),
+            id,
+            state: ExperimentState::Running,
+            version: TrustedVersion { sequence: 0, stamp: 0 },
+            oldest: Day::new(94),
+            released: secret.released(),
+            secret: Some(secret),
+        }
+    }
+
+    fn lazy() -> Plan {
+        Plan::Lazy { arms: 3, protection: Protection::concentrated(0.5).unwrap() }
+    }
+
+    fn ucb() -> Plan {
+        Plan::Ucb(super::super::adac_ucb::UcbSettings {
+            arms: 3,
+            protection: Protection::concentrated(0.5).unwrap(),
+            exploration: 1.0,
+            memory: super::super::adac_ucb::Memory::Forgetting,
+        })
+    }
+
+    fn disclosure(number: u128, day: Day, arm: usize) -> Disclosure {
+        let reward = RewardRange::Unit.reward(f64::from(u8::from(arm == 1))).unwrap();
+        let id = UploadId::new(number.to_be_bytes());
+        Disclosure { id, day, played: Played::Arm(arm), reward }
+    }
+
+    /// As after a crash: what was stored is read.
+    fn restarted(experiment: &TrustedExperiment) -> TrustedExperiment {
+        let secret = experiment.secret.as_ref().unwrap();
+        let bytes = stored::to_bytes(secret).unwrap();
+        let released = stored::to_bytes(&secret.released()).unwrap();
+        TrustedExperiment {
+            secret: Some(stored::from_bytes(&bytes).unwrap()),
+            released: stored::from_bytes(&released).unwrap(),
+            ..experiment.clone()
+        }
+    }
+
+    /// Takes disclosures in groups of these sizes, with a crash before and after some commits,
+    /// and tells all that was ever shown.
+    fn shown_to_the_world(
+        plan_of: Plan,
+        disclosures: &[Disclosure],
+        steps: &[(usize, bool)],
+    ) -> Vec<String> {
+        let mut experiment = experiment(plan_of);
+        let (mut shown, mut rest) = (Vec::new(), disclosures);
+        let mut steps = steps.iter().cycle();
+        let known = HashSet::new();
+        while !rest.is_empty() || experiment.is_due() {
+            let &(size, crash) = steps.next().unwrap();
+            if crash {
+                experiment = restarted(&experiment);
+            }
+            let version = TrustedVersion { sequence: experiment.version.sequence + 1, stamp: 0 };
+            if experiment.is_due() {
+                let number = u8::try_from(experiment.released.releases() + 1).unwrap_or(255);
+                let mut secret = experiment.secret.clone().unwrap();
+                secret.release(NoiseKey::insecure([number; 32])).unwrap();
+                if crash {
+                    // It was not committed, and comes again.
+                    continue;
+                }
+                experiment = experiment.with(version, secret);
+                shown.push(format!("{:?}", experiment.released.shown()));
+                continue;
+            }
+            let group = &rest[..size.min(rest.len())];
+            let situation = Situation { today: TODAY, known: &known };
+            let planned = plan(&experiment, &mut group.iter(), situation);
+            assert!(planned.verdicts.iter().all(|v| *v == DisclosureVerdict::Counted));
+            rest = &rest[planned.verdicts.len()..];
+            experiment = experiment.with(version, planned.next.unwrap());
+        }
+        shown
+    }
+
+    proptest! {
+        #[test]
+        fn groups_and_crashes_change_no_statistic(
+            arms in vec(0_usize..3, 1..200),
+            steps in vec((1_usize..20, any::<bool>()), 1..20),
+            lazily in any::<bool>(),
+        ) {
+            // Crashes alone lead nowhere.
+            prop_assume!(steps.iter().any(|(_, crash)| !crash));
+            let disclosures: Vec<Disclosure> = (0..)
+                .zip(&arms)
+                .map(|(number, arm)| disclosure(number, TODAY, *arm))
+                .collect();
+            let plan = || if lazily { lazy() } else { ucb() };
+            let one_by_one = shown_to_the_world(plan(), &disclosures, &[(1, false)]);
+            prop_assert_eq!(shown_to_the_world(plan(), &disclosures, &steps), one_by_one);
+        }
+    }
+
+    #[test]
+    fn a_name_counts_once_and_what_counted_is_a_success_whatever_the_state() {
+        let experiment = experiment(lazy());
+        let twice = [disclosure(1, TODAY, 0), disclosure(1, TODAY, 2), disclosure(2, TODAY, 2)];
+        let nothing = HashSet::new();
+        let situation = Situation { today: TODAY, known: &nothing };
+        let planned = plan(&experiment, &mut twice.iter(), situation);
+        use DisclosureVerdict::{ClockBehind, Counted, Duplicate, Expired, FutureDay};
+        assert_eq!(planned.verdicts[..2], [Counted, Duplicate]);
+        let known = HashSet::from([(TODAY, UploadId::new(1_u128.to_be_bytes()))]);
+        let situation = Situation { today: TODAY, known: &known };
+        for (state, other) in [
+            (ExperimentState::Paused, DisclosureVerdict::Paused),
+            (ExperimentState::Stopped, DisclosureVerdict::Stopped),
+        ] {
+            let ended = TrustedExperiment { state, ..experiment.clone() };
+            let planned = plan(&ended, &mut twice.iter(), situation);
+            assert_eq!(planned.verdicts, [Duplicate, Duplicate, other]);
+            assert!(planned.next.is_none());
+        }
+        let days = [93, 101].map(|day| disclosure(9, Day::new(day), 0));
+        let planned = plan(&experiment, &mut days.iter(), situation);
+        let oldest = experiment.oldest;
+        assert_eq!(planned.verdicts, [Expired { oldest }, FutureDay { today: TODAY }]);
+        let situation = Situation { today: Day::new(90), known: &known };
+        assert_eq!(
+            plan(&experiment, &mut days.iter(), situation).verdicts,
+            [ClockBehind, ClockBehind]
+        );
+    }
+
+    #[test]
+    fn what_may_be_shown_has_no_reward_in_it_that_was_not_released() {
+        for arm in [0, 1] {
+            let experiment = experiment(ucb());
+            let first = [disclosure(1, TODAY, arm)];
+            let known = HashSet::new();
+            let situation = Situation { today: TODAY, known: &known };
+            let mut played = Vec::new();
+            for reward in [0.0, 1.0] {
+                let reward = RewardRange::Unit.reward(reward).unwrap();
+                let first = [Disclosure { reward, ..first[0].clone() }];
+                let next = plan(&experiment, &mut first.iter(), situation).next.unwrap();
+                assert_ne!(
+                    stored::to_bytes(&next).unwrap(),
+                    stored::to_bytes(experiment.secret.as_ref().unwrap()).unwrap()
+                );
+                played.push(stored::to_bytes(&next.released()).unwrap());
+            }
+            assert_eq!(played[0], played[1]);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+use std::fmt;
+use std::sync::OnceLock;
+
+use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::wire::v1::DiscloseRequest;
+use bandana_shared::wire::v1::disclose_request::Played;
+
+use super::TrustedError;
+
+/// A reward that its user discloses. It can't be printed, copied or serialised by accident.
+///
+/// ```
+/// use bandana_client::trusted::DisclosedReward;
+/// let reward = DisclosedReward::new(0.25)?;
+/// assert_eq!(format!("{reward:?}"), "DisclosedReward(<private>)");
+/// # Ok::<(), bandana_client::trusted::TrustedError>(())
+/// ```
+/// ```compile_fail,E0382
+/// let reward = bandana_client::trusted::DisclosedReward::new(0.25).unwrap();
+/// let (first, second) = (reward, reward);
+/// ```
+pub struct DisclosedReward(f64);
+
+impl DisclosedReward {
+    /// Wraps a finite number. Whether the experiment's range has it is seen when it is sent.
+    ///
+    /// ```
+    /// use bandana_client::trusted::DisclosedReward;
+    /// assert!(DisclosedReward::new(f64::NAN).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::Reward`] for what is not finite.
+    pub fn new(reward: f64) -> Result<Self, TrustedError> {
+        if reward.is_finite() { Ok(Self(reward)) } else { Err(TrustedError::Reward) }
+    }
+}
+
+impl fmt::Debug for DisclosedReward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DisclosedReward(<private>)")
+    }
+}
+
+/// A reward on its way. It has a name, under which it counts once: 16 random bytes, and the
+/// server's day when it is first sent, which stays.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::trusted::DisclosedReward;
+/// # with_server(async |transport| {
+/// # let experiment = open(&transport).await?;
+/// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
+/// assert_eq!(format!("{disclosure:?}"), "Disclosure(<private>)");
+/// experiment.disclose(&disclosure).await?;
+/// # Ok(())
+/// # })?;
+/// # Ok::<(), Failure>(())
+/// ```
+pub struct Disclosure {
+    experiment_id: ExperimentId,
+    name: [u8; 16],
+    played: Played,
+    reward: f64,
+    /// The server's day, from when it is first sent.
+    day: OnceLock<Day>,
+}
+
+impl fmt::Debug for Disclosure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Disclosure(<private>)")
+    }
+}
+
+impl Disclosure {
+    pub(super) fn new(
+        experiment_id: ExperimentId,
+        played: Played,
+        DisclosedReward(reward): DisclosedReward,
+    ) -> Result<Self, TrustedError> {
+        let mut name = [0; 16];
+        getrandom::fill(&mut name).map_err(TrustedError::Entropy)?;
+        Ok(Self { experiment_id, name, played, reward, day: OnceLock::new() })
+    }
+
+    pub(crate) fn experiment_id(&self) -> &ExperimentId {
+        &self.experiment_id
+    }
+
+    /// Its day, if it was sent before.
+    pub(crate) fn day(&self) -> Option<Day> {
+        self.day.get().copied()
+    }
+
+    /// Gives it this day, unless it has one, and returns the one that it has.
+    pub(crate) fn fix_day(&self, day: Day) -> Day {
+        *self.day.get_or_init(|| day)
+    }
+
+    /// What is sent, the same whenever it is.
+    pub(super) fn message(&self, day: Day) -> DiscloseRequest {
+        DiscloseRequest {
+            experiment_id: self.experiment_id.to_string(),
+            disclosure_id: self.name.to_vec().into(),
+            played: Some(self.played.clone()),
+            reward: self.reward,
+            day: day.get(),
+        }
+    }
+}
+
+/// What rests on a disk of it.
+#[cfg(feature = "storage")]
+impl Disclosure {
+    pub(crate) fn restored(
+        experiment_id: ExperimentId,
+        name: [u8; 16],
+        played: Played,
+        reward: f64,
+        day: Option<Day>,
+    ) -> Option<Self> {
+        let day = day.map_or_else(OnceLock::new, OnceLock::from);
+        let disclosure = Self { experiment_id, name, played, reward, day };
+        reward.is_finite().then_some(disclosure)
+    }
+
+    pub(crate) fn name(&self) -> [u8; 16] {
+        self.name
+    }
+
+    pub(crate) fn played(&self) -> &Played {
+        &self.played
+    }
+
+    pub(crate) fn expose(&self) -> f64 {
+        self.reward
+    }
+}

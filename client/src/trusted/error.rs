@@ -1,0 +1,138 @@
+use std::time::Duration;
+
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::identity::Day;
+use thiserror::Error;
+use tonic::Status;
+
+use crate::grpc::{LATER, pushback};
+use crate::outbox::PUSHBACK_MAX;
+
+/// Why something did not happen.
+///
+/// ```
+/// use bandana_client::trusted::{DisclosedReward, TrustedError};
+/// let refused = DisclosedReward::new(f64::INFINITY).unwrap_err();
+/// assert!(matches!(refused, TrustedError::Reward));
+/// ```
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TrustedError {
+    /// A reward would cost more than the app agreed to.
+    #[error(
+        "the experiment asks for rho = {} for each reward, the app agreed to {}; nothing was \
+         disclosed", asked.get(), agreed.get()
+    )]
+    Beyond {
+        /// What the experiment asks for.
+        asked: Rho,
+        /// What the app agreed to.
+        agreed: Rho,
+    },
+    /// The specification is not one that this client understands.
+    #[error("the experiment is not one that this client understands; nothing was disclosed")]
+    NotUnderstood,
+    /// Not a finite number.
+    #[error("a reward must be a finite number")]
+    Reward,
+    /// The disclosure is one of another experiment.
+    #[error("the disclosure is one of another experiment; nothing was disclosed")]
+    OtherExperiment,
+    /// The operating system has no randomness.
+    #[error("the operating system's random source failed; nothing was disclosed")]
+    Entropy(#[source] getrandom::Error),
+    /// The server's day is not within one of the device's own, so the reward has no day to be
+    /// sent under. Send it again once the clocks agree.
+    #[error(
+        "it is day {device} here and day {server} for the server; nothing was disclosed, and can \
+         be once they are at most one day apart"
+    )]
+    Day {
+        /// The device's day (UTC).
+        device: Day,
+        /// The server's day.
+        server: Day,
+    },
+    /// The experiment is paused. Send the disclosure again later.
+    #[error("the experiment is paused; send the disclosure again later")]
+    Paused,
+    /// The disclosure has a day that the server has not reached: its clock was set back. Send
+    /// it again later.
+    #[error("the server's clock was set back; send the disclosure again when its day has come")]
+    FutureDay,
+    /// The server's verdict is one that this client does not know. Send the disclosure again
+    /// later.
+    #[error("the server's verdict is not one that this client knows; send the disclosure again")]
+    Undecided,
+    /// The disclosure is not one that the experiment can count, for good.
+    #[error("the server refused the disclosure for good: {message}")]
+    Malformed {
+        /// The server's words.
+        message: String,
+    },
+    /// The disclosure came after the server's replay window: it was refused for good.
+    #[error("the disclosure came too late, and was refused for good: {message}")]
+    Expired {
+        /// The server's words.
+        message: String,
+    },
+    /// The experiment has ended: the disclosure was refused for good.
+    #[error("the experiment has ended, so the disclosure was refused for good: {message}")]
+    Stopped {
+        /// The server's words.
+        message: String,
+    },
+    /// The disclosure was kept for so long that it was erased.
+    #[error("no server has taken the disclosure in {} days, so it was erased", days)]
+    KeptTooLong {
+        /// How long it was kept at most.
+        days: u32,
+    },
+    /// The server did not answer, or refused. A disclosure may count or not; send it again.
+    #[error("the server refused or did not answer")]
+    Call(#[from] Box<Status>),
+}
+
+impl TrustedError {
+    /// Whether a disclosure will never count, so that sending it again is of no use.
+    ///
+    /// ```
+    /// use bandana_client::trusted::TrustedError;
+    /// assert!(TrustedError::Expired { message: String::new() }.is_final());
+    /// assert!(!TrustedError::Paused.is_final());
+    /// ```
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed { .. }
+                | Self::Expired { .. }
+                | Self::Stopped { .. }
+                | Self::KeptTooLong { .. }
+        )
+    }
+
+    /// How long to wait at least before the disclosure is sent again, if the server has said
+    /// so: one hour at most. Add a random wait that grows with every failure.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use bandana_client::trusted::TrustedError;
+    /// let mut busy = tonic::Status::resource_exhausted("too much to do");
+    /// busy.metadata_mut().insert("grpc-retry-pushback-ms", 1500.into());
+    /// let busy = TrustedError::from(busy);
+    /// assert_eq!(busy.retry_after(), Some(Duration::from_millis(1500)));
+    /// ```
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Call(status) => pushback(status).map(|wait| wait.min(PUSHBACK_MAX)),
+            Self::Paused | Self::FutureDay => Some(LATER),
+            _ => None,
+        }
+    }
+}
+
+impl From<Status> for TrustedError {
+    fn from(status: Status) -> Self {
+        Self::Call(Box::new(status))
+    }
+}

@@ -1,0 +1,275 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::wire::v1::disclose_request::Played;
+use bandana_shared::wire::v1::trusted_specification::Algorithm;
+use bandana_shared::wire::v1::{
+    DiscloseRequest, DisclosureStatus, RecommendRequest, TrustedExperimentName,
+    TrustedSpecification, Vector,
+};
+
+use super::{Agreement, DisclosedReward, Disclosure, TrustedError};
+use crate::day::HeardDay;
+use crate::grpc::Transport;
+use crate::time::{Clock as _, SystemClock};
+
+/// An experiment that was judged. Needs a tokio runtime. Clones share what they hear.
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use bandana_client::trusted::{Agreement, TrustedExperiment};
+/// use bandana_shared::{accounting::concentrated::Rho, identity::ExperimentId};
+///
+/// # with_server(async |transport| {
+/// let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
+/// let id = ExperimentId::new("headlines")?;
+/// let experiment = TrustedExperiment::open(transport, id, agreement).await?;
+/// assert!(experiment.rho() <= Rho::new(0.1)?);
+/// # Ok(())
+/// # })?;
+/// # Ok::<(), Failure>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TrustedExperiment {
+    transport: Transport,
+    id: ExperimentId,
+    agreement: Agreement,
+    specification: TrustedSpecification,
+    heard_day: Arc<Mutex<HeardDay>>,
+}
+
+impl TrustedExperiment {
+    /// Fetches an experiment and judges it.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::trusted::{Agreement, TrustedError, TrustedExperiment};
+    /// use bandana_shared::{accounting::concentrated::Rho, identity::ExperimentId};
+    ///
+    /// # with_server(async |transport| {
+    /// // A reward of this experiment costs 0.1.
+    /// let id = ExperimentId::new("headlines")?;
+    /// let agreement = Agreement::users_disclose_rewards(Rho::new(0.01)?);
+    /// let refused = TrustedExperiment::open(transport, id, agreement).await;
+    /// assert!(matches!(refused, Err(TrustedError::Beyond { .. })));
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::Beyond`] when a reward would cost more than the app agreed to,
+    /// [`TrustedError::NotUnderstood`], and [`TrustedError::Call`].
+    pub async fn open(
+        transport: Transport,
+        id: ExperimentId,
+        agreement: Agreement,
+    ) -> Result<Self, TrustedError> {
+        let (specification, day) = ask(&transport, &id, agreement).await?;
+        let heard_day = Arc::default();
+        let experiment = Self { transport, id, agreement, specification, heard_day };
+        // Arms are given all the same; rewards wait for a day that both agree on.
+        experiment.hear(day);
+        Ok(experiment)
+    }
+
+    /// What a reward costs at most.
+    pub fn rho(&self) -> Rho {
+        Rho::new(self.specification.rho).unwrap_or(Rho::ZERO)
+    }
+
+    /// Whether actions come with each recommendation.
+    pub fn has_contexts(&self) -> bool {
+        matches!(self.specification.algorithm, Some(Algorithm::AdacOful(_)))
+    }
+
+    /// The number of the arm or action to play.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
+    /// let arm = experiment.recommend().await?;
+    /// # assert!(arm < 2);
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::Call`].
+    pub async fn recommend(&self) -> Result<u32, TrustedError> {
+        self.recommend_among(&[]).await
+    }
+
+    /// The place of the best of these actions, where the experiment has contexts. They are
+    /// public, and at most 1 long.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
+    /// // Two articles of today, by what they are about.
+    /// let articles = [vec![1.0, 0.0], vec![0.6, 0.8]];
+    /// let place = experiment.recommend_among(&articles).await?;
+    /// # assert!(place < 2);
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::Call`].
+    pub async fn recommend_among(&self, actions: &[Vec<f64>]) -> Result<u32, TrustedError> {
+        let actions = actions.iter().map(|action| Vector { coordinates: action.clone() }).collect();
+        let experiment_id = self.id.to_string();
+        let request = self.transport.request(RecommendRequest { experiment_id, actions });
+        let answer = self.transport.trusted().recommend(request).await?.into_inner();
+        self.hear(Day::new(answer.server_day));
+        Ok(answer.arm)
+    }
+
+    /// Names the reward of an arm that was played.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::trusted::DisclosedReward;
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
+    /// let arm = experiment.recommend().await?;
+    /// // The other one was played.
+    /// let disclosure = experiment.disclosure(1 - arm, DisclosedReward::new(1.0)?)?;
+    /// # experiment.disclose(&disclosure).await?;
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::Entropy`].
+    pub fn disclosure(
+        &self,
+        arm: u32,
+        reward: DisclosedReward,
+    ) -> Result<Disclosure, TrustedError> {
+        Disclosure::new(self.id.clone(), Played::Arm(arm), reward)
+    }
+
+    /// Names the reward of an action that was played, where the experiment has contexts.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::trusted::DisclosedReward;
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
+    /// let reward = DisclosedReward::new(-1.0)?;
+    /// let disclosure = experiment.disclosure_of(vec![0.6, 0.8], reward)?;
+    /// # experiment.disclose(&disclosure).await?;
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::Entropy`].
+    pub fn disclosure_of(
+        &self,
+        action: Vec<f64>,
+        reward: DisclosedReward,
+    ) -> Result<Disclosure, TrustedError> {
+        Disclosure::new(self.id.clone(), Played::Action(Vector { coordinates: action }), reward)
+    }
+
+    /// Sends a reward, and returns when it is durable. Sent again, it still counts once: what
+    /// is sent never changes.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::trusted::DisclosedReward;
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
+    /// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
+    /// while let Err(error) = experiment.disclose(&disclosure).await {
+    ///     if error.is_final() {
+    ///         break;
+    ///     }
+    ///     // ... and wait before it is sent again.
+    /// }
+    /// # Ok(())
+    /// # })?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TrustedError::is_final`] says whether to send it again. With [`TrustedError::Call`]
+    /// it may count or not; with all others it does not, as yet.
+    pub async fn disclose(&self, disclosure: &Disclosure) -> Result<(), TrustedError> {
+        if *disclosure.experiment_id() != self.id {
+            return Err(TrustedError::OtherExperiment);
+        }
+        let day = match disclosure.day() {
+            Some(day) => day,
+            None => disclosure.fix_day(self.day().await?),
+        };
+        self.submit(disclosure.message(day)).await
+    }
+
+    /// The server's day, asked for if it was not heard lately.
+    pub(super) async fn day(&self) -> Result<Day, TrustedError> {
+        if let Some(day) = self.known_day() {
+            return Ok(day);
+        }
+        let (_, server) = ask(&self.transport, &self.id, self.agreement).await?;
+        self.hear(server);
+        let device = SystemClock.now().day();
+        self.known_day().ok_or(TrustedError::Day { device, server })
+    }
+
+    /// The server's day, if it was heard lately and is believed.
+    pub(super) fn known_day(&self) -> Option<Day> {
+        self.heard().get(SystemClock.now())
+    }
+
+    pub(super) async fn submit(&self, message: DiscloseRequest) -> Result<(), TrustedError> {
+        let request = self.transport.request(message);
+        let answer = self.transport.trusted().disclose(request).await?.into_inner();
+        self.hear(Day::new(answer.server_day));
+        verdict(answer.status(), answer.message)
+    }
+
+    fn hear(&self, day: Day) {
+        self.heard().hear(day, SystemClock.now());
+    }
+
+    fn heard(&self) -> MutexGuard<'_, HeardDay> {
+        self.heard_day.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks for an experiment, and judges the answer.
+async fn ask(
+    transport: &Transport,
+    id: &ExperimentId,
+    agreement: Agreement,
+) -> Result<(TrustedSpecification, Day), TrustedError> {
+    let name = TrustedExperimentName { experiment_id: id.to_string() };
+    let request = transport.request(name);
+    let answer = transport.trusted().get_trusted_experiment(request).await?.into_inner();
+    let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
+    agreement.judge(id, &specification)?;
+    Ok((specification, Day::new(answer.server_day)))
+}
+
+fn verdict(status: DisclosureStatus, message: String) -> Result<(), TrustedError> {
+    match status {
+        DisclosureStatus::Counted | DisclosureStatus::Duplicate => Ok(()),
+        DisclosureStatus::Malformed => Err(TrustedError::Malformed { message }),
+        DisclosureStatus::Expired => Err(TrustedError::Expired { message }),
+        DisclosureStatus::Stopped => Err(TrustedError::Stopped { message }),
+        DisclosureStatus::Paused => Err(TrustedError::Paused),
+        DisclosureStatus::FutureDay => Err(TrustedError::FutureDay),
+        // Newer servers may answer what this client does not know.
+        DisclosureStatus::Unspecified => Err(TrustedError::Undecided),
+    }
+}

@@ -1,0 +1,137 @@
+//! Disclosures that wait, in memory and on the disk: neither network nor clock.
+
+use std::collections::BTreeSet;
+
+use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::wire::v1::DiscloseRequest;
+
+use super::Disclosure;
+use super::disclosures::{KeepError, WAITING_DAYS_MAX, WAITING_MAX};
+use crate::outbox::SEALED_MAX;
+use crate::storage::{DisclosuresFile, Files, KeptByName, StorageError};
+
+/// A disclosure that waits.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) disclosure: Disclosure,
+    /// The device's day when it was kept.
+    pub(crate) kept_on: Day,
+}
+
+/// What waits, by its random names: so it leaves in random order.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    file: DisclosuresFile,
+    kept: KeptByName,
+    /// Whether the disk has what the memory has.
+    written: bool,
+    /// The experiments of what was kept for too long, for whoever asks next.
+    dropped: Vec<ExperimentId>,
+}
+
+/// The name of a disclosure.
+pub(super) type Name = [u8; 16];
+
+impl Waiting {
+    pub(super) fn open(files: Box<dyn Files>) -> Result<Self, StorageError> {
+        let (file, kept) = DisclosuresFile::open(files)?;
+        Ok(Self { file, kept, written: true, dropped: Vec::new() })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Makes a disclosure durable.
+    pub(super) fn keep(&mut self, disclosure: Disclosure, today: Day) -> Result<(), KeepError> {
+        if self.kept.len() >= WAITING_MAX {
+            return Err(KeepError::Full(Box::new(disclosure)));
+        }
+        self.kept.insert(disclosure.name(), Kept { disclosure, kept_on: today });
+        self.written = false;
+        self.write().map_err(KeepError::NotDurable)
+    }
+
+    /// The experiments of what waits.
+    pub(super) fn experiments(&self) -> BTreeSet<ExperimentId> {
+        self.kept.values().map(|kept| kept.disclosure.experiment_id().clone()).collect()
+    }
+
+    /// Forgets what was kept for too long. It leaves the disk with the next write.
+    pub(super) fn drop_old(&mut self, today: Day) {
+        let old = |kept: &Kept| kept.kept_on.forward(WAITING_DAYS_MAX) < today;
+        for (_, kept) in self.kept.extract_if(.., |_, kept| old(kept)) {
+            self.written = false;
+            self.dropped.push(kept.disclosure.experiment_id().clone());
+        }
+    }
+
+    /// Of which experiment each was that was kept for too long.
+    pub(super) fn take_dropped(&mut self) -> Vec<ExperimentId> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether a disclosure still waits.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.kept.contains_key(name)
+    }
+
+    /// What is to be sent next of an experiment, apart from what was tried. What was never
+    /// sent is given this day, if there is one, and that is durable on return.
+    ///
+    /// A disclosure keeps its day, and a server that is away for longer than its replay window
+    /// refuses it then; so few of them have one at a time.
+    pub(super) fn batch(
+        &mut self,
+        id: &ExperimentId,
+        day: Option<Day>,
+        tried: &BTreeSet<Name>,
+    ) -> Result<Vec<(Name, DiscloseRequest)>, StorageError> {
+        let of_it = |kept: &&Kept| kept.disclosure.experiment_id() == id;
+        let dated = self.kept.values().filter(of_it).filter(|k| k.disclosure.day().is_some());
+        let room = SEALED_MAX.saturating_sub(dated.count());
+        if let Some(day) = day {
+            let undated = self.kept.values().filter(of_it);
+            for kept in undated.filter(|kept| kept.disclosure.day().is_none()).take(room) {
+                kept.disclosure.fix_day(day);
+                self.written = false;
+            }
+        }
+        self.write()?;
+        let untried = self.kept.iter().filter(|(name, _)| !tried.contains(*name));
+        let batch = untried.filter(|(_, kept)| of_it(kept)).filter_map(|(name, kept)| {
+            Some((*name, kept.disclosure.message(kept.disclosure.day()?)))
+        });
+        Ok(batch.collect())
+    }
+
+    /// Whether something of an experiment waits for a day.
+    pub(super) fn needs_day(&self, id: &ExperimentId) -> bool {
+        let mut disclosures = self.kept.values().map(|kept| &kept.disclosure);
+        disclosures.any(|disclosure| disclosure.experiment_id() == id && disclosure.day().is_none())
+    }
+
+    /// Forgets a disclosure, and says whether it was there. It leaves the disk with the next
+    /// write.
+    pub(super) fn settle(&mut self, name: &Name) -> bool {
+        let was_there = self.kept.remove(name).is_some();
+        self.written &= !was_there;
+        was_there
+    }
+
+    /// Forgets everything, and says how much.
+    pub(super) fn withdraw(&mut self) -> Result<usize, StorageError> {
+        let count = std::mem::take(&mut self.kept).len();
+        self.written = false;
+        self.write().map(|()| count)
+    }
+
+    /// Writes what is to be written.
+    pub(super) fn write(&mut self) -> Result<(), StorageError> {
+        if !self.written {
+            self.file.write(&self.kept)?;
+            self.written = true;
+        }
+        Ok(())
+    }
+}

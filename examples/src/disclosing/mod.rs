@@ -1,0 +1,197 @@
+//! Users who disclose their rewards to an aggregator, each by the real client.
+
+pub mod outcome;
+pub mod world;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::operator_client::TrustedClient;
+use bandana_client::grpc::Transport;
+use bandana_client::trusted::{Agreement, Disclosure, TrustedError, TrustedExperiment};
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::wire::v1::{
+    ReleasedStatistics, TrustedExperimentName, TrustedSpecification, TrustedStatus,
+};
+use futures_util::stream::{self, StreamExt as _};
+use rand::TryRng as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use tonic::transport::Endpoint;
+
+use crate::simulation::Server;
+use world::{Algorithm, World};
+
+/// How often a user tries.
+const ATTEMPTS: usize = 60;
+
+/// Between two attempts, where the server names no time.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who chooses.
+    pub algorithm: Algorithm,
+    /// Users, each with one reward.
+    pub users: u64,
+    /// Users at the same time.
+    pub at_once: usize,
+    /// What a reward costs at most.
+    pub rho: Rho,
+    /// Worlds and reactions follow from it; the server's noise does not.
+    pub seed: u64,
+}
+
+/// What a user did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Play {
+    arm: usize,
+    is_best: bool,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Disclosed {
+    /// How often each arm was played; arms of no fixed meaning with contexts.
+    pub plays: Vec<u64>,
+    /// Share of the users who played the best.
+    pub best_share: f64,
+    /// The same in the last half.
+    pub best_share_late: f64,
+    /// The experiment at the end.
+    pub status: TrustedStatus,
+    /// What was released.
+    pub released: ReleasedStatistics,
+}
+
+/// Creates an experiment, has all users disclose a reward, and ends it. `seen` hears how many
+/// have.
+///
+/// # Errors
+/// When the server refuses something or can't be reached, or counts other rewards than those that
+/// it acknowledged.
+pub async fn run(
+    settings: &Settings,
+    world: &World,
+    server: &Server,
+    mut seen: impl FnMut(u64),
+) -> anyhow::Result<Disclosed> {
+    let device = &server.device;
+    let endpoint = Endpoint::from_shared(device.clone())?.tcp_nodelay(true);
+    let channel = server.device_tls.apply(endpoint)?.connect().await;
+    let channel =
+        channel.with_context(|| format!("can't reach the devices' service at {device}"))?;
+    let mut operator = server.operator.connect_trusted().await?;
+    let id = create(settings, world, &mut operator).await?;
+    let agreement = Agreement::users_disclose_rewards(settings.rho);
+    let experiment =
+        TrustedExperiment::open(Transport::new(channel), id.clone(), agreement).await?;
+
+    let users = stream::iter(0..settings.users)
+        .map(|number| user(&experiment, world, settings.seed, number))
+        .buffered(settings.at_once.max(1));
+    let mut users = std::pin::pin!(users);
+    let mut plays = Vec::new();
+    while let Some(play) = users.next().await {
+        plays.push(play?);
+        seen(plays.len() as u64);
+    }
+
+    let name = TrustedExperimentName { experiment_id: id.to_string() };
+    let released = operator.get_released(name.clone()).await?.into_inner();
+    let status = operator.stop_trusted_experiment(name).await?.into_inner();
+    ensure!(
+        released.rewards == settings.users,
+        "{} rewards were acknowledged, and {} count",
+        settings.users,
+        released.rewards
+    );
+    Ok(summed(world, &plays, status, released))
+}
+
+/// Creates the experiment under a name that nobody else uses.
+async fn create(
+    settings: &Settings,
+    world: &World,
+    operator: &mut TrustedClient,
+) -> anyhow::Result<ExperimentId> {
+    let suffix = rand::rngs::SysRng.try_next_u64().context("no randomness for a name")?;
+    let id = ExperimentId::new(format!("trusted-{}-{suffix:016x}", settings.seed))?;
+    let specification = TrustedSpecification {
+        experiment_id: id.to_string(),
+        rewards_are_disclosed: true,
+        rho: settings.rho.get(),
+        algorithm: Some(world.message(settings.algorithm)),
+    };
+    let created = operator.create_trusted_experiment(specification).await;
+    created.context("creating the experiment")?;
+    Ok(id)
+}
+
+/// Asks what to play, plays it, and discloses what came of it.
+async fn user(
+    experiment: &TrustedExperiment,
+    world: &World,
+    seed: u64,
+    number: u64,
+) -> anyhow::Result<Play> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(number);
+    let actions = world.actions_of_today(&mut rng);
+    let arm = patiently(async || experiment.recommend_among(&actions).await).await?;
+    let arm = usize::try_from(arm)?;
+    let means = world.means(&actions);
+    let mean = *means.get(arm).context("the server recommends what there is not")?;
+    let reward = world.react(mean, &mut rng)?;
+    let disclosure: Disclosure = match actions.get(arm) {
+        Some(action) => experiment.disclosure_of(action.clone(), reward)?,
+        None => experiment.disclosure(u32::try_from(arm)?, reward)?,
+    };
+    patiently(async || experiment.disclose(&disclosure).await).await?;
+    let is_best = means.iter().all(|other| *other <= mean);
+    Ok(Play { arm, is_best })
+}
+
+/// Tries again what may succeed later. A disclosure counts once, however often it is sent.
+async fn patiently<T>(attempt: impl AsyncFn() -> Result<T, TrustedError>) -> anyhow::Result<T> {
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) => match error.retry_after() {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None if is_passing(&error) => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
+                None => return Err(error.into()),
+            },
+        }
+    }
+    Ok(attempt().await?)
+}
+
+fn is_passing(error: &TrustedError) -> bool {
+    matches!(error, TrustedError::Call(status) if status.code() == tonic::Code::Unavailable)
+}
+
+fn summed(
+    world: &World,
+    plays: &[Play],
+    status: TrustedStatus,
+    released: ReleasedStatistics,
+) -> Disclosed {
+    let share = |plays: &[Play]| {
+        let best = plays.iter().filter(|play| play.is_best).count();
+        best as f64 / plays.len().max(1) as f64
+    };
+    let mut counts = vec![0; world.choices()];
+    for play in plays {
+        counts[play.arm] += 1;
+    }
+    Disclosed {
+        plays: counts,
+        best_share: share(plays),
+        best_share_late: share(&plays[plays.len() / 2..]),
+        status,
+        released,
+    }
+}

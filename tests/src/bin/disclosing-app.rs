@@ -1,0 +1,42 @@
+//! An app whose user discloses rewards, in a process of its own, for tests that kill it.
+//!
+//! `disclosing-app DIRECTORY URL KEPT` opens the experiment "headlines", keeps so many rewards of
+//! 1 for arm 0, prints one line once all are durable, and then waits for its standard input to
+//! end before it sends them. It prints how many were sent, were dropped, and wait.
+
+#![allow(clippy::print_stdout, reason = "its output is what the tests read")]
+
+use std::io::Read as _;
+
+use anyhow::Context as _;
+use bandana_client::grpc::Transport;
+use bandana_client::trusted::{Agreement, DisclosedReward, Disclosures, TrustedExperiment};
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::identity::ExperimentId;
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [directory, url, kept] = &arguments[..] else {
+        anyhow::bail!("usage: disclosing-app DIRECTORY URL KEPT");
+    };
+    let agreement = Agreement::users_disclose_rewards(Rho::new(0.5)?);
+    let disclosures = Disclosures::open(directory).context("the directory")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let transport = Transport::to(url)?;
+        let kept: u32 = kept.parse()?;
+        if kept > 0 {
+            let id = ExperimentId::new("headlines")?;
+            let experiment = TrustedExperiment::open(transport.clone(), id, agreement).await?;
+            for _ in 0..kept {
+                disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
+            }
+        }
+        println!("{} kept", disclosures.waiting());
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+        let flushed = disclosures.flush(&transport, agreement).await;
+        let (sent, dropped, waiting) = (flushed.sent, flushed.dropped.len(), flushed.waiting);
+        println!("{sent} sent, {dropped} dropped, {waiting} wait");
+        Ok(())
+    })
+}

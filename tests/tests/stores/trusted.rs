@@ -1,0 +1,392 @@
+//! What every store promises about trusted experiments, and what keepers make of it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::clock::{Clock, ManualClock};
+use bandana_aggregator::ingest::{Ingest, Writer, WriterError};
+use bandana_aggregator::registry::Registry;
+use bandana_aggregator::store::{
+    AuditAction, ExperimentState, Outcome, Store, StoreError, Transition, TrustedChange,
+    TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
+};
+use bandana_aggregator::telemetry::metrics::IngestMetrics;
+use bandana_aggregator::trusted::adac_ucb::{Memory, UcbSettings};
+use bandana_aggregator::trusted::keeper::{Creation, Keeper, KeeperHandle};
+use bandana_aggregator::trusted::state::{NoiseKey, SecretState};
+use bandana_aggregator::trusted::{
+    Disclosure, DisclosureVerdict, Plan, Played, Protection, RewardRange, TrustedExperiment,
+};
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::stored;
+use bandana_tests::postgres::{Postgres, query};
+use prost::Message as _;
+
+use super::Case;
+use super::crashes::{Fault, Faulty};
+use super::places::{Place, WINDOW, create, entry, specification};
+
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("a_trusted_change_is_made_from_the_version_it_names_or_not_at_all", versions),
+    ("an_id_is_one_of_a_single_kind", ids),
+    ("stopping_a_trusted_experiment_erases_its_rewards", erased),
+    ("a_trusted_window_moves_forward_and_forgets_by_and_by", forgotten),
+    ("a_crash_at_any_commit_of_a_keeper_loses_and_doubles_nothing", crash_at_every_commit),
+    ("a_keeper_that_is_started_again_releases_what_is_due", due_at_the_start),
+];
+
+pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
+    &[("two_keepers_take_disclosures_to_one_experiment_at_once", at_once)];
+
+/// Today, by the clock of keepers here.
+const TODAY: Day = Day::new(100);
+
+fn name(text: &str) -> anyhow::Result<ExperimentId> {
+    Ok(ExperimentId::new(text)?)
+}
+
+fn plan() -> anyhow::Result<Plan> {
+    let protection = Protection::concentrated(0.5)?;
+    let (exploration, memory) = (1.0, Memory::Forgetting);
+    Ok(Plan::Ucb(UcbSettings { arms: 3, protection, exploration, memory }))
+}
+
+fn id(number: u128) -> UploadId {
+    UploadId::new(number.to_be_bytes())
+}
+
+/// A new experiment, as a store has it.
+fn record(text: &str) -> anyhow::Result<TrustedRecord> {
+    let secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
+    Ok(TrustedRecord {
+        id: name(text)?,
+        specification: plan()?.message(&name(text)?).encode_to_vec(),
+        state: ExperimentState::Running,
+        version: TrustedVersion { sequence: 0, stamp: 7 },
+        oldest: Day::new(0),
+        private: Some(stored::to_bytes(&secret)?),
+        released: stored::to_bytes(&secret.released())?,
+    })
+}
+
+fn add(store: &mut dyn Store, text: &str) -> anyhow::Result<TrustedRecord> {
+    let record = record(text)?;
+    store.trust(&TrustedChange::Create(record.clone(), entry(text, AuditAction::Create)?))?;
+    Ok(record)
+}
+
+/// The only trusted experiment.
+fn only(place: &Place) -> anyhow::Result<TrustedRecord> {
+    place.reader()?.trusted(None)?.pop().context("there is none")
+}
+
+/// The next state after a reward of arm 0, or after the release that this makes due.
+fn next(
+    record: &TrustedRecord,
+    disclosures: Vec<(Day, UploadId)>,
+) -> anyhow::Result<TrustedCommit> {
+    let experiment = TrustedExperiment::try_from(record)?;
+    let mut secret = experiment.secret.context("it was stopped")?;
+    for _ in &disclosures {
+        secret.observe(&Played::Arm(2), RewardRange::Unit.reward(1.0)?)?;
+    }
+    Ok(TrustedCommit {
+        id: record.id.clone(),
+        from: record.version,
+        to: record.version.next()?,
+        private: stored::to_bytes(&secret)?,
+        released: stored::to_bytes(&secret.released())?,
+        disclosures,
+    })
+}
+
+/// Why the store declines, if it does so with nothing changed.
+fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<TrustedRefusal> {
+    let error = outcome.err().context("the store made the change")?;
+    ensure!(error.outcome() == Outcome::Declined, "{error}");
+    match error {
+        StoreError::Trusted(refusal) => Ok(*refusal),
+        other => Err(other.into()),
+    }
+}
+
+fn versions(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let first = add(&mut *store, "headlines")?;
+    ensure!(only(place)? == first);
+    let names: Vec<(Day, UploadId)> = (0..3).map(|number| (TODAY, id(number))).collect();
+    let commit = next(&first, names.clone())?;
+    store.trust(&TrustedChange::Commit(commit.clone()))?;
+    let second = only(place)?;
+    ensure!(second.version == commit.to && second.private.as_ref() == Some(&commit.private));
+    // From the old version, and from one with its number in a store that went another way.
+    let stamp = second.version.stamp ^ 1;
+    for from in [first.version, TrustedVersion { stamp, ..second.version }] {
+        let late = TrustedCommit { from, ..next(&second, vec![(TODAY, id(9))])? };
+        ensure!(refusal(store.trust(&TrustedChange::Commit(late)))? == TrustedRefusal::Moved);
+    }
+    // What counts already is told, and nothing else is changed.
+    let again = next(&second, vec![(TODAY, id(9)), names[1], names[2], (Day::new(99), id(1))])?;
+    let TrustedRefusal::Known(known) = refusal(store.trust(&TrustedChange::Commit(again)))? else {
+        anyhow::bail!("it was not known")
+    };
+    let known: BTreeSet<_> = known.into_iter().collect();
+    ensure!(known == BTreeSet::from([names[1], names[2]]), "{known:?}");
+    ensure!(only(place)? == second);
+    let looked_up = [names[0], (TODAY, id(9)), (Day::new(99), id(0))];
+    ensure!(place.reader()?.disclosed(&first.id, &looked_up)? == [names[0]]);
+    let unknown = TrustedCommit { id: name("nobody")?, ..next(&second, Vec::new())? };
+    ensure!(refusal(store.trust(&TrustedChange::Commit(unknown)))? == TrustedRefusal::Moved);
+    // One that is paused takes nothing.
+    let (from, to) = (second.version, second.version.next()?);
+    let (id, state) = (first.id.clone(), ExperimentState::Paused);
+    let pause = entry("headlines", AuditAction::Pause)?;
+    store.trust(&TrustedChange::Move { id, from, to, state, entry: pause.clone() })?;
+    let paused = only(place)?;
+    let refused = store.trust(&TrustedChange::Commit(next(&paused, Vec::new())?));
+    ensure!(refusal(refused)? == TrustedRefusal::Moved);
+    drop(store);
+
+    let store = place.open()?;
+    ensure!(only(place)? == paused && paused.state == ExperimentState::Paused);
+    let entries: Vec<_> = place.audit()?.into_iter().map(|record| record.entry).collect();
+    ensure!(entries == [pause, entry("headlines", AuditAction::Create)?]);
+    Ok(store.close()?)
+}
+
+fn ids(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    create(&mut *store, "bits")?;
+    add(&mut *store, "rewards")?;
+    for taken in ["bits", "rewards"] {
+        let change = TrustedChange::Create(record(taken)?, entry(taken, AuditAction::Create)?);
+        let error = store.trust(&change).err().context("the id was taken")?;
+        ensure!(matches!(error, StoreError::ExperimentExists(_)), "{error}");
+    }
+    let create = entry("rewards", AuditAction::Create)?;
+    let state = ExperimentState::Draft;
+    let conduct = super::places::CONDUCT;
+    let refused = store.create_experiment(&specification("rewards")?, conduct, state, &create);
+    ensure!(matches!(refused, Err(StoreError::ExperimentExists(_))), "{refused:?}");
+    ensure!(place.audit()?.len() == 2 && store.load()?.len() == 1);
+    Ok(store.close()?)
+}
+
+fn erased(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let first = add(&mut *store, "headlines")?;
+    // What no file may have any more, as it must not have sums of rewards.
+    const KEY: &[u8; 32] = b"a key of a release that is due!!";
+    let secret = SecretState::new(plan()?, NoiseKey::insecure(*KEY))?;
+    let mut commit = next(&first, Vec::new())?;
+    commit.private = stored::to_bytes(&secret)?;
+    store.trust(&TrustedChange::Commit(commit.clone()))?;
+    let (id, from, to) = (first.id.clone(), commit.to, commit.to.next()?);
+    let (state, stop) = (ExperimentState::Stopped, entry("headlines", AuditAction::Stop)?);
+    store.trust(&TrustedChange::Move { id, from, to, state, entry: stop })?;
+    let stopped = only(place)?;
+    ensure!(stopped.private.is_none() && stopped.released == commit.released);
+    let experiment = TrustedExperiment::try_from(&stopped)?;
+    ensure!(experiment.secret.is_none());
+    if let Place::Embedded(folder) = place {
+        for file in ["bandana.sqlite3", "bandana.sqlite3-wal"] {
+            let bytes = std::fs::read(folder.path().join(file)).unwrap_or_default();
+            ensure!(!bytes.windows(KEY.len()).any(|part| part == KEY), "{file} has the key");
+        }
+    }
+    Ok(store.close()?)
+}
+
+fn forgotten(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let mut current = add(&mut *store, "headlines")?;
+    for group in 0..2_u128 {
+        // Buffers of an arm that is not played in the episode can grow without a release.
+        let names = (0..900).map(|number| (Day::new(50), id(group * 1000 + number))).collect();
+        store.trust(&TrustedChange::Commit(next(&current, names)?))?;
+        current = only(place)?;
+    }
+    let mut moved = |today: u32| -> anyhow::Result<TrustedRecord> {
+        let (id, from) = (current.id.clone(), current.version);
+        let (to, today, back) = (from.next()?, Day::new(today), WINDOW - 1);
+        store.trust(&TrustedChange::Window { id, from, to, today, back })?;
+        current = only(place)?;
+        Ok(current.clone())
+    };
+    ensure!(moved(100)?.oldest == Day::new(98));
+    ensure!(moved(60)?.oldest == Day::new(98));
+    let left = || {
+        place
+            .reader()?
+            .disclosed(&name("headlines")?, &all_of_day_50())
+            .map_err(anyhow::Error::from)
+    };
+    ensure!(left()?.len() == 1800);
+    for expected in [800, 0, 0] {
+        store.trust(&TrustedChange::Commit(next(&current, Vec::new())?))?;
+        current = only(place)?;
+        ensure!(left()?.len() == expected);
+    }
+    Ok(store.close()?)
+}
+
+fn all_of_day_50() -> Vec<(Day, UploadId)> {
+    (0..2000).map(|number| (Day::new(50), id(number))).collect()
+}
+
+/// A server's keeper and writer.
+struct Office {
+    registry: Arc<Registry>,
+    keeper: KeeperHandle,
+    ingest: Ingest,
+    writer: JoinHandle<Result<(), WriterError>>,
+    keeping: JoinHandle<()>,
+}
+
+impl Office {
+    fn open(place: &Place, store: Box<dyn Store>) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(TODAY));
+        let registry = Arc::new(Registry::new(1, Arc::clone(&clock)));
+        let metrics = IngestMetrics::new(Arc::clone(&clock));
+        let (due, _) = mpsc::channel();
+        let (writer, ingest) =
+            Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), due, metrics)?;
+        let reader = place.reader()?;
+        for record in reader.trusted(None)? {
+            registry.trusted().show(&record)?;
+        }
+        let (keeper, handle) =
+            Keeper::new(Arc::clone(&registry), ingest.clone(), reader, clock, WINDOW);
+        let writer = thread::spawn(move || writer.run());
+        let keeping = thread::spawn(move || keeper.run());
+        Ok(Self { registry, keeper: handle, ingest, writer, keeping })
+    }
+
+    async fn create(&self, text: &str) -> anyhow::Result<()> {
+        let secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
+        let (caller, id, plan) = ("anna".to_owned(), name(text)?, plan()?);
+        self.keeper.create(Creation { caller, id, plan, secret }).await?;
+        Ok(())
+    }
+
+    /// Plays what is recommended; arm 1 pays.
+    async fn disclose(&self, text: &str, number: u128) -> anyhow::Result<DisclosureVerdict> {
+        let shown = self.registry.trusted().get(&name(text)?).context("there is none")?;
+        let arm = shown.released.recommend(&[], &mut rand::rng())?;
+        let reward = RewardRange::Unit.reward(f64::from(u8::from(arm == 1)))?;
+        let (id, played) = (id(number), Played::Arm(arm));
+        let disclosure = Disclosure { id, day: TODAY, played, reward };
+        Ok(self.keeper.disclose(name(text)?, disclosure).await?)
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        let Self { keeper, ingest, writer, keeping, .. } = self;
+        drop(keeper);
+        keeping.join().map_err(|_| anyhow::anyhow!("the keeper panicked"))?;
+        ingest.stop().await;
+        writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
+        Ok(())
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+fn crash_at_every_commit(place: &Place) -> anyhow::Result<()> {
+    // It is created, its window is moved, and six disclosures lead to at least three releases.
+    const COMMITS: usize = 10;
+    for number in 1..=COMMITS {
+        for fault in [Fault::Before(number), Fault::After(number)] {
+            let text = format!("{fault:?}").to_lowercase().replace(['(', ')'], "-");
+            let faulty = Box::new(Faulty::new(place.open()?, fault));
+            let office = Office::open(place, faulty)?;
+            block_on(async {
+                if office.create(&text).await.is_err() {
+                    ensure!(number == 1 && matches!(fault, Fault::Before(_)), "{fault:?}");
+                    office.create(&text).await?;
+                }
+                for number in 0..6 {
+                    // An outcome that is unknown is found out, and none of them is lost.
+                    let told = office.disclose(&text, number).await?;
+                    ensure!(told == DisclosureVerdict::Counted, "{fault:?}: {told:?}");
+                    let told = office.disclose(&text, number).await?;
+                    ensure!(told == DisclosureVerdict::Duplicate, "{fault:?}: {told:?}");
+                }
+                office.close().await
+            })?;
+            let stored = place.reader()?.trusted(Some(&name(&text)?))?;
+            let stored = TrustedExperiment::try_from(stored.first().context("it is gone")?)?;
+            let (rewards, releases) = (stored.released.rewards(), stored.released.releases());
+            ensure!(rewards == 6 && releases >= 3, "{fault:?}: {rewards}, {releases}");
+        }
+    }
+    Ok(())
+}
+
+fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let first = record("headlines")?;
+    store.trust(&TrustedChange::Create(first.clone(), entry("headlines", AuditAction::Create)?))?;
+    let mut commit = next(&first, Vec::new())?;
+    let mut secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
+    secret.observe(&Played::Arm(0), RewardRange::Unit.reward(0.5)?)?;
+    ensure!(secret.is_due());
+    commit.private = stored::to_bytes(&secret)?;
+    commit.released = stored::to_bytes(&secret.released())?;
+    commit.disclosures = vec![(TODAY, id(1))];
+    store.trust(&TrustedChange::Commit(commit))?;
+    drop(store);
+    let mut expected = secret.clone();
+    expected.release(NoiseKey::insecure([2; 32]))?;
+
+    block_on(async {
+        let office = Office::open(place, place.open()?)?;
+        let told = office.disclose("headlines", 1).await?;
+        ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
+        let shown = office.registry.trusted().get(&name("headlines")?).context("it is gone")?;
+        // With the noise that was promised before the crash.
+        ensure!(shown.released.shown() == expected.released().shown());
+        let moved = office.keeper.move_to("anna".to_owned(), name("headlines")?, Transition::Stop);
+        ensure!(moved.await?.is_some_and(|moved| moved.secret.is_none()));
+        // What counted is a success, and what is new is refused for good.
+        let told = [office.disclose("headlines", 1).await?, office.disclose("headlines", 2).await?];
+        ensure!(told == [DisclosureVerdict::Duplicate, DisclosureVerdict::Stopped], "{told:?}");
+        office.close().await
+    })
+}
+
+fn at_once(server: &Postgres) -> anyhow::Result<()> {
+    const EACH: u128 = 150;
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let offices = [Office::open(&place, place.open()?)?, Office::open(&place, place.open()?)?];
+    block_on(async {
+        offices[0].create("headlines").await?;
+        let record = only(&place)?;
+        offices[1].registry.trusted().show(&record)?;
+        // Each replica takes all of them, so each is sent to both.
+        let (one, two) = (&offices[0], &offices[1]);
+        let numbers: Vec<u128> = (0..EACH).collect();
+        let mut told = Vec::new();
+        for part in numbers.chunks(30) {
+            let calls = part.iter().flat_map(|number| {
+                [one.disclose("headlines", *number), two.disclose("headlines", *number)]
+            });
+            told.extend(futures_util::future::try_join_all(calls).await?);
+        }
+        let count = |verdict| told.iter().filter(|told| **told == verdict).count() as u128;
+        ensure!(count(DisclosureVerdict::Counted) == EACH, "{told:?}");
+        ensure!(count(DisclosureVerdict::Duplicate) == EACH, "{told:?}");
+        let stored = only(&place)?;
+        let stored = TrustedExperiment::try_from(&stored)?;
+        ensure!(u128::from(stored.released.rewards()) == EACH);
+        let rows = query(url, "SELECT count(*) FROM trusted_disclosure")?;
+        ensure!(rows == [[EACH.to_string()]], "{rows:?}");
+        let [one, two] = offices;
+        one.close().await?;
+        two.close().await
+    })
+}
