@@ -217,6 +217,9 @@ async fn all_algorithms_are_served() -> anyhow::Result<()> {
     let after = ways.released("changing").await?;
     let coordinates = after.parameter.map(|vector| vector.coordinates.len());
     assert_eq!((after.rewards, coordinates), (10, Some(2)));
+    let data_dir = text(server.data_dir())?.to_owned();
+    let (code, said) = run(&["verify", "--data-dir", &data_dir]).await?;
+    assert_eq!(code, Some(0), "{said}");
     server.process.stop().await
 }
 

@@ -49,7 +49,7 @@ impl TrustedService {
     /// Over the experiments of the registry.
     pub fn new(
         registry: Arc<Registry>,
-        ingest: Ingest,
+        ingest: &Ingest,
         keeper: KeeperHandle,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -132,11 +132,14 @@ fn answer(
         DisclosureVerdict::FutureDay { today } => format!("the server's day is {today}"),
         DisclosureVerdict::Paused => "the experiment is paused; try again later".to_owned(),
         DisclosureVerdict::Stopped => "the experiment has ended".to_owned(),
-        DisclosureVerdict::ClockBehind => String::new(),
+        DisclosureVerdict::ClockBehind => return Err(clock_is_wrong()),
         DisclosureVerdict::Gone => return Err(unknown(id)),
     };
-    let behind = || Status::unavailable("the server's clock is wrong; try again later");
-    Ok((status_of(verdict).ok_or_else(behind)?, message))
+    Ok((status_of(verdict).ok_or_else(clock_is_wrong)?, message))
+}
+
+fn clock_is_wrong() -> Status {
+    Status::unavailable("the server's clock is wrong; try again later")
 }
 
 /// What to say of a disclosure that was not decided about.

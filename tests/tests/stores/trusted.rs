@@ -39,6 +39,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 
 pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
     ("two_keepers_take_disclosures_to_one_experiment_at_once", at_once),
+    ("a_database_that_has_gone_back_is_followed_by_keepers", gone_back),
     ("a_clock_that_is_ahead_moves_no_trusted_window", clock_ahead),
 ];
 
@@ -390,6 +391,39 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
     let rows = query(url, "SELECT count(*) FROM trusted_disclosure")?;
     ensure!(rows == [[EACH.to_string()]], "{rows:?}");
     ensure!(place.verify()?.is_sound());
+    Ok(())
+}
+
+fn gone_back(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let office = Office::open(&place, place.open()?)?;
+    let counted = |numbers: std::ops::Range<u128>| {
+        block_on(async {
+            for number in numbers {
+                let told = office.disclose("headlines", number).await?;
+                ensure!(told == DisclosureVerdict::Counted, "{number}: {told:?}");
+            }
+            Ok(())
+        })
+    };
+    block_on(office.create("headlines"))?;
+    counted(0..5)?;
+    // As a standby has it that lags behind by three disclosures when it takes over.
+    query(url, "CREATE TABLE saved AS SELECT * FROM trusted_experiment")?;
+    query(url, "CREATE TABLE saved_names AS SELECT * FROM trusted_disclosure")?;
+    counted(5..8)?;
+    let back = "UPDATE trusted_experiment e SET private = s.private, released = s.released,
+        sequence = s.sequence, stamp = s.stamp FROM saved s";
+    query(url, back)?;
+    query(url, "DELETE FROM trusted_disclosure")?;
+    query(url, "INSERT INTO trusted_disclosure SELECT * FROM saved_names")?;
+    // What it has counts once, and what it has lost counts anew.
+    counted(5..9)?;
+    let told = block_on(office.disclose("headlines", 4))?;
+    ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
+    block_on(office.close())?;
+    ensure!(TrustedExperiment::try_from(&only(&place)?)?.released.rewards() == 9);
     Ok(())
 }
 
