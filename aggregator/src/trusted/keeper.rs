@@ -460,9 +460,16 @@ impl Keeper {
         movement: &Movement,
     ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
         let Movement { caller, id, transition } = movement;
+        let mut is_fresh = false;
         for _ in 0..ATTEMPTS {
             let Some(experiment) = self.registry.trusted().get(id) else { return Ok(None) };
             let (from, to) = (transition.from(), transition.to());
+            if !from.contains(&experiment.state) && !is_fresh {
+                // Another replica may have moved it just now.
+                self.reload(id).map_err(|()| AdministrationError::Ended)?;
+                is_fresh = true;
+                continue;
+            }
             if !from.contains(&experiment.state) {
                 return Err(AdministrationError::State { state: experiment.state, from });
             }

@@ -37,8 +37,10 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_keeper_that_is_started_again_releases_what_is_due", due_at_the_start),
 ];
 
-pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
-    &[("two_keepers_take_disclosures_to_one_experiment_at_once", at_once)];
+pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
+    ("two_keepers_take_disclosures_to_one_experiment_at_once", at_once),
+    ("a_clock_that_is_ahead_moves_no_trusted_window", clock_ahead),
+];
 
 /// Today, by the clock of keepers here.
 const TODAY: Day = Day::new(100);
@@ -342,8 +344,8 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     let mut expected = secret.clone();
     expected.release(NoiseKey::insecure([2; 32]))?;
 
+    let office = Office::open(place, place.open()?)?;
     block_on(async {
-        let office = Office::open(place, place.open()?)?;
         let told = office.disclose("headlines", 1).await?;
         ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
         let shown = office.registry.trusted().get(&name("headlines")?).context("it is gone")?;
@@ -363,10 +365,9 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let offices = [Office::open(&place, place.open()?)?, Office::open(&place, place.open()?)?];
+    block_on(offices[0].create("headlines"))?;
+    offices[1].registry.trusted().show(&only(&place)?)?;
     block_on(async {
-        offices[0].create("headlines").await?;
-        let record = only(&place)?;
-        offices[1].registry.trusted().show(&record)?;
         // Each replica takes all of them, so each is sent to both.
         let (one, two) = (&offices[0], &offices[1]);
         let numbers: Vec<u128> = (0..EACH).collect();
@@ -380,13 +381,36 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
         let count = |verdict| told.iter().filter(|told| **told == verdict).count() as u128;
         ensure!(count(DisclosureVerdict::Counted) == EACH, "{told:?}");
         ensure!(count(DisclosureVerdict::Duplicate) == EACH, "{told:?}");
-        let stored = only(&place)?;
-        let stored = TrustedExperiment::try_from(&stored)?;
-        ensure!(u128::from(stored.released.rewards()) == EACH);
-        let rows = query(url, "SELECT count(*) FROM trusted_disclosure")?;
-        ensure!(rows == [[EACH.to_string()]], "{rows:?}");
         let [one, two] = offices;
         one.close().await?;
         two.close().await
-    })
+    })?;
+    let stored = TrustedExperiment::try_from(&only(&place)?)?;
+    ensure!(u128::from(stored.released.rewards()) == EACH);
+    let rows = query(url, "SELECT count(*) FROM trusted_disclosure")?;
+    ensure!(rows == [[EACH.to_string()]], "{rows:?}");
+    ensure!(place.verify()?.is_sound());
+    Ok(())
+}
+
+fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let mut store = place.open()?;
+    let mut current = add(&mut *store, "headlines")?;
+    let day = "SELECT floor(extract(epoch FROM now()) / 86400)::integer::text";
+    let day: u32 = query(url, day)?[0][0].parse()?;
+    // A replica whose clock is a year ahead neither takes such days nor moves the window there.
+    let ahead = Day::new(day + 365);
+    let names = vec![(Day::new(day), id(1)), (ahead, id(2))];
+    let refused = refusal(store.trust(&TrustedChange::Commit(next(&current, names)?)))?;
+    let TrustedRefusal::Future { latest } = refused else { anyhow::bail!("{refused}") };
+    ensure!((day + 1..=day + 2).contains(&latest.get()), "{latest}");
+    ensure!(only(&place)? == current);
+    let (id, from, to) = (current.id.clone(), current.version, current.version.next()?);
+    store.trust(&TrustedChange::Window { id, from, to, today: ahead, back: WINDOW - 1 })?;
+    current = only(&place)?;
+    let begin = day + 1 - WINDOW;
+    ensure!((begin..=begin + 1).contains(&current.oldest.get()), "{}", current.oldest);
+    Ok(store.close()?)
 }
