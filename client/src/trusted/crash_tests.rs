@@ -278,8 +278,10 @@ fn nothing_rests_for_ever() -> Result<(), Failure> {
     let mut waiting = Waiting::open(Box::new(disk.clone()))?;
     waiting.keep(disclosure(0)?, Day::new(100))?;
     waiting.keep(disclosure(1)?, Day::new(101))?;
-    assert_eq!(waiting.drop_old(Day::new(100 + WAITING_DAYS_MAX)), []);
-    assert_eq!(waiting.drop_old(Day::new(101 + WAITING_DAYS_MAX)), [id()?]);
+    waiting.drop_old(Day::new(100 + WAITING_DAYS_MAX));
+    assert_eq!(waiting.take_dropped(), []);
+    waiting.drop_old(Day::new(101 + WAITING_DAYS_MAX));
+    assert_eq!(waiting.take_dropped(), [id()?]);
     waiting.write()?;
     let mut again = Waiting::open(Box::new(disk.clone()))?;
     assert_eq!(again.len(), 1);

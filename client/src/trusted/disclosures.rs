@@ -89,7 +89,10 @@ impl Disclosures {
     /// [`StorageError`]. The files stay as they are; [`Self::erase`] is the way out when they
     /// are damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StorageError> {
-        let waiting = Waiting::open(Box::new(Directory::lock(directory.as_ref())?))?;
+        let mut waiting = Waiting::open(Box::new(Directory::lock(directory.as_ref())?))?;
+        waiting.drop_old(SystemClock.now().day());
+        // A failure is none: it is tried again with the next write.
+        waiting.write().ok();
         Ok(Self(Arc::new(Inner { waiting: Mutex::new(waiting), process: std::process::id() })))
     }
 
@@ -146,7 +149,8 @@ impl Disclosures {
     }
 
     /// Erases everything that waits, since its users have withdrawn, and tells how much it was.
-    /// What a call that is under way discloses can still count. Blocks on the disk.
+    /// Nothing more is sent, but for the one reward that a call may be sending. Blocks on the
+    /// disk.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -219,8 +223,8 @@ impl Disclosures {
         let mut flushed = Flushed::default();
         let today = SystemClock.now().day();
         let begun = self.on_disk(move |waiting| {
-            let old = waiting.drop_old(today);
-            waiting.write().map(|()| (old, waiting.experiments()))
+            waiting.drop_old(today);
+            waiting.write().map(|()| (waiting.take_dropped(), waiting.experiments()))
         });
         match begun.await {
             Ok((old, experiments)) => {
@@ -256,6 +260,8 @@ impl Disclosures {
             Ok(experiment) => experiment,
             Err(error) => return flushed.hold_up(id, error),
         };
+        // What has a day already can be sent without another one.
+        let no_day = limited(experiment.day()).await.err();
         let mut tried = BTreeSet::new();
         loop {
             let (day, of, known) = (experiment.known_day(), id.clone(), tried.clone());
@@ -272,6 +278,10 @@ impl Disclosures {
             }
             for (name, message) in batch {
                 tried.insert(name);
+                // Meanwhile they may have been withdrawn.
+                if !self.0.lock().has(&name) {
+                    continue;
+                }
                 let outcome = limited(experiment.submit(message)).await;
                 match outcome {
                     Ok(()) => flushed.sent += usize::from(self.0.lock().settle(&name)),
@@ -285,12 +295,10 @@ impl Disclosures {
                 }
             }
         }
-        if self.0.lock().needs_day(id)
-            && let Some(error) = experiment.why_no_day()
-        {
-            return flushed.hold_up(id, error);
+        match no_day {
+            Some(error) if self.0.lock().needs_day(id) => flushed.hold_up(id, error),
+            _ => ControlFlow::Continue(()),
         }
-        ControlFlow::Continue(())
     }
 
     /// Works on what waits, on a thread that may block.

@@ -37,8 +37,6 @@ pub struct TrustedExperiment {
     agreement: Agreement,
     specification: TrustedSpecification,
     heard_day: Arc<Mutex<HeardDay>>,
-    /// The server's day when the experiment was opened, believed or not.
-    first_day: Day,
 }
 
 impl TrustedExperiment {
@@ -68,11 +66,11 @@ impl TrustedExperiment {
         id: ExperimentId,
         agreement: Agreement,
     ) -> Result<Self, TrustedError> {
-        let (specification, first_day) = ask(&transport, &id, agreement).await?;
+        let (specification, day) = ask(&transport, &id, agreement).await?;
         let heard_day = Arc::default();
-        let experiment = Self { transport, id, agreement, specification, heard_day, first_day };
+        let experiment = Self { transport, id, agreement, specification, heard_day };
         // Arms are given all the same; rewards wait for a day that both agree on.
-        experiment.hear(first_day);
+        experiment.hear(day);
         Ok(experiment)
     }
 
@@ -160,13 +158,17 @@ impl TrustedExperiment {
 
     /// Names the reward of an action that was played, where the experiment has contexts.
     ///
-    /// ```no_run
-    /// # use bandana_client::trusted::{DisclosedReward, TrustedError, TrustedExperiment};
-    /// # async fn app(experiment: TrustedExperiment) -> Result<(), TrustedError> {
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::trusted::DisclosedReward;
+    /// # with_server(async |transport| {
+    /// # let experiment = open(&transport).await?;
     /// let reward = DisclosedReward::new(-1.0)?;
     /// let disclosure = experiment.disclosure_of(vec![0.6, 0.8], reward)?;
+    /// # experiment.disclose(&disclosure).await?;
     /// # Ok(())
-    /// # }
+    /// # })?;
+    /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
@@ -214,19 +216,14 @@ impl TrustedExperiment {
     }
 
     /// The server's day, asked for if it was not heard lately.
-    async fn day(&self) -> Result<Day, TrustedError> {
+    pub(super) async fn day(&self) -> Result<Day, TrustedError> {
         if let Some(day) = self.known_day() {
             return Ok(day);
         }
         let (_, server) = ask(&self.transport, &self.id, self.agreement).await?;
         self.hear(server);
-        self.known_day().ok_or_else(|| no_day(server))
-    }
-
-    /// Why there is no day to send a disclosure under, if there is none.
-    #[cfg(feature = "storage")]
-    pub(super) fn why_no_day(&self) -> Option<TrustedError> {
-        self.known_day().is_none().then(|| no_day(self.first_day))
+        let device = SystemClock.now().day();
+        self.known_day().ok_or(TrustedError::Day { device, server })
     }
 
     /// The server's day, if it was heard lately and is believed.
@@ -262,10 +259,6 @@ async fn ask(
     let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
     agreement.judge(id, &specification)?;
     Ok((specification, Day::new(answer.server_day)))
-}
-
-fn no_day(server: Day) -> TrustedError {
-    TrustedError::Day { device: SystemClock.now().day(), server }
 }
 
 fn verdict(status: DisclosureStatus, message: String) -> Result<(), TrustedError> {

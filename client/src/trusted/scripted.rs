@@ -13,6 +13,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
+use super::Disclosures;
 use crate::grpc::Transport;
 use crate::time::{Clock as _, SystemClock};
 
@@ -25,6 +26,8 @@ pub(super) enum Answer {
     Error(Status),
     /// None, ever.
     Silence,
+    /// The user withdraws these, and then it counts.
+    Withdraw(Disclosures),
 }
 
 #[derive(Debug)]
@@ -104,6 +107,11 @@ impl Trusted for Scripted {
             Answer::Verdict(status) => status.into(),
             Answer::Number(number) => number,
             Answer::Error(status) => return Err(status),
+            Answer::Withdraw(disclosures) => {
+                let withdrawn = disclosures.withdraw();
+                withdrawn.map_err(|error| Status::internal(error.to_string()))?;
+                DisclosureStatus::Counted.into()
+            }
             Answer::Silence => std::future::pending().await,
         };
         let (message, server_day) = ("as the script says".to_owned(), self.day());

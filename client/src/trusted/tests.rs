@@ -214,6 +214,24 @@ fn a_call_that_is_given_up_is_made_again_with_the_same_bytes() -> Result<(), Fai
 }
 
 #[test]
+fn what_is_withdrawn_meanwhile_is_not_sent() -> Result<(), Failure> {
+    with_server(async |server, transport| {
+        let directory = tempfile::tempdir()?;
+        let disclosures = Disclosures::open(directory.path())?;
+        let experiment = open(&transport, "withdrawn").await?;
+        for _ in 0..3 {
+            keep(&disclosures, &experiment)?;
+        }
+        let unsure = Answer::Withdraw(disclosures.clone());
+        server.script().answers.push_back(unsure);
+        let flushed = disclosures.flush(&transport, agreement()?).await;
+        assert_eq!((flushed.sent, flushed.waiting, server.script().heard.len()), (0, 0, 1));
+        assert!(!directory.path().join("disclosures").exists());
+        Ok(())
+    })
+}
+
+#[test]
 fn rewards_are_in_one_file_of_their_owner_and_in_no_text() -> Result<(), Failure> {
     with_server(async |_, transport| {
         let directory = tempfile::tempdir()?;

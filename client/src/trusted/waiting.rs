@@ -25,6 +25,8 @@ pub(super) struct Waiting {
     kept: KeptByName,
     /// Whether the disk has what the memory has.
     written: bool,
+    /// The experiments of what was kept for too long, for whoever asks next.
+    dropped: Vec<ExperimentId>,
 }
 
 /// The name of a disclosure.
@@ -33,7 +35,7 @@ pub(super) type Name = [u8; 16];
 impl Waiting {
     pub(super) fn open(files: Box<dyn Files>) -> Result<Self, StorageError> {
         let (file, kept) = DisclosuresFile::open(files)?;
-        Ok(Self { file, kept, written: true })
+        Ok(Self { file, kept, written: true, dropped: Vec::new() })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,18 +57,23 @@ impl Waiting {
         self.kept.values().map(|kept| kept.disclosure.experiment_id().clone()).collect()
     }
 
-    /// Forgets what was kept for too long, and tells of which experiment each was.
-    pub(super) fn drop_old(&mut self, today: Day) -> Vec<ExperimentId> {
-        let mut dropped = Vec::new();
-        self.kept.retain(|_, kept| {
-            let is_old = kept.kept_on.forward(WAITING_DAYS_MAX) < today;
-            if is_old {
-                dropped.push(kept.disclosure.experiment_id().clone());
-            }
-            !is_old
-        });
-        self.written &= dropped.is_empty();
-        dropped
+    /// Forgets what was kept for too long. It leaves the disk with the next write.
+    pub(super) fn drop_old(&mut self, today: Day) {
+        let old = |kept: &Kept| kept.kept_on.forward(WAITING_DAYS_MAX) < today;
+        for (_, kept) in self.kept.extract_if(.., |_, kept| old(kept)) {
+            self.written = false;
+            self.dropped.push(kept.disclosure.experiment_id().clone());
+        }
+    }
+
+    /// Of which experiment each was that was kept for too long.
+    pub(super) fn take_dropped(&mut self) -> Vec<ExperimentId> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether a disclosure still waits.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.kept.contains_key(name)
     }
 
     /// What is to be sent next of an experiment, apart from what was tried. What was never
