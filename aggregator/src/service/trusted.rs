@@ -315,3 +315,23 @@ impl TrustedOperator for TrustedService {
         Ok(Response::new(statistics(&experiment)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn an_overloaded_server_tells_when_to_come_back() {
+        let status = turn_away(IngestError::QueueFull);
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let pushback = status.metadata().get("grpc-retry-pushback-ms").unwrap();
+        assert!(pushback.to_str().unwrap().parse::<u32>().unwrap() > 0);
+        let id = ExperimentId::new("headlines").unwrap();
+        let behind = answer(&DisclosureVerdict::ClockBehind, &id).unwrap_err();
+        for status in [behind, turn_away(IngestError::Ended), turn_away(IngestError::Store)] {
+            assert_eq!(status.code(), Code::Unavailable);
+        }
+    }
+}

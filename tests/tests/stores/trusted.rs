@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::{Clock, ManualClock};
-use bandana_aggregator::ingest::{Ingest, Writer, WriterError};
+use bandana_aggregator::ingest::{Ingest, IngestError, Writer, WriterError};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
     AuditAction, ExperimentState, Outcome, Store, StoreError, Transition, TrustedChange,
@@ -22,7 +22,10 @@ use bandana_aggregator::trusted::{
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
 use bandana_tests::postgres::{Postgres, query};
+use futures_util::FutureExt as _;
 use prost::Message as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
 
 use super::Case;
 use super::crashes::{Fault, Faulty};
@@ -34,6 +37,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("stopping_a_trusted_experiment_erases_its_rewards", erased),
     ("a_trusted_window_moves_forward_and_forgets_by_and_by", forgotten),
     ("a_crash_at_any_commit_of_a_keeper_loses_and_doubles_nothing", crash_at_every_commit),
+    ("a_keeper_with_a_full_queue_takes_no_more", full),
     ("a_keeper_that_is_started_again_releases_what_is_due", due_at_the_start),
 ];
 
@@ -177,11 +181,12 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
+/// What no file may have any more once it was erased, as it must not have sums of rewards.
+const KEY: &[u8; 32] = b"a key of a release that is due!!";
+
 fn erased(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let first = add(&mut *store, "headlines")?;
-    // What no file may have any more, as it must not have sums of rewards.
-    const KEY: &[u8; 32] = b"a key of a release that is due!!";
     let secret = SecretState::new(plan()?, NoiseKey::insecure(*KEY))?;
     let mut commit = next(&first, Vec::new())?;
     commit.private = stored::to_bytes(&secret)?;
@@ -250,6 +255,12 @@ struct Office {
 
 impl Office {
     fn open(place: &Place, store: Box<dyn Store>) -> anyhow::Result<Self> {
+        let (keeper, mut office) = Self::without_keeper(place, store)?;
+        office.keeping = thread::spawn(move || keeper.run());
+        Ok(office)
+    }
+
+    fn without_keeper(place: &Place, store: Box<dyn Store>) -> anyhow::Result<(Keeper, Self)> {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(TODAY));
         let registry = Arc::new(Registry::new(1, Arc::clone(&clock)));
         let metrics = IngestMetrics::new(Arc::clone(&clock));
@@ -263,8 +274,8 @@ impl Office {
         let (keeper, handle) =
             Keeper::new(Arc::clone(&registry), ingest.clone(), reader, clock, WINDOW);
         let writer = thread::spawn(move || writer.run());
-        let keeping = thread::spawn(move || keeper.run());
-        Ok(Self { registry, keeper: handle, ingest, writer, keeping })
+        let keeping = thread::spawn(|| ());
+        Ok((keeper, Self { registry, keeper: handle, ingest, writer, keeping }))
     }
 
     async fn create(&self, text: &str) -> anyhow::Result<()> {
@@ -277,7 +288,7 @@ impl Office {
     /// Plays what is recommended; arm 1 pays.
     async fn disclose(&self, text: &str, number: u128) -> anyhow::Result<DisclosureVerdict> {
         let shown = self.registry.trusted().get(&name(text)?).context("there is none")?;
-        let arm = shown.released.recommend(&[], &mut rand::rng())?;
+        let arm = shown.released.recommend(&[], &mut ChaCha8Rng::seed_from_u64(0))?;
         let reward = RewardRange::Unit.reward(f64::from(u8::from(arm == 1)))?;
         let (id, played) = (id(number), Played::Arm(arm));
         let disclosure = Disclosure { id, day: TODAY, played, reward };
@@ -327,6 +338,32 @@ fn crash_at_every_commit(place: &Place) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn full(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    add(&mut *store, "headlines")?;
+    let (keeper, mut office) = Office::without_keeper(place, store)?;
+    let reward = RewardRange::Unit.reward(0.5)?;
+    let mut waiting = Vec::new();
+    let refused = loop {
+        let (id, played) = (id(waiting.len() as u128), Played::Arm(2));
+        let disclosure = Disclosure { id, day: TODAY, played, reward };
+        let mut call = Box::pin(office.keeper.disclose(name("headlines")?, disclosure));
+        match call.as_mut().now_or_never() {
+            None => waiting.push(call),
+            Some(told) => break told,
+        }
+        ensure!(waiting.len() < 100_000, "it takes without end");
+    };
+    ensure!(refused == Err(IngestError::QueueFull), "{refused:?}");
+    // Once it works, all that wait are answered, in groups.
+    office.keeping = thread::spawn(move || keeper.run());
+    let told = block_on(async { Ok(futures_util::future::try_join_all(waiting).await?) })?;
+    ensure!(told.iter().all(|told| *told == DisclosureVerdict::Counted));
+    let groups = only(place)?.version.sequence;
+    ensure!(groups < 20, "{} disclosures were {groups} commits", told.len());
+    block_on(office.close())
 }
 
 fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
