@@ -50,6 +50,7 @@ type Case = fn(&Postgres) -> anyhow::Result<()>;
 const CASES: &[(&str, Case)] = &[
     ("what_one_replica_is_told_the_others_know", know_each_other),
     ("what_one_replica_forgets_the_others_forget", forget_together),
+    ("every_replica_rings_for_what_all_have_heard", ring_together),
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
@@ -265,6 +266,45 @@ fn forget_together(server: &Postgres) -> anyhow::Result<()> {
             let estimates = replica.operator.get_estimates(request).await?.into_inner();
             let liked = &estimates.arms[1];
             ensure!(liked.weight > 0.99 && liked.reports == 4000, "{estimates:?}");
+        }
+        for replica in replicas {
+            replica.process.stop().await?;
+        }
+        Ok(())
+    })
+}
+
+fn ring_together(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut replicas = [Replica::start(&url).await?, Replica::start(&url).await?];
+        let request = CreateExperimentRequest {
+            specification: Some(three_arms("skewed")),
+            learner: v1::Learner::LdpTs.into(),
+            burn_in_reports: 100_000,
+            holdout_share: 0.5,
+            ..Default::default()
+        };
+        let created = replicas[0].operator.create_experiment(request).await?.into_inner();
+        let message = created.specification.context("an answer without specification")?;
+        let experiment = Specification::try_from(&message)?;
+        let today = replicas[1].day("skewed").await?;
+        // Of every eight reports six are of one arm. Each replica hears half of them.
+        for (number, replica) in (1..).zip(&mut replicas) {
+            let reports: Vec<_> =
+                (0..400).map(|report| ([0, 0, 0, 0, 0, 0, 1, 2][report % 8], true)).collect();
+            let request = upload(number, &experiment, today, &reports)?;
+            let told = replica.device.submit_upload(request).await?.into_inner();
+            ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
+        }
+        for replica in &mut replicas {
+            ensure!(replica.refresh("skewed").await?.1 == 800);
+            let name = ExperimentName { experiment_id: "skewed".to_owned() };
+            let status = replica.operator.get_experiment_status(name).await?.into_inner();
+            ensure!((status.burn_in_reports, status.holdout_share) == (100_000, 0.5), "{status:?}");
+            let rung: Vec<_> = status.alarms.iter().map(|alarm| &alarm.name[..]).collect();
+            ensure!(rung == ["sample-ratio-mismatch"], "{rung:?}");
+            ensure!(status.alarms[0].message.contains("75.0% of 800 reports"), "{status:?}");
         }
         for replica in replicas {
             replica.process.stop().await?;

@@ -14,7 +14,8 @@
 //! than a good learner's choice, and may never come without a floor weight or a holdout.
 //!
 //! # When it rings for nothing
-//! Never with `ldp-ts` and `truncated-ts` that forget nothing: their weight is that probability.
+//! Never with `ldp-ts` and `truncated-ts` that forget nothing: their weight is that probability,
+//! but for the reports since the policy was made.
 //! With others it does not err either, in that it says only what is so; how often a learner with a short
 //! memory is surer than it should be is for its window and its traffic. With a floor weight or a
 //! holdout that keeps 1% from the favourite it can't ring, and need not: no arm starves.
@@ -32,8 +33,8 @@ const REPORTS_MIN: u64 = 1000;
 /// The same as one in so many of all.
 const REPORTS_PART: u64 = 10;
 
-/// What all reports together must say at least.
-const PROBABILITY: f64 = 0.9;
+/// What all reports together must say at least: below, other arms are likelier to be the best.
+const PROBABILITY: f64 = 0.5;
 
 /// A report under another policy costs the favourite so many of its own.
 const BREAK: u64 = 9;
@@ -58,15 +59,17 @@ impl Favourite {
         self.serving = shares.iter().position(|share| *share >= WEIGHT);
     }
 
-    /// Counts reports that came under this policy.
-    pub(super) fn count(&mut self, now: Duration, reports: u64) {
+    /// Counts reports that came under this policy; with them there are so many in `all`.
+    pub(super) fn count(&mut self, now: Duration, reports: u64, all: u64) {
         if reports == 0 {
             return;
         }
         let serving = self.serving;
         if let Some(credited) = &mut self.credited {
             if serving == Some(credited.arm) {
-                credited.reports += reports;
+                // Long certainty must not outlast its end.
+                let enough = needed(all);
+                credited.reports = (credited.reports + reports).min(enough + enough / 10);
                 return;
             }
             credited.reports = credited.reports.saturating_sub(reports.saturating_mul(BREAK));
@@ -87,17 +90,17 @@ impl Favourite {
         label: impl FnOnce(usize) -> String,
     ) -> Option<Alarm> {
         let Credited { arm, since, reports } = self.credited?;
-        if self.serving != Some(arm) || reports < REPORTS_MIN.max(all / REPORTS_PART) {
+        if self.serving != Some(arm) || reports < needed(all) {
             return None;
         }
         let seen = best(arm)?;
         (seen < PROBABILITY).then(|| Alarm {
             name: AlarmName::CollapsedEntropy,
             message: format!(
-                "arm {arm} ({}) has had nearly all traffic for {reports} reports, and by the reports of \
-                 all days it is the best with a probability of {} only: what users like may have \
-                 changed, or the learner's memory is too short for its traffic; a holdout share or \
-                 a floor weight keeps the other arms measured",
+                "arm {arm} ({}) has had nearly all traffic for {reports} reports and more, and by \
+                 the reports of all days it is the best with a probability of {} only: what users \
+                 like may have changed, or the learner's memory is too short for its traffic; a \
+                 holdout share or a floor weight keeps the other arms measured",
                 label(arm),
                 percent(seen),
             ),
@@ -108,12 +111,21 @@ impl Favourite {
     }
 }
 
+/// Reports for which an arm must have been the favourite.
+fn needed(all: u64) -> u64 {
+    REPORTS_MIN.max(all / REPORTS_PART)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn alarm(favourite: &Favourite, reports: u64, best: f64) -> Option<Alarm> {
-        favourite.alarm(Duration::from_secs(9), reports, |_| Some(best), |_| String::new())
+    fn all_of(favourite: &Favourite, all: u64, best: f64) -> Option<Alarm> {
+        favourite.alarm(Duration::from_secs(9), all, |_| Some(best), |_| String::new())
+    }
+
+    fn alarm(favourite: &Favourite, all: u64, best: f64) -> Option<()> {
+        all_of(favourite, all, best).map(drop)
     }
 
     #[test]
@@ -121,27 +133,37 @@ mod tests {
         let mut favourite = Favourite::default();
         let second = Duration::from_secs;
         favourite.serve(&[0.7, 0.3]);
-        favourite.count(second(1), 50_000);
+        favourite.count(second(1), 50_000, 50_000);
         assert_eq!(alarm(&favourite, 50_000, 0.1), None);
         favourite.serve(&[0.005, 0.995]);
-        favourite.count(second(2), 5000);
+        favourite.count(second(2), 5000, 55_000);
         // It tries the other one, and comes back.
         favourite.serve(&[0.1, 0.9]);
-        favourite.count(second(3), 100);
+        favourite.count(second(3), 100, 55_100);
         favourite.serve(&[0.001, 0.999]);
-        favourite.count(second(4), 1500);
+        favourite.count(second(4), 1500, 56_600);
         assert_eq!(alarm(&favourite, 56_600, 0.1), None);
-        favourite.count(second(5), 300);
-        let rung = alarm(&favourite, 56_900, 0.1).unwrap();
-        assert!(rung.message.starts_with("arm 1 ") && rung.message.contains(" 5900 reports"));
+        favourite.count(second(5), 300, 56_900);
+        assert_eq!(alarm(&favourite, 56_900, 0.1), Some(()));
+        favourite.count(second(5), 20_000, 76_600);
+        let rung = all_of(&favourite, 76_600, 0.1).unwrap();
+        assert!(rung.message.starts_with("arm 1 "), "{rung:?}");
         assert_eq!(rung.age, Some(second(7)));
-        assert_eq!(alarm(&favourite, 56_900, 0.95), None);
+        assert_eq!(alarm(&favourite, 76_600, 0.6), None);
+        // However long it was certain, it must be so again.
+        favourite.serve(&[0.1, 0.9]);
+        favourite.count(second(6), 500, 77_100);
+        favourite.serve(&[0.001, 0.999]);
+        favourite.count(second(6), 100, 77_200);
+        assert_eq!(alarm(&favourite, 77_200, 0.1), None);
+        favourite.count(second(6), 10_000, 87_200);
+        assert_eq!(alarm(&favourite, 87_200, 0.1), Some(()));
         // An arm was added, and nobody is sure any more.
         favourite.serve(&[0.4, 0.3, 0.3]);
-        assert_eq!(alarm(&favourite, 56_900, 0.1), None);
+        assert_eq!(alarm(&favourite, 87_200, 0.1), None);
         // Another favourite begins anew, when this one is used up.
         favourite.serve(&[0.999, 0.001]);
-        favourite.count(second(6), 1000);
-        assert_eq!(alarm(&favourite, 57_900, 0.1), None);
+        favourite.count(second(6), 2000, 89_200);
+        assert_eq!(alarm(&favourite, 89_200, 0.1), None);
     }
 }

@@ -91,7 +91,7 @@ impl Vigil {
         let Some(more) = more else { return };
         let sum = more.iter().sum();
         self.traffic.add(now, sum);
-        self.favourite.count(now, sum);
+        self.favourite.count(now, sum, reports.iter().sum());
         if self.asked.is_known(now) {
             self.ratio.count(now, &more, |arm| self.asked.range(arm));
         }

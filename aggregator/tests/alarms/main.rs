@@ -8,7 +8,7 @@ use bandana_aggregator::learner::Learner;
 use bandana_aggregator::learner::guardrails::Guardrails;
 use bandana_aggregator::learner::window::Memory;
 
-use world::{DEFECT_DAY, Defect, World};
+use world::{DEFECT_DAY, Defect, Failure, World};
 
 /// An experiment in which the second arm is somewhat better.
 fn healthy() -> World {
@@ -27,7 +27,7 @@ fn healthy() -> World {
 }
 
 #[test]
-fn nothing_rings_in_a_long_healthy_run() {
+fn nothing_rings_in_a_long_healthy_run() -> Result<(), Failure> {
     let guarded = Guardrails { burn_in_reports: 500, holdout_share: 0.1 };
     let events = Some([15 * 24 + 5, 35 * 24 + 3, 25 * 24 + 7]);
     let worlds = [
@@ -44,27 +44,29 @@ fn nothing_rings_in_a_long_healthy_run() {
         World { users_per_hour: 160.0, days: 40, ..healthy() },
     ];
     for (seed, world) in (1..).zip(worlds) {
-        let rung = world.run(seed);
+        let rung = world.run(seed)?;
         assert!(rung.is_empty(), "{rung:?} in {world:?}, seed {seed}");
     }
+    Ok(())
 }
 
 /// Asserts that this alarm rings, and no other, within so many days after something went wrong.
-fn rings(world: &World, name: AlarmName, within: f64) {
+fn rings(world: &World, name: AlarmName, within: f64) -> Result<(), Failure> {
     for seed in 1..=3 {
-        let rung = world.run(seed);
+        let rung = world.run(seed)?;
         let others = rung.keys().filter(|rung| **rung != name).count();
-        let after = rung.get(&name).map(|day| day - DEFECT_DAY as f64);
+        let after = rung.get(&name).map(|day| day - f64::from(DEFECT_DAY));
         let in_time = after.is_some_and(|after| (0.0..within).contains(&after));
         assert!(in_time && others == 0, "{rung:?} in {world:?}, seed {seed}");
     }
+    Ok(())
 }
 
 #[test]
-fn reports_of_an_arm_that_are_lost_ring_the_sample_ratio() {
+fn reports_of_an_arm_that_are_lost_ring_the_sample_ratio() -> Result<(), Failure> {
     let lost = Defect::Lost(0.3);
     let uniform = World { learner: Learner::Uniform, defect: lost, days: 50, ..healthy() };
-    rings(&uniform, AlarmName::SampleRatioMismatch, 15.0);
+    rings(&uniform, AlarmName::SampleRatioMismatch, 15.0)?;
     // A learner's policies differ from hour to hour, and so the range is wider.
     let learnt = World {
         means: [0.2, 0.6, 0.2],
@@ -73,27 +75,28 @@ fn reports_of_an_arm_that_are_lost_ring_the_sample_ratio() {
         days: 60,
         ..healthy()
     };
-    rings(&learnt, AlarmName::SampleRatioMismatch, 30.0);
+    rings(&learnt, AlarmName::SampleRatioMismatch, 30.0)
 }
 
 #[test]
-fn reports_that_cease_ring_as_stalled() {
+fn reports_that_cease_ring_as_stalled() -> Result<(), Failure> {
     let silent = World { defect: Defect::Silent, days: 35, ..healthy() };
-    rings(&silent, AlarmName::StalledReporting, 4.0);
+    rings(&silent, AlarmName::StalledReporting, 4.0)
 }
 
 #[test]
-fn reports_on_somebodys_own_ring_as_too_many_for_the_selections_or_for_the_past() {
+fn reports_on_somebodys_own_ring_as_too_many_for_the_selections_or_for_the_past()
+-> Result<(), Failure> {
     let flood = Defect::Unsolicited(60);
     let drawn_here = World { server_draws: true, defect: flood, days: 50, ..healthy() };
-    rings(&drawn_here, AlarmName::ReportsOutgrowSelections, 15.0);
+    rings(&drawn_here, AlarmName::ReportsOutgrowSelections, 15.0)?;
     let flood = Defect::Unsolicited(400);
     let by_devices = World { defect: flood, days: 33, ..healthy() };
-    rings(&by_devices, AlarmName::ReportSurge, 2.0);
+    rings(&by_devices, AlarmName::ReportSurge, 2.0)
 }
 
 #[test]
-fn a_policy_that_is_surer_than_all_reports_rings_as_collapsed() {
+fn a_policy_that_is_surer_than_all_reports_rings_as_collapsed() -> Result<(), Failure> {
     let forgetful = World {
         memory: Memory::days(7).unwrap(),
         users_per_hour: 160.0,
@@ -102,5 +105,5 @@ fn a_policy_that_is_surer_than_all_reports_rings_as_collapsed() {
         days: 60,
         ..healthy()
     };
-    rings(&forgetful, AlarmName::CollapsedEntropy, 30.0);
+    rings(&forgetful, AlarmName::CollapsedEntropy, 30.0)
 }

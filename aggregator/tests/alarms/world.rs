@@ -20,6 +20,9 @@ use bandana_shared::tally::Tally;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+/// Why a world can't go on.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
 const HOUR: Duration = Duration::from_hours(1);
 
 /// An experiment and its users.
@@ -33,11 +36,11 @@ pub(crate) struct World {
     pub(crate) users_per_hour: f64,
     /// What users think of the arms: at first, and from a day on.
     pub(crate) means: [f64; 3],
-    pub(crate) later: Option<(usize, [f64; 3])>,
+    pub(crate) later: Option<(u32, [f64; 3])>,
     /// Hours of a new arm, of a retired one, and of a restart of the server.
-    pub(crate) events: Option<[usize; 3]>,
+    pub(crate) events: Option<[u32; 3]>,
     pub(crate) defect: Defect,
-    pub(crate) days: usize,
+    pub(crate) days: u32,
 }
 
 /// What goes wrong, from [`DEFECT_DAY`] on.
@@ -52,12 +55,13 @@ pub(crate) enum Defect {
     Unsolicited(usize),
 }
 
-pub(crate) const DEFECT_DAY: usize = 30;
+pub(crate) const DEFECT_DAY: u32 = 30;
 
 /// What there is at some hour.
 struct State {
     rng: ChaCha8Rng,
-    now: usize,
+    channel: Channel,
+    now: u32,
     policies: Vec<Vec<f64>>,
     /// Arms of the reports that will come in an hour.
     coming: Vec<Vec<usize>>,
@@ -70,17 +74,18 @@ struct State {
 
 impl World {
     /// When each alarm rang first, in days.
-    pub(crate) fn run(&self, seed: u64) -> BTreeMap<AlarmName, f64> {
-        let mut state = self.begin(seed);
+    pub(crate) fn run(&self, seed: u64) -> Result<BTreeMap<AlarmName, f64>, Failure> {
+        let mut state = self.begin(seed)?;
         let mut rung = BTreeMap::new();
         for hour in 0..self.days * 24 {
             state.now = hour;
             self.happen(&mut state);
-            let shares = self.policy(&state);
+            let shares = self.policy(&state)?;
             state.vigil.serve(time(hour), &shares);
             state.policies.push(shares);
             self.choose(&mut state);
-            let mut arrived = std::mem::take(&mut state.coming[hour]).into_iter().peekable();
+            let mut arrived =
+                std::mem::take(&mut state.coming[hour as usize]).into_iter().peekable();
             let part = arrived.len().div_ceil(6).max(1);
             for tenth in 0..6 {
                 for arm in arrived.by_ref().take(part) {
@@ -92,28 +97,29 @@ impl World {
                 for alarm in state.vigil.alarms(Question {
                     now,
                     is_running: true,
-                    best: |arm| Some(best(&state, arm)),
+                    best: |arm| best(&state, arm),
                     label: |arm| format!("label {arm}"),
                 }) {
-                    rung.entry(alarm.name).or_insert(hour as f64 / 24.0);
+                    rung.entry(alarm.name).or_insert(f64::from(hour) / 24.0);
                 }
             }
         }
-        rung
+        Ok(rung)
     }
 
-    fn begin(&self, seed: u64) -> State {
-        State {
+    fn begin(&self, seed: u64) -> Result<State, Failure> {
+        Ok(State {
+            channel: Floor::for_epsilon(Epsilon::new(1.0)?).into(),
             rng: ChaCha8Rng::seed_from_u64(seed),
             now: 0,
             policies: Vec::new(),
-            coming: vec![Vec::new(); self.days * 24],
+            coming: vec![Vec::new(); self.days as usize * 24],
             days: Days::new(),
             tallies: vec![Tally::EMPTY; 3],
             active: vec![true; 3],
             selections: 0,
             vigil: vigil(0, &[0; 3], true, self.server_draws),
-        }
+        })
     }
 
     fn happen(&self, state: &mut State) {
@@ -132,25 +138,25 @@ impl World {
         }
     }
 
-    fn policy(&self, state: &State) -> Vec<f64> {
-        let State { tallies, active, days, .. } = state;
+    fn policy(&self, state: &State) -> Result<Vec<f64>, Failure> {
+        let State { tallies, active, days, channel, .. } = state;
         let situation = if self.memory.is_everything() {
-            Situation::new(tallies, active, channel())
+            Situation::new(tallies, active, *channel)
         } else {
             let evidence = self.memory.evidence(days, active.len(), Alphabet::BITS);
-            Situation::of(evidence, active, channel())
+            Situation::of(evidence, active, *channel)
         };
         let situation = situation
             .with_burning_in(self.guardrails.burning_in(tallies, active, 3))
             .with_holdout_share(self.guardrails.holdout_share);
-        let weights = self.learner.weights(&situation).unwrap();
-        (0..active.len()).map(|arm| weights.share(arm)).collect()
+        let weights = self.learner.weights(&situation)?;
+        Ok((0..active.len()).map(|arm| weights.share(arm)).collect())
     }
 
     /// The users of an hour choose, and what nobody was asked for is sent.
     fn choose(&self, state: &mut State) {
         let (day, of_day) = (state.now / 24, state.now % 24);
-        let cycle = 1.0 + 0.95 * (of_day as f64 / 24.0 * std::f64::consts::TAU).sin();
+        let cycle = 1.0 + 0.95 * (f64::from(of_day) / 24.0 * std::f64::consts::TAU).sin();
         let week = if day % 7 >= 5 { 0.4 } else { 1.0 };
         let expected = self.users_per_hour * cycle * week;
         let is_wrong = day >= DEFECT_DAY;
@@ -174,7 +180,7 @@ impl World {
                 Defect::Silent => true,
                 _ => false,
             };
-            if let Some(coming) = state.coming.get_mut(state.now + delay)
+            if let Some(coming) = state.coming.get_mut(state.now as usize + delay)
                 && !(is_wrong && is_lost)
             {
                 coming.push(arm);
@@ -182,11 +188,11 @@ impl World {
         }
         if let (Defect::Unsolicited(reports), true) = (self.defect, is_wrong) {
             let sent: Vec<usize> = (0..reports).map(|_| drawn(state, 0)).collect();
-            let now = state.now;
+            let now = state.now as usize;
             state.coming[now].extend(sent);
         }
         if let (Defect::Silent, true) = (self.defect, is_wrong) {
-            let now = state.now;
+            let now = state.now as usize;
             state.coming[now].clear();
         }
     }
@@ -199,18 +205,18 @@ impl World {
         };
         // An added arm is like the first one.
         let mean = means.get(arm).copied().unwrap_or(means[0]);
-        let private = channel().lowest_private_mean() + channel().contrast() * mean;
+        let private = state.channel.lowest_private_mean() + state.channel.contrast() * mean;
         let bit = Tally::of_bit(state.rng.random::<f64>() < private);
         state.tallies[arm] += bit;
         let arms = state.tallies.len();
-        let of_day = state.days.entry(Day::new(u32::try_from(day).unwrap())).or_default();
+        let of_day = state.days.entry(Day::new(day)).or_default();
         of_day.resize(arms, Tally::EMPTY);
         of_day[arm] += bit;
     }
 }
 
 fn drawn(state: &mut State, age: usize) -> usize {
-    let shares = &state.policies[state.now.saturating_sub(age)];
+    let shares = &state.policies[(state.now as usize).saturating_sub(age)];
     let mut place: f64 = state.rng.random();
     let arm = shares.iter().position(|share| {
         place -= share;
@@ -219,12 +225,12 @@ fn drawn(state: &mut State, age: usize) -> usize {
     arm.unwrap_or_default()
 }
 
-fn best(state: &State, arm: usize) -> f64 {
-    let situation = Situation::new(&state.tallies, &state.active, channel());
-    Learner::LdpTs.weights(&situation).unwrap().share(arm)
+fn best(state: &State, arm: usize) -> Option<f64> {
+    let situation = Situation::new(&state.tallies, &state.active, state.channel);
+    Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
 }
 
-fn vigil(hour: usize, reports: &[u64], is_history_known: bool, counts_selections: bool) -> Vigil {
+fn vigil(hour: u32, reports: &[u64], is_history_known: bool, counts_selections: bool) -> Vigil {
     Vigil::new(Beginning {
         now: time(hour),
         delay: HOUR,
@@ -235,10 +241,6 @@ fn vigil(hour: usize, reports: &[u64], is_history_known: bool, counts_selections
     })
 }
 
-fn time(hour: usize) -> Duration {
-    HOUR * u32::try_from(hour).unwrap()
-}
-
-fn channel() -> Channel {
-    Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into()
+fn time(hour: u32) -> Duration {
+    HOUR * hour
 }

@@ -3,6 +3,7 @@
 //! Each test drives a Chromium of its own, and is skipped where there is none unless
 //! `BANDANA_REQUIRE_BROWSER` is 1.
 
+mod alarms;
 mod content;
 mod keyboard;
 mod sign_in;
