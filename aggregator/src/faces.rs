@@ -120,7 +120,7 @@ impl<H: Health> Doors<H> {
     ) -> Result<(), ServerError> {
         let Parts { registry, ingest, reader, keeper, clock, ending, data_sets, desk } = parts;
         let trusted =
-            TrustedService::new(Arc::clone(&registry), ingest.clone(), keeper, Arc::clone(&clock));
+            TrustedService::new(Arc::clone(&registry), &ingest, keeper, Arc::clone(&clock));
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),

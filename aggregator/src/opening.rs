@@ -45,6 +45,8 @@ pub(crate) struct Core {
     /// What the thread that computes or follows policies ended with; fails when it
     /// panicked.
     pub(crate) policies_ended: oneshot::Receiver<Result<(), StoreError>>,
+    /// Fails when the thread that takes disclosures panicked.
+    pub(crate) keeper_ended: oneshot::Receiver<()>,
     /// Whether the database can be reached. None: it is part of this process.
     pub(crate) reachable: Option<watch::Receiver<bool>>,
 }
@@ -107,7 +109,12 @@ impl Opening {
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
-        spawn("keeper", move || keeper.run())?;
+        let (end, keeper_ended) = oneshot::channel();
+        spawn("keeper", move || {
+            keeper.run();
+            // Nobody may be left to hear it.
+            end.send(()).ok();
+        })?;
         let (end, policies_ended) = oneshot::channel();
         let mut reachable = None;
         match policies {
@@ -124,7 +131,16 @@ impl Opening {
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }
-        Ok(Core { registry, ingest, reader, keeper: handle, ended, policies_ended, reachable })
+        Ok(Core {
+            registry,
+            ingest,
+            reader,
+            keeper: handle,
+            ended,
+            policies_ended,
+            keeper_ended,
+            reachable,
+        })
     }
 }
 

@@ -226,8 +226,9 @@ impl Server {
             outcome = &mut serving => return outcome,
             opening = opening => opening?,
         };
-        let Core { registry, ingest, reader, keeper, mut ended, mut policies_ended, reachable } =
-            opening.start(Arc::clone(&clock))?;
+        let core = opening.start(Arc::clone(&clock))?;
+        let Core { mut ended, mut policies_ended, mut keeper_ended, .. } = core;
+        let Core { registry, ingest, reader, keeper, reachable, .. } = core;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let followed = Arc::clone(&registry);
         let queue = ingest.clone();
@@ -242,6 +243,8 @@ impl Server {
             () = signal => {}
             outcome = &mut serving => return outcome.and(Err(ServerError::ServingEnded)),
             outcome = &mut ended => return writer_ended(outcome),
+            // It works as long as there are services.
+            _ = &mut keeper_ended => return Err(ServerError::KeeperPanicked),
             outcome = &mut policies_ended => {
                 outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;
                 // That thread ends well when the writer has ended, and not before.
@@ -346,6 +349,9 @@ pub enum ServerError {
     /// Whoever started the server can't be told that it serves.
     #[error("can't tell that the server is ready")]
     Announcement(#[source] io::Error),
+    /// Disclosures are not taken any more.
+    #[error("the keeper thread panicked; nothing that was acknowledged is lost")]
+    KeeperPanicked,
     /// Policies are not recomputed any more.
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,

@@ -319,8 +319,8 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         });
         Ok(read.err().ok_or("nothing was noticed")?)
     };
-    let newer = change("PRAGMA user_version = 6")?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 6, known: 5 }), "{newer}");
+    let newer = change("PRAGMA user_version = 7")?;
+    assert!(matches!(newer, StoreError::NewerSchema { found: 7, known: 6 }), "{newer}");
     let unborn = change("PRAGMA user_version = 0")?;
     assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
     let foreign = change("PRAGMA application_id = 1")?;

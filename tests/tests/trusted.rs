@@ -217,6 +217,9 @@ async fn all_algorithms_are_served() -> anyhow::Result<()> {
     let after = ways.released("changing").await?;
     let coordinates = after.parameter.map(|vector| vector.coordinates.len());
     assert_eq!((after.rewards, coordinates), (10, Some(2)));
+    let data_dir = text(server.data_dir())?.to_owned();
+    let (code, said) = run(&["verify", "--data-dir", &data_dir]).await?;
+    assert_eq!(code, Some(0), "{said}");
     server.process.stop().await
 }
 
@@ -449,10 +452,11 @@ async fn damage_to_a_trusted_experiment_is_found() -> anyhow::Result<()> {
 async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow::Result<()> {
     const EACH: u128 = 60;
     // It starts on a thread of its own.
-    let Some(database) = tokio::task::spawn_blocking(Postgres::start).await?? else {
+    let start = || anyhow::Ok(Postgres::start()?.map(|server| (server.database(), server)));
+    let Some((url, database)) = tokio::task::spawn_blocking(start).await?? else {
         return Ok(());
     };
-    let url = database.database()?;
+    let url = url?;
     let one = AggregatorProcess::start_replica(Path::new(PROGRAM), &url).await?;
     let two = AggregatorProcess::start_replica(Path::new(PROGRAM), &url).await?;
     let (mut first, mut second) = (Ways::of(&one).await?, Ways::of(&two).await?);

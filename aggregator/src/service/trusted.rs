@@ -49,7 +49,7 @@ impl TrustedService {
     /// Over the experiments of the registry.
     pub fn new(
         registry: Arc<Registry>,
-        ingest: Ingest,
+        ingest: &Ingest,
         keeper: KeeperHandle,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -132,11 +132,14 @@ fn answer(
         DisclosureVerdict::FutureDay { today } => format!("the server's day is {today}"),
         DisclosureVerdict::Paused => "the experiment is paused; try again later".to_owned(),
         DisclosureVerdict::Stopped => "the experiment has ended".to_owned(),
-        DisclosureVerdict::ClockBehind => String::new(),
+        DisclosureVerdict::ClockBehind => return Err(clock_is_wrong()),
         DisclosureVerdict::Gone => return Err(unknown(id)),
     };
-    let behind = || Status::unavailable("the server's clock is wrong; try again later");
-    Ok((status_of(verdict).ok_or_else(behind)?, message))
+    Ok((status_of(verdict).ok_or_else(clock_is_wrong)?, message))
+}
+
+fn clock_is_wrong() -> Status {
+    Status::unavailable("the server's clock is wrong; try again later")
 }
 
 /// What to say of a disclosure that was not decided about.
@@ -310,5 +313,25 @@ impl TrustedOperator for TrustedService {
     ) -> Result<Response<ReleasedStatistics>, Status> {
         let experiment = self.find(request.into_inner().experiment_id).await?;
         Ok(Response::new(statistics(&experiment)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn an_overloaded_server_tells_when_to_come_back() {
+        let status = turn_away(IngestError::QueueFull);
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let pushback = status.metadata().get("grpc-retry-pushback-ms").unwrap();
+        assert!(pushback.to_str().unwrap().parse::<u32>().unwrap() > 0);
+        let id = ExperimentId::new("headlines").unwrap();
+        let behind = answer(&DisclosureVerdict::ClockBehind, &id).unwrap_err();
+        for status in [behind, turn_away(IngestError::Ended), turn_away(IngestError::Store)] {
+            assert_eq!(status.code(), Code::Unavailable);
+        }
     }
 }

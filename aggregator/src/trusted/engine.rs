@@ -225,7 +225,7 @@ mod tests {
 
     const TODAY: Day = Day::new(100);
 
-    fn experiment(plan: Plan) -> TrustedExperiment {
+    fn experiment(plan: &Plan) -> TrustedExperiment {
         let secret = SecretState::new(plan.clone(), NoiseKey::insecure([0; 32])).unwrap();
         let id = ExperimentId::new("headlines").unwrap();
         TrustedExperiment {
@@ -273,7 +273,7 @@ mod tests {
     /// Takes disclosures in groups of these sizes, with a crash before and after some commits,
     /// and tells all that was ever shown.
     fn shown_to_the_world(
-        plan_of: Plan,
+        plan_of: &Plan,
         disclosures: &[Disclosure],
         steps: &[(usize, bool)],
     ) -> Vec<String> {
@@ -323,19 +323,19 @@ mod tests {
                 .map(|(number, arm)| disclosure(number, TODAY, *arm))
                 .collect();
             let plan = || if lazily { lazy() } else { ucb() };
-            let one_by_one = shown_to_the_world(plan(), &disclosures, &[(1, false)]);
-            prop_assert_eq!(shown_to_the_world(plan(), &disclosures, &steps), one_by_one);
+            let one_by_one = shown_to_the_world(&plan(), &disclosures, &[(1, false)]);
+            prop_assert_eq!(shown_to_the_world(&plan(), &disclosures, &steps), one_by_one);
         }
     }
 
     #[test]
     fn a_name_counts_once_and_what_counted_is_a_success_whatever_the_state() {
-        let experiment = experiment(lazy());
+        use DisclosureVerdict::{ClockBehind, Counted, Duplicate, Expired, FutureDay};
+        let experiment = experiment(&lazy());
         let twice = [disclosure(1, TODAY, 0), disclosure(1, TODAY, 2), disclosure(2, TODAY, 2)];
         let nothing = HashSet::new();
         let situation = Situation { today: TODAY, known: &nothing };
         let planned = plan(&experiment, &mut twice.iter(), situation);
-        use DisclosureVerdict::{ClockBehind, Counted, Duplicate, Expired, FutureDay};
         assert_eq!(planned.verdicts[..2], [Counted, Duplicate]);
         let known = HashSet::from([(TODAY, UploadId::new(1_u128.to_be_bytes()))]);
         let situation = Situation { today: TODAY, known: &known };
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn what_may_be_shown_has_no_reward_in_it_that_was_not_released() {
         for arm in [0, 1] {
-            let experiment = experiment(ucb());
+            let experiment = experiment(&ucb());
             let first = [disclosure(1, TODAY, arm)];
             let known = HashSet::new();
             let situation = Situation { today: TODAY, known: &known };

@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 50;
 #[derive(Debug)]
 enum Command {
     Disclose(ExperimentId, Disclosure, Answer),
-    Create(Creation, oneshot::Sender<Result<Arc<TrustedExperiment>, AdministrationError>>),
+    Create(Box<Creation>, oneshot::Sender<Result<Arc<TrustedExperiment>, AdministrationError>>),
     Move(Movement, oneshot::Sender<Result<Option<Arc<TrustedExperiment>>, AdministrationError>>),
 }
 
@@ -96,7 +96,7 @@ impl KeeperHandle {
         creation: Creation,
     ) -> Result<Arc<TrustedExperiment>, AdministrationError> {
         let (answer, outcome) = oneshot::channel();
-        let command = Command::Create(creation, answer);
+        let command = Command::Create(Box::new(creation), answer);
         self.0.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }
@@ -195,7 +195,7 @@ impl Keeper {
                     // Whoever asked may have gone away.
                     Command::Create(creation, answer) => {
                         self.disclose_all(std::mem::take(&mut groups));
-                        drop(answer.send(self.create(creation)));
+                        drop(answer.send(self.create(*creation)));
                     }
                     Command::Move(movement, answer) => {
                         self.disclose_all(std::mem::take(&mut groups));
@@ -460,9 +460,16 @@ impl Keeper {
         movement: &Movement,
     ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
         let Movement { caller, id, transition } = movement;
+        let mut is_fresh = false;
         for _ in 0..ATTEMPTS {
             let Some(experiment) = self.registry.trusted().get(id) else { return Ok(None) };
             let (from, to) = (transition.from(), transition.to());
+            if !from.contains(&experiment.state) && !is_fresh {
+                // Another replica may have moved it just now.
+                self.reload(id).map_err(|()| AdministrationError::Ended)?;
+                is_fresh = true;
+                continue;
+            }
             if !from.contains(&experiment.state) {
                 return Err(AdministrationError::State { state: experiment.state, from });
             }

@@ -209,7 +209,10 @@ impl ReleasedState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::adac_gope::{GopeSettings, PhaseLength};
+    use super::super::adac_oful::OfulSettings;
     use super::super::adac_ucb::{Memory, UcbSettings};
+    use super::super::estimator::Placement;
     use super::super::lattice::{Protection, RewardRange};
     use super::*;
 
@@ -255,19 +258,59 @@ mod tests {
         assert!((variance - 1.0).abs() < 3.0 * (2.0 / count).sqrt(), "{variance}");
     }
 
+    /// The other algorithms, after one reward of one of two arms or actions.
+    fn others() -> [SecretState; 3] {
+        let protection = Protection::concentrated(0.5).unwrap();
+        let actions = Action::list(&[vec![1.0], vec![-0.5]]).unwrap();
+        let played = Played::Vector(actions[1].clone());
+        let gope = Plan::Gope(GopeSettings {
+            actions,
+            range: RewardRange::Symmetric,
+            protection,
+            failure: 0.5,
+            length: PhaseLength::Exact,
+            placement: Placement::Shaped,
+        });
+        let oful = Plan::Oful(OfulSettings::published(1, protection));
+        let lazy = Plan::Lazy { arms: 2, protection };
+        let reward = RewardRange::Unit.reward(0.5).unwrap();
+        [(gope, Played::Arm(0)), (oful, played), (lazy, Played::Arm(1))].map(|(plan, played)| {
+            let mut state = SecretState::new(plan, NoiseKey::insecure([9; 32])).unwrap();
+            state.observe(&played, reward).unwrap();
+            state
+        })
+    }
+
     /// By version 1: after the first reward, what is shown then, and after the release, whose noise
-    /// every later version of this program draws from the same state.
-    const GOLDEN: [&str; 3] = ["SECRET", "SHOWN", "NEXT"];
+    /// every later version of this program draws from the same state; then the other algorithms.
+    const GOLDEN: [&str; 6] = [
+        "42447473010042e856d4000201000000000000e03f000000000000f03f00020000000001fc0000010000\
+         0000000000000101070707070707070707070707070707070707070707070707070707070707070700",
+        "424474720100652869ff000201000000000000e03f000000000000f03f00020000000001000000000000\
+         0000010100",
+        "4244747301007802e4d3000201000000000000e03f000000000000f03f0002010101fb0abb0000000000\
+         000000010101080808080808080808080808080808080808080808080808080808080808080801",
+        "4244747301003d6c83ca010201fc0000020001fbffff0101000000000000e03f000000000000e03f0100\
+         0201010102320002010002fc000001000000020000010909090909090909090909090909090909090909\
+         09090909090909090909090900",
+        "424474730100c9b7022702010101000000000000e03f000000000000f03f9a9999999999b93ffca9f1d2\
+         4d62503f000000000000f03f01fc00000080010001000001fbff7f010109090909090909090909090909\
+         0909090909090909090909090909090909090900",
+        "42447473010086246f5a0301000000000000e03f0200000000000001fc00000100000109090909090909\
+         0909090909090909090909090909090909090909090909090900",
+    ];
 
     #[test]
     fn golden_bytes_of_stored_trusted_states() {
-        let hex =
-            |bytes: Vec<u8>| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        let hex = |bytes: Vec<u8>| {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        };
         let mut state = due(7, 0.5);
         let before = hex(stored::to_bytes(&state).unwrap());
         let shown = hex(stored::to_bytes(&state.released()).unwrap());
         state.release(NoiseKey::insecure([8; 32])).unwrap();
         let after = hex(stored::to_bytes(&state).unwrap());
-        assert_eq!([before, shown, after], GOLDEN);
+        let [gope, oful, lazy] = others().map(|state| hex(stored::to_bytes(&state).unwrap()));
+        assert_eq!([before, shown, after, gope, oful, lazy], GOLDEN);
     }
 }

@@ -60,16 +60,13 @@ fn vector(coordinates: &[f64]) -> Vector {
     Vector { coordinates: coordinates.to_vec() }
 }
 
-fn ucb(arms: u32) -> Option<Algorithm> {
-    Some(Algorithm::AdacUcb(AdacUcb { arms, beta: 3.5 }))
-}
-
 fn experiments() -> Vec<ExperimentVector> {
     let plane = [vector(&[1.0, 0.0]), vector(&[0.0, 1.0]), vector(&[-0.6, 0.8])];
     let gope = |actions: &[Vector]| {
         Some(Algorithm::AdacGope(AdacGope { actions: actions.to_vec(), delta: 0.01 }))
     };
     let uneven = gope(&[plane[0].clone(), vector(&[1.0])]);
+    let ucb = |arms| Some(Algorithm::AdacUcb(AdacUcb { arms, beta: 3.5 }));
     let oful = |dimension| Some(Algorithm::AdacOful(AdacOful { dimension }));
     let lazy = |arms| Some(Algorithm::LazyRelease(LazyRelease { arms }));
     [

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::{Clock, ManualClock};
-use bandana_aggregator::ingest::{Ingest, Writer, WriterError};
+use bandana_aggregator::ingest::{Ingest, IngestError, Writer, WriterError};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
     AuditAction, ExperimentState, Outcome, Store, StoreError, Transition, TrustedChange,
@@ -22,7 +22,10 @@ use bandana_aggregator::trusted::{
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
 use bandana_tests::postgres::{Postgres, query};
+use futures_util::FutureExt as _;
 use prost::Message as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
 
 use super::Case;
 use super::crashes::{Fault, Faulty};
@@ -34,11 +37,15 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("stopping_a_trusted_experiment_erases_its_rewards", erased),
     ("a_trusted_window_moves_forward_and_forgets_by_and_by", forgotten),
     ("a_crash_at_any_commit_of_a_keeper_loses_and_doubles_nothing", crash_at_every_commit),
+    ("a_keeper_with_a_full_queue_takes_no_more", full),
     ("a_keeper_that_is_started_again_releases_what_is_due", due_at_the_start),
 ];
 
-pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
-    &[("two_keepers_take_disclosures_to_one_experiment_at_once", at_once)];
+pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
+    ("two_keepers_take_disclosures_to_one_experiment_at_once", at_once),
+    ("a_database_that_has_gone_back_is_followed_by_keepers", gone_back),
+    ("a_clock_that_is_ahead_moves_no_trusted_window", clock_ahead),
+];
 
 /// Today, by the clock of keepers here.
 const TODAY: Day = Day::new(100);
@@ -174,11 +181,12 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
+/// What no file may have any more once it was erased, as it must not have sums of rewards.
+const KEY: &[u8; 32] = b"a key of a release that is due!!";
+
 fn erased(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let first = add(&mut *store, "headlines")?;
-    // What no file may have any more, as it must not have sums of rewards.
-    const KEY: &[u8; 32] = b"a key of a release that is due!!";
     let secret = SecretState::new(plan()?, NoiseKey::insecure(*KEY))?;
     let mut commit = next(&first, Vec::new())?;
     commit.private = stored::to_bytes(&secret)?;
@@ -247,6 +255,12 @@ struct Office {
 
 impl Office {
     fn open(place: &Place, store: Box<dyn Store>) -> anyhow::Result<Self> {
+        let (keeper, mut office) = Self::without_keeper(place, store)?;
+        office.keeping = thread::spawn(move || keeper.run());
+        Ok(office)
+    }
+
+    fn without_keeper(place: &Place, store: Box<dyn Store>) -> anyhow::Result<(Keeper, Self)> {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(TODAY));
         let registry = Arc::new(Registry::new(1, Arc::clone(&clock)));
         let metrics = IngestMetrics::new(Arc::clone(&clock));
@@ -260,8 +274,8 @@ impl Office {
         let (keeper, handle) =
             Keeper::new(Arc::clone(&registry), ingest.clone(), reader, clock, WINDOW);
         let writer = thread::spawn(move || writer.run());
-        let keeping = thread::spawn(move || keeper.run());
-        Ok(Self { registry, keeper: handle, ingest, writer, keeping })
+        let keeping = thread::spawn(|| ());
+        Ok((keeper, Self { registry, keeper: handle, ingest, writer, keeping }))
     }
 
     async fn create(&self, text: &str) -> anyhow::Result<()> {
@@ -274,7 +288,7 @@ impl Office {
     /// Plays what is recommended; arm 1 pays.
     async fn disclose(&self, text: &str, number: u128) -> anyhow::Result<DisclosureVerdict> {
         let shown = self.registry.trusted().get(&name(text)?).context("there is none")?;
-        let arm = shown.released.recommend(&[], &mut rand::rng())?;
+        let arm = shown.released.recommend(&[], &mut ChaCha8Rng::seed_from_u64(0))?;
         let reward = RewardRange::Unit.reward(f64::from(u8::from(arm == 1)))?;
         let (id, played) = (id(number), Played::Arm(arm));
         let disclosure = Disclosure { id, day: TODAY, played, reward };
@@ -326,6 +340,32 @@ fn crash_at_every_commit(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn full(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    add(&mut *store, "headlines")?;
+    let (keeper, mut office) = Office::without_keeper(place, store)?;
+    let reward = RewardRange::Unit.reward(0.5)?;
+    let mut waiting = Vec::new();
+    let refused = loop {
+        let (id, played) = (id(waiting.len() as u128), Played::Arm(2));
+        let disclosure = Disclosure { id, day: TODAY, played, reward };
+        let mut call = Box::pin(office.keeper.disclose(name("headlines")?, disclosure));
+        match call.as_mut().now_or_never() {
+            None => waiting.push(call),
+            Some(told) => break told,
+        }
+        ensure!(waiting.len() < 100_000, "it takes without end");
+    };
+    ensure!(refused == Err(IngestError::QueueFull), "{refused:?}");
+    // Once it works, all that wait are answered, in groups.
+    office.keeping = thread::spawn(move || keeper.run());
+    let told = block_on(async { Ok(futures_util::future::try_join_all(waiting).await?) })?;
+    ensure!(told.iter().all(|told| *told == DisclosureVerdict::Counted));
+    let groups = only(place)?.version.sequence;
+    ensure!(groups < 20, "{} disclosures were {groups} commits", told.len());
+    block_on(office.close())
+}
+
 fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let first = record("headlines")?;
@@ -342,8 +382,8 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     let mut expected = secret.clone();
     expected.release(NoiseKey::insecure([2; 32]))?;
 
+    let office = Office::open(place, place.open()?)?;
     block_on(async {
-        let office = Office::open(place, place.open()?)?;
         let told = office.disclose("headlines", 1).await?;
         ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
         let shown = office.registry.trusted().get(&name("headlines")?).context("it is gone")?;
@@ -363,10 +403,9 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let offices = [Office::open(&place, place.open()?)?, Office::open(&place, place.open()?)?];
+    block_on(offices[0].create("headlines"))?;
+    offices[1].registry.trusted().show(&only(&place)?)?;
     block_on(async {
-        offices[0].create("headlines").await?;
-        let record = only(&place)?;
-        offices[1].registry.trusted().show(&record)?;
         // Each replica takes all of them, so each is sent to both.
         let (one, two) = (&offices[0], &offices[1]);
         let numbers: Vec<u128> = (0..EACH).collect();
@@ -380,13 +419,69 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
         let count = |verdict| told.iter().filter(|told| **told == verdict).count() as u128;
         ensure!(count(DisclosureVerdict::Counted) == EACH, "{told:?}");
         ensure!(count(DisclosureVerdict::Duplicate) == EACH, "{told:?}");
-        let stored = only(&place)?;
-        let stored = TrustedExperiment::try_from(&stored)?;
-        ensure!(u128::from(stored.released.rewards()) == EACH);
-        let rows = query(url, "SELECT count(*) FROM trusted_disclosure")?;
-        ensure!(rows == [[EACH.to_string()]], "{rows:?}");
         let [one, two] = offices;
         one.close().await?;
         two.close().await
-    })
+    })?;
+    let stored = TrustedExperiment::try_from(&only(&place)?)?;
+    ensure!(u128::from(stored.released.rewards()) == EACH);
+    let rows = query(url, "SELECT count(*) FROM trusted_disclosure")?;
+    ensure!(rows == [[EACH.to_string()]], "{rows:?}");
+    ensure!(place.verify()?.is_sound());
+    Ok(())
+}
+
+fn gone_back(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let office = Office::open(&place, place.open()?)?;
+    let counted = |numbers: std::ops::Range<u128>| {
+        block_on(async {
+            for number in numbers {
+                let told = office.disclose("headlines", number).await?;
+                ensure!(told == DisclosureVerdict::Counted, "{number}: {told:?}");
+            }
+            Ok(())
+        })
+    };
+    block_on(office.create("headlines"))?;
+    counted(0..5)?;
+    // As a standby has it that lags behind by three disclosures when it takes over.
+    query(url, "CREATE TABLE saved AS SELECT * FROM trusted_experiment")?;
+    query(url, "CREATE TABLE saved_names AS SELECT * FROM trusted_disclosure")?;
+    counted(5..8)?;
+    let back = "UPDATE trusted_experiment e SET private = s.private, released = s.released,
+        sequence = s.sequence, stamp = s.stamp FROM saved s";
+    query(url, back)?;
+    query(url, "DELETE FROM trusted_disclosure")?;
+    query(url, "INSERT INTO trusted_disclosure SELECT * FROM saved_names")?;
+    // What it has counts once, and what it has lost counts anew.
+    counted(5..9)?;
+    let told = block_on(office.disclose("headlines", 4))?;
+    ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
+    block_on(office.close())?;
+    ensure!(TrustedExperiment::try_from(&only(&place)?)?.released.rewards() == 9);
+    Ok(())
+}
+
+fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
+    let mut store = place.open()?;
+    let mut current = add(&mut *store, "headlines")?;
+    let day = "SELECT floor(extract(epoch FROM now()) / 86400)::integer::text";
+    let day: u32 = query(url, day)?[0][0].parse()?;
+    // A replica whose clock is a year ahead neither takes such days nor moves the window there.
+    let ahead = Day::new(day + 365);
+    let names = vec![(Day::new(day), id(1)), (ahead, id(2))];
+    let refused = refusal(store.trust(&TrustedChange::Commit(next(&current, names)?)))?;
+    let TrustedRefusal::Future { latest } = refused else { anyhow::bail!("{refused}") };
+    ensure!((day + 1..=day + 2).contains(&latest.get()), "{latest}");
+    ensure!(only(&place)? == current);
+    let (id, from, to) = (current.id.clone(), current.version, current.version.next()?);
+    store.trust(&TrustedChange::Window { id, from, to, today: ahead, back: WINDOW - 1 })?;
+    current = only(&place)?;
+    let begin = day + 1 - WINDOW;
+    ensure!((begin..=begin + 1).contains(&current.oldest.get()), "{}", current.oldest);
+    Ok(store.close()?)
 }

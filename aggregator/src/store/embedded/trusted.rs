@@ -18,9 +18,18 @@ impl SqliteStore {
     /// [`StoreError::Trusted`] and [`StoreError::ExperimentExists`]: nothing was changed.
     /// [`StoreError::Database`].
     pub fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
-        let stops = matches!(change, TrustedChange::Move { state: ExperimentState::Stopped, .. });
-        // Rewards that are erased must not rest in pages that are free.
-        self.zero_freed_pages(stops).map_err(committing)?;
+        // Rewards that were replaced or erased must not rest in pages that are free.
+        self.zero_freed_pages(true).map_err(committing)?;
+        let outcome = self.change_trusted(change);
+        self.zero_freed_pages(false).map_err(committing)?;
+        if let TrustedChange::Move { state: ExperimentState::Stopped, .. } = change {
+            // So that the log has them no longer either, if nobody reads just now.
+            self.checkpoint().map_err(committing)?;
+        }
+        outcome
+    }
+
+    fn change_trusted(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         match change {
             TrustedChange::Create(record, entry) => {
@@ -36,13 +45,7 @@ impl SqliteStore {
             }
             TrustedChange::Commit(commit) => replace(&transaction, commit)?,
         }
-        transaction.commit().map_err(committing)?;
-        if stops {
-            self.zero_freed_pages(false).map_err(committing)?;
-            // So that the log has them no longer either, if nobody reads just now.
-            self.checkpoint().map_err(committing)?;
-        }
-        Ok(())
+        transaction.commit().map_err(committing)
     }
 }
 
