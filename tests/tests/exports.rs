@@ -9,11 +9,11 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{DailyTally, ExperimentName, ExportTalliesRequest, UploadStatus};
 use bandana_tests::harness::{create, submit_one, tallies, three_arms, upload};
+use bandana_tests::parquet_table::table_of_parquet;
 use bandana_tests::test_clock::TestClock;
 use bandana_tests::watched_server::WatchedServer;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
-use parquet::record::Field;
 use tokio::process::Command;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
@@ -35,25 +35,6 @@ async fn exported(server: &WatchedServer, arguments: &[&str]) -> anyhow::Result<
     let output = bandana(server, arguments).await?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
     Ok(output.stdout)
-}
-
-/// Parquet as a table of texts, the names of the columns first.
-fn table_of_parquet(bytes: Vec<u8>) -> anyhow::Result<Vec<Vec<String>>> {
-    let reader = SerializedFileReader::new(prost::bytes::Bytes::from(bytes))?;
-    let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let names = schema.columns().iter().map(|column| column.name().to_owned()).collect();
-    let mut table = vec![names];
-    for row in reader.get_row_iter(None)? {
-        let row = row?;
-        let text = |field: &Field| match field {
-            Field::Null => String::new(),
-            Field::Str(text) => text.clone(),
-            Field::Double(number) => number.to_string(),
-            other => other.to_string(),
-        };
-        table.push(row.get_column_iter().map(|(_, field)| text(field)).collect());
-    }
-    Ok(table)
 }
 
 /// CSV without line breaks within cells, as a table.

@@ -8,6 +8,7 @@ mod content;
 mod keyboard;
 mod sign_in;
 mod strangers;
+mod trusted;
 
 use anyhow::ensure;
 use serde_json::Value;

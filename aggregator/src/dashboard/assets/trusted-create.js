@@ -3,6 +3,7 @@
 import { element, problem } from "./elements.js";
 import { check, choice, field, number } from "./forms.js";
 import { get, post } from "./server.js";
+import { visible } from "./text.js";
 
 const ALGORITHMS = [
   ["adac-ucb", "adac-ucb: arms, rewards of 0 to 1"],
@@ -98,8 +99,15 @@ function described(inputs, isDeclared) {
   return body;
 }
 
-/** What is no number becomes null, which the server refuses. */
+/** A vector from each line. */
 function vectors(text) {
   const lines = text.split("\n").map((line) => line.trim()).filter((line) => line !== "");
-  return lines.map((line) => line.split(/[\s,;]+/).map(Number));
+  return lines.map((line) => line.split(/[\s,;]+/).map((word) => {
+    const value = Number(word);
+    if (word === "" || !Number.isFinite(value)) throw new Mistake(`“${visible(word)}” is not a number, as actions need.`);
+    return value;
+  }));
 }
+
+/** What somebody has typed is wrong. */
+class Mistake extends Error {}

@@ -1,0 +1,29 @@
+//! An app whose users disclose their rewards.
+
+use bandana_client::grpc::Transport;
+use bandana_client::trusted::{Agreement, DisclosedReward, TrustedExperiment};
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::identity::ExperimentId;
+
+/// The experiment, for an app that agrees to any price.
+///
+/// # Errors
+/// When there is none.
+pub async fn open(device_url: &str, id: &str) -> anyhow::Result<TrustedExperiment> {
+    let agreement = Agreement::users_disclose_rewards(Rho::new(1e6)?);
+    let transport = Transport::to(device_url)?;
+    Ok(TrustedExperiment::open(transport, ExperimentId::new(id)?, agreement).await?)
+}
+
+/// Plays what is recommended, so many times; arm 1 pays 1, all others nothing.
+///
+/// # Errors
+/// When a reward is not taken.
+pub async fn play(experiment: &TrustedExperiment, rounds: u32) -> anyhow::Result<()> {
+    for _ in 0..rounds {
+        let arm = experiment.recommend().await?;
+        let reward = DisclosedReward::new(f64::from(u8::from(arm == 1)))?;
+        experiment.disclose(&experiment.disclosure(arm, reward)?).await?;
+    }
+    Ok(())
+}
