@@ -63,13 +63,14 @@ impl Opening {
         spawn("opening", move || {
             let read = || {
                 let (store, reader) = open(&settings, &*clock)?;
-                let trusted = reader.trusted(None)?;
                 let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
                 let random = getrandom::u64().map_err(ServerError::Entropy)?;
                 let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
-                for record in &trusted {
-                    registry.trusted().show(record)?;
-                }
+                let trusted =
+                    show_trusted(&reader, &registry).map_err(|error| match &settings {
+                        StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
+                        StoreSettings::Postgres(_) => error,
+                    })?;
                 let (due, experiments_due) = mpsc::channel();
                 let (writer, ingest) = Writer::open(
                     store,
@@ -85,7 +86,7 @@ impl Opening {
                         Policies::Shared(Box::new(follower), reachable)
                     }
                 };
-                let (experiments, trusted) = (registry.all().len(), trusted.len());
+                let experiments = registry.all().len();
                 tracing::info!(experiments, trusted, ids, "store opened");
                 let window_days = settings.window_days();
                 Ok(Self { registry, ingest, reader, window_days, writer, policies })
@@ -159,6 +160,15 @@ fn open(
             (Box::new(store), StoreReader::of_postgres(settings)?)
         }
     })
+}
+
+/// Shows the trusted experiments, and tells how many there are.
+fn show_trusted(reader: &StoreReader, registry: &Registry) -> Result<usize, StoreError> {
+    let records = reader.trusted(None)?;
+    for record in &records {
+        registry.trusted().show(record)?;
+    }
+    Ok(records.len())
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {

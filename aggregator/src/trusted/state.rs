@@ -18,13 +18,14 @@
 //!
 //! Both are tested. The key goes with its release; it is in no backup.
 
+use std::fmt;
+
 use bandana_shared::stored::{self, Stored, StoredError};
 use rand::Rng;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use std::fmt;
 
 use super::algorithm::{Algorithm, Plan, Played, Shown};
 use super::error::TrustedError;
