@@ -21,17 +21,28 @@ fn result(flags: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&std::fs::read(&json)?)?)
 }
 
+/// A run with so little noise that everybody learns.
+fn learned(algorithm: &str) -> anyhow::Result<Value> {
+    let result = result(&["--algorithm", algorithm, "--users", "1000", "--rho", "100"])?;
+    ensure!(result["rewards"] == 1000, "{result}");
+    ensure!(result["releases"].as_u64() > Some(1), "{result}");
+    Ok(result)
+}
+
 #[test]
-fn every_algorithm_learns_from_its_users() -> anyhow::Result<()> {
-    // With so little noise, who learns nothing would play the best a fifth or a tenth of the time.
-    for (algorithm, least) in [("adac-ucb", 0.5), ("lazy-release", 0.5), ("adac-oful", 0.4)] {
-        let flags = ["--algorithm", algorithm, "--users", "1000", "--rho", "100"];
-        let result = result(&flags)?;
-        assert_eq!(result["rewards"], 1000);
-        assert!(result["releases"].as_u64() > Some(1), "{result}");
-        let late = result["best_share_late"].as_f64().context("no share")?;
-        assert!(late > least, "{algorithm}: {result}");
+fn the_server_learns_from_its_users() -> anyhow::Result<()> {
+    for algorithm in ["adac-ucb", "lazy-release"] {
+        let result = learned(algorithm)?;
+        let arms = result["arms"].as_array().context("no arms")?;
+        let pay = |arm: &Value| Some(arm["plays"].as_f64()? * arm["true_mean"].as_f64()?);
+        let mean = arms.iter().filter_map(pay).sum::<f64>() / 1000.0;
+        // All arms alike pay 0.5. The two best are not always told apart by then.
+        assert!(mean > 0.55, "{algorithm}: {result}");
     }
+    let result = learned("adac-oful")?;
+    let late = result["best_share_late"].as_f64().context("no share")?;
+    // There are ten actions.
+    assert!(late > 0.4, "{result}");
     Ok(())
 }
 

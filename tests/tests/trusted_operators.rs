@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use anyhow::{Context as _, ensure};
 use bandana_client::trusted::{DisclosedReward, TrustedError};
 use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
-use bandana_shared::wire::v1::{ReleasedMean, TrustedExperimentName};
+use bandana_shared::wire::v1::{ReleasedMean, ReleasedStatistics, TrustedExperimentName};
 use bandana_tests::harness::{Aggregator, three_arms};
 use bandana_tests::parquet_table::table_of_parquet;
 use bandana_tests::trusted_app::{open, play};
@@ -179,6 +179,54 @@ fn near(shown: &Value, expected: Option<f64>) -> bool {
     shown.zip(expected).map_or(shown == expected, |(s, e)| (s - e).abs() <= 1e-12)
 }
 
+async fn exports_are_right(
+    server: &Aggregator,
+    truth: &ReleasedStatistics,
+    releases: &Value,
+) -> anyhow::Result<()> {
+    let csv = table_of_csv(written(server, &["export", "headlines"]).await?)?;
+    assert_eq!(
+        csv[0],
+        [
+            "experiment_id",
+            "algorithm",
+            "rho",
+            "rewards_in_all",
+            "releases",
+            "arm",
+            "mean",
+            "rewards",
+            "noise_deviation",
+        ]
+    );
+    for (arm, row) in csv[1..].iter().enumerate() {
+        let ReleasedMean { mean, rewards, noise_deviation } = truth.means[arm];
+        let releases = releases.to_string();
+        let mean = mean.map(|mean| mean.to_string()).unwrap_or_default();
+        let (rewards, noise) = (rewards.to_string(), noise_deviation.to_string());
+        let expected = [
+            "headlines",
+            "adac-ucb",
+            "0.5",
+            "100",
+            &releases,
+            &arm.to_string(),
+            &mean,
+            &rewards,
+            &noise,
+        ];
+        assert_eq!(row, &expected);
+    }
+    let parquet = written(server, &["export", "headlines", "--format", "parquet"]).await?;
+    assert_eq!(table_of_parquet(parquet)?, csv);
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("released.csv");
+    let out = ["export", "headlines", "--out", file.to_str().context("a path in UTF-8")?];
+    written(server, &out).await?;
+    assert_eq!(table_of_csv(std::fs::read(&file)?)?, csv);
+    refused(server, &out, 1, &["is not overwritten"]).await
+}
+
 #[tokio::test]
 async fn what_was_released_is_shown_and_exported_and_nothing_else() -> anyhow::Result<()> {
     let server = Aggregator::start(PROGRAM).await?;
@@ -222,47 +270,7 @@ async fn what_was_released_is_shown_and_exported_and_nothing_else() -> anyhow::R
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
 
-    let csv = table_of_csv(written(&server, &["export", "headlines"]).await?)?;
-    assert_eq!(
-        csv[0],
-        [
-            "experiment_id",
-            "algorithm",
-            "rho",
-            "rewards_in_all",
-            "releases",
-            "arm",
-            "mean",
-            "rewards",
-            "noise_deviation",
-        ]
-    );
-    for (arm, row) in csv[1..].iter().enumerate() {
-        let ReleasedMean { mean, rewards, noise_deviation } = truth.means[arm];
-        let releases = released["releases"].to_string();
-        let mean = mean.map(|mean| mean.to_string()).unwrap_or_default();
-        let (rewards, noise) = (rewards.to_string(), noise_deviation.to_string());
-        let expected = [
-            "headlines",
-            "adac-ucb",
-            "0.5",
-            "100",
-            &releases,
-            &arm.to_string(),
-            &mean,
-            &rewards,
-            &noise,
-        ];
-        assert_eq!(row, &expected);
-    }
-    let parquet = written(&server, &["export", "headlines", "--format", "parquet"]).await?;
-    assert_eq!(table_of_parquet(parquet)?, csv);
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("released.csv");
-    let out = ["export", "headlines", "--out", file.to_str().context("a path in UTF-8")?];
-    written(&server, &out).await?;
-    assert_eq!(table_of_csv(std::fs::read(&file)?)?, csv);
-    refused(&server, &out, 1, &["is not overwritten"]).await?;
+    exports_are_right(&server, &truth, &released["releases"]).await?;
     server.process.stop().await
 }
 

@@ -127,7 +127,7 @@ impl TrustedDraft {
         };
         Ok(TrustedSpecification {
             experiment_id: self.experiment_id,
-            rewards_are_disclosed: true,
+            rewards_are_disclosed: self.rewards_are_disclosed,
             rho: self.rho,
             algorithm: Some(algorithm),
         })

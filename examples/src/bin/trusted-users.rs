@@ -98,17 +98,15 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let world = World::new(settings.algorithm, settings.seed);
-    let (own, server) = match (&arguments.server, &arguments.operator_url) {
-        (Some(device), Some(operator)) => {
-            (None, Server::at(device, operator, &arguments.token, &arguments.tls)?)
-        }
-        _ => {
-            let program = std::env::current_exe().context("can't find this program")?;
-            let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
-            let process = AggregatorProcess::start(&program, data_dir.path()).await?;
-            let server = process.server()?;
-            (Some((process, data_dir)), server)
-        }
+    let running = arguments.server.as_ref().zip(arguments.operator_url.as_ref());
+    let (own, server) = if let Some((device, operator)) = running {
+        (None, Server::at(device, operator, &arguments.token, &arguments.tls)?)
+    } else {
+        let program = std::env::current_exe().context("can't find this program")?;
+        let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
+        let process = AggregatorProcess::start(&program, data_dir.path()).await?;
+        let server = process.server()?;
+        (Some((process, data_dir)), server)
     };
     let bar = progress(settings.users)?;
     let start = Instant::now();

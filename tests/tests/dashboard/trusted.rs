@@ -53,7 +53,7 @@ fn fields(value: &Value, into: &mut BTreeSet<String>) {
 }
 
 #[tokio::test]
-async fn no_answer_has_more_than_what_was_released() -> anyhow::Result<()> {
+async fn nothing_is_created_without_a_declaration_or_beside_the_rules() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     aggregator.create(three_arms("colours")).await?;
     let address = address(&aggregator);
@@ -75,6 +75,15 @@ async fn no_answer_has_more_than_what_was_released() -> anyhow::Result<()> {
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert!(answered == status && message.contains(said), "{path}: {answered} {answer}");
     }
+    assert_eq!(get(&address, "/api/trusted").await?["experiments"], json!([]));
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn no_answer_has_more_than_what_was_released() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    aggregator.create(three_arms("colours")).await?;
+    let address = address(&aggregator);
     let (status, created) = post(&address, "/api/trusted", &headlines()).await?;
     assert_eq!((status, &created["state"]), (201, &json!("running")), "{created}");
     let (status, _) = post(&address, "/api/trusted/headlines/start", &json!({})).await?;

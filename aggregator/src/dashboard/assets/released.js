@@ -16,6 +16,8 @@ export function released({ signal }) {
     { title: "Noise deviation", isNumber: true, hint: "standard deviation of the noise in the mean" },
     { title: "Action", isNumber: true },
   ]);
+  // Only some algorithms have vectors for arms.
+  const actionTitle = means.frame.querySelector("thead th:last-child");
   const parameter = table("parameter", "Released parameter, by coordinates, with noise", [
     { title: "Coordinate", isNumber: true },
     { title: "Value", isNumber: true },
@@ -29,11 +31,12 @@ export function released({ signal }) {
     if (key === before) return;
     before = key;
     summary.replaceChildren(
-      element("data", { id: "rewards", value: String(now.rewards) }, `${count(now.rewards)} rewards count`), ", ",
-      element("data", { id: "releases", value: String(now.releases) }, `${count(now.releases)} statistics were released`),
+      element("data", { id: "rewards", value: String(now.rewards) }, `Rewards that count: ${count(now.rewards)}`), "; ",
+      element("data", { id: "releases", value: String(now.releases) }, `releases of statistics: ${count(now.releases)}`),
       ". All numbers below are released ones, with noise; later rewards are in none of them.");
     means.frame.hidden = now.parameter !== null;
     parameter.frame.hidden = now.parameter === null;
+    actionTitle.hidden = actions === null;
     const known = now.means.filter(({ mean }) => mean !== null);
     figure.hidden = known.length === 0;
     if (now.parameter !== null) {
@@ -46,7 +49,7 @@ export function released({ signal }) {
       numberCell(mean, mean === null ? "" : estimate(mean)),
       numberCell(rewards, rewards === null ? "" : count(rewards)),
       numberCell(noise, noise === null ? "" : estimate(noise)),
-      element("td", { class: "number" }, actions === null ? "–" : actions[arm].map(plain).join(", ")))));
+      actions === null ? null : element("td", { class: "number" }, actions[arm].map(plain).join(", ")))));
     const inChart = known.sort((a, b) => b.mean - a.mean).slice(0, ARMS_SHOWN).sort((a, b) => a.arm - b.arm);
     caption.textContent = "Released means"
       + (actions === null ? ", and one standard deviation of their noise to both sides: not an interval of confidence" : " of the actions that are left")

@@ -52,7 +52,7 @@ export async function trusted(context, id) {
     parts.protection.show(experiment);
     parts.changes.show(entries);
     if (releases !== null && now.releases !== releases) {
-      announce(`${count(now.rewards)} rewards, ${count(now.releases)} releases`);
+      announce(`${count(now.releases)} releases, ${count(now.rewards)} rewards`);
     }
     releases = now.releases;
   };
