@@ -10,10 +10,12 @@ use bandana_shared::stored::{self, Stored};
 use bandana_shared::wire::v1::DisclosureStatus;
 use tonic::Status;
 
+use super::disclosures::WAITING_DAYS_MAX;
 use super::scripted::{Answer, Scripted};
+use super::waiting::Waiting;
 use super::{Agreement, DisclosedReward, Disclosures, KeepError, TrustedError, TrustedExperiment};
 use crate::grpc::Transport;
-use crate::storage::StorageError;
+use crate::storage::{Directory, StorageError};
 use crate::time::{Clock as _, SystemClock};
 
 type Failure = Box<dyn std::error::Error>;
@@ -184,6 +186,43 @@ fn a_day_is_believed_near_the_devices_own_and_stays() -> Result<(), Failure> {
         let heard = server.script().heard.clone();
         assert_eq!(heard[0], heard[1]);
         assert!(heard[0].day > SystemClock.now().day().get());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(), Failure> {
+    with_server(async |server, transport| {
+        let directory = tempfile::tempdir()?;
+        let today = SystemClock.now().day();
+        let old = open(&transport, "old").await?;
+        let mut waiting = Waiting::open(Box::new(Directory::lock(directory.path())?))?;
+        waiting.keep(old.disclosure(1, DisclosedReward::new(REWARD)?)?)?;
+        waiting.hear(today.back(WAITING_DAYS_MAX + 1));
+        waiting.write()?;
+        drop(waiting);
+
+        // The clocks are 100 days apart, and nobody knows whose is right.
+        for ahead in [-100, 100] {
+            server.script().ahead = ahead;
+            let disclosures = Disclosures::open(directory.path())?;
+            let flushed = disclosures.flush(&transport, agreement()?).await;
+            assert!(matches!(flushed.held_up[..], [(_, TrustedError::Day { .. })]));
+            assert_eq!((flushed.waiting, flushed.dropped.len()), (1, 0));
+        }
+
+        // Heard from an experiment that asks for more than the app has agreed to, a day counts
+        // as well. What was kept meanwhile ages from here.
+        let disclosures = Disclosures::open(directory.path())?;
+        keep(&disclosures, &open(&transport, "fresh").await?)?;
+        server.script().ahead = 0;
+        server.script().rho = 0.2;
+        let flushed = disclosures.flush(&transport, agreement()?).await;
+        assert!(matches!(&flushed.dropped[..],
+            [(id, TrustedError::KeptTooLong { .. })] if id.as_str() == "old"));
+        assert!(matches!(&flushed.held_up[..],
+            [(id, TrustedError::Beyond { .. })] if id.as_str() == "fresh"));
+        assert_eq!((flushed.waiting, server.script().heard.len()), (1, 0));
         Ok(())
     })
 }
