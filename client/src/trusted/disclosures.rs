@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bandana_shared::identity::ExperimentId;
 use thiserror::Error;
 use tokio::time::timeout;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::experiment::{SharedDay, known};
 use super::waiting::Waiting;
@@ -95,8 +96,8 @@ impl Disclosures {
         Ok(Self(Arc::new(Inner { waiting: Mutex::new(waiting), process: std::process::id() })))
     }
 
-    /// Erases what waits in a directory that nobody has open, damaged or not. These rewards
-    /// never count, unless they were sent before.
+    /// Erases what waits in a directory that nobody has open, damaged or not. What was sent
+    /// before may have counted.
     ///
     /// ```
     /// use bandana_client::{StorageError, trusted::Disclosures};
@@ -238,7 +239,12 @@ impl Disclosures {
                     self.age(&heard_day, &mut flushed);
                     let sent = match opened {
                         Ok(experiment) => self.flush_one(&experiment, &id, &mut flushed).await,
-                        Err(error) => flushed.hold_up(&id, error),
+                        Err(error) => {
+                            let is_about_all = matches!(&error, TrustedError::Call(status)
+                                if !is_about_the_question(status.code()));
+                            flushed.hold_up(&id, error);
+                            break_if(is_about_all)
+                        }
                     };
                     if sent.is_break() {
                         break;
@@ -304,13 +310,22 @@ impl Disclosures {
                             flushed.dropped.push((id.clone(), error));
                         }
                     }
-                    Err(TrustedError::Paused) => return flushed.hold_up(id, TrustedError::Paused),
-                    Err(error) => flushed.hold_up(id, error)?,
+                    Err(error) => {
+                        let reach = reach(&error);
+                        flushed.hold_up(id, error);
+                        if reach != Reach::Disclosure {
+                            return break_if(reach == Reach::Server);
+                        }
+                    }
                 }
             }
         }
         match no_day {
-            Some(error) if self.0.lock().needs_day(id) => flushed.hold_up(id, error),
+            Some(error) if self.0.lock().needs_day(id) => {
+                let is_about_all = reach(&error) == Reach::Server;
+                flushed.hold_up(id, error);
+                break_if(is_about_all)
+            }
             _ => ControlFlow::Continue(()),
         }
     }
@@ -360,6 +375,35 @@ async fn limited<T>(
     }
 }
 
+/// What need not be tried after something went wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Disclosure,
+    Experiment,
+    Server,
+}
+
+/// How far an error reaches when the experiment has just been asked for with success. So the
+/// server is there, and one experiment that it can't serve is in no other's way.
+fn reach(error: &TrustedError) -> Reach {
+    match error {
+        TrustedError::Paused => Reach::Experiment,
+        TrustedError::Call(status) if is_about_the_question(status.code()) => Reach::Disclosure,
+        // Only what did not come from the server has a source.
+        TrustedError::Call(status)
+            if status.code() == Code::ResourceExhausted || status.source().is_some() =>
+        {
+            Reach::Server
+        }
+        TrustedError::Call(_) => Reach::Experiment,
+        _ => Reach::Disclosure,
+    }
+}
+
+fn break_if(condition: bool) -> ControlFlow<()> {
+    if condition { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 /// What has become of what waited.
 ///
 /// ```
@@ -389,7 +433,8 @@ async fn limited<T>(
 pub struct Flushed {
     /// Rewards that count now, or did before.
     pub sent: usize,
-    /// Rewards that will never count and were erased: of which experiment, and why.
+    /// Rewards that were refused for good, or kept for too long, and erased: of which
+    /// experiment, and why. See [`TrustedError::is_final`].
     pub dropped: Vec<(ExperimentId, TrustedError)>,
     /// Rewards that still wait, kept meanwhile or not.
     pub waiting: usize,
@@ -404,15 +449,12 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// Notes why something waits. Breaks when that is about no single experiment.
-    fn hold_up(&mut self, id: &ExperimentId, error: TrustedError) -> ControlFlow<()> {
-        let is_about_all =
-            matches!(&error, TrustedError::Call(status) if !is_about_the_question(status.code()));
+    /// Notes why something waits.
+    fn hold_up(&mut self, id: &ExperimentId, error: TrustedError) {
         self.retry_after = self.retry_after.max(error.retry_after());
         if self.held_up.iter().all(|(held_up, _)| held_up != id) {
             self.held_up.push((id.clone(), error));
         }
-        if is_about_all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

@@ -161,6 +161,37 @@ fn an_experiment_that_can_not_be_asked_for_holds_up_no_other() -> Result<(), Fai
 }
 
 #[test]
+fn only_a_server_that_is_busy_or_gone_keeps_other_experiments_waiting() -> Result<(), Failure> {
+    let failures = [
+        (Answer::Error(Status::unavailable("not this one")), 2),
+        (Answer::Error(Status::deadline_exceeded("not this one")), 2),
+        (Answer::Error(Status::internal("not this one")), 2),
+        (Answer::Error(Status::resource_exhausted("too much to do")), 0),
+        (Answer::HangUp, 0),
+    ];
+    with_server(async |server, transport| {
+        for (failure, sent) in failures {
+            let directory = tempfile::tempdir()?;
+            let disclosures = Disclosures::open(directory.path())?;
+            for id in ["a-fails", "a-fails", "b-fine", "c-fine"] {
+                keep(&disclosures, &open(&transport, id).await?)?;
+            }
+            let case = format!("{failure:?}");
+            let before = server.script().heard.len();
+            server.script().answers.push_back(failure);
+            let flushed = disclosures.flush(&transport, agreement()?).await;
+            assert_eq!((flushed.sent, flushed.waiting), (sent, 4 - sent), "{case}");
+            assert!(matches!(&flushed.held_up[..],
+                [(id, TrustedError::Call(_))] if id.as_str() == "a-fails"));
+            assert_eq!(server.script().heard.len() - before, sent + 1, "{case}");
+            let flushed = disclosures.flush(&transport, agreement()?).await;
+            assert_eq!((flushed.sent, flushed.waiting), (4 - sent, 0), "{case}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn a_day_is_believed_near_the_devices_own_and_stays() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
