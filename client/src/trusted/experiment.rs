@@ -213,7 +213,8 @@ impl TrustedExperiment {
     ///
     /// # Errors
     /// [`TrustedError::is_final`] says whether to send it again. With [`TrustedError::Call`]
-    /// it may count or not; with all others it does not, as yet.
+    /// it may count or not; with all others this attempt did not count, but one before it may
+    /// have.
     pub async fn disclose(&self, disclosure: &Disclosure) -> Result<(), TrustedError> {
         if *disclosure.experiment_id() != self.id {
             return Err(TrustedError::OtherExperiment);
