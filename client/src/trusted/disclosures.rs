@@ -387,7 +387,6 @@ enum Reach {
 /// server is there, and one experiment that it can't serve is in no other's way.
 fn reach(error: &TrustedError) -> Reach {
     match error {
-        TrustedError::Paused => Reach::Experiment,
         TrustedError::Call(status) if is_about_the_question(status.code()) => Reach::Disclosure,
         // Only what did not come from the server has a source.
         TrustedError::Call(status)
@@ -395,7 +394,7 @@ fn reach(error: &TrustedError) -> Reach {
         {
             Reach::Server
         }
-        TrustedError::Call(_) => Reach::Experiment,
+        TrustedError::Paused | TrustedError::Call(_) => Reach::Experiment,
         _ => Reach::Disclosure,
     }
 }
