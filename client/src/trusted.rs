@@ -30,7 +30,8 @@
 //! | verdict | what becomes of it |
 //! |---|---|
 //! | counted, now or before | a success; it is erased |
-//! | malformed, expired, stopped | it never counts, and is erased |
+//! | malformed, stopped | it is refused for good, and erased |
+//! | expired | the same; it may have counted before, so don't disclose the reward again |
 //! | paused, a day in the future, no verdict | it is sent again, with the same bytes |
 //!
 //! It has no day before it is first sent. Then it gets the server's, if that is within one of the

@@ -102,7 +102,7 @@ pub(super) struct StoredDisclosure {
     reward: f64,
     /// The server's day, if it was sent.
     day: Option<u32>,
-    /// The device's day when it was kept.
+    /// The first day on which it waited, by a server; 0 while none has said one.
     kept_on: u32,
 }
 

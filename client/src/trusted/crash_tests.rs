@@ -62,10 +62,10 @@ impl Device {
         }
     }
 
-    fn keep(&mut self, number: u32, day: u32) -> Result<(), Failure> {
+    fn keep(&mut self, number: u32) -> Result<(), Failure> {
         let disclosure = disclosure(number)?;
         let name = disclosure.name();
-        match self.waiting.keep(disclosure, Day::new(day)) {
+        match self.waiting.keep(disclosure) {
             Ok(()) => drop(self.durable.insert(name)),
             Err(KeepError::NotDurable(_)) => {}
             Err(error) => return Err(error.into()),
@@ -106,7 +106,7 @@ impl Device {
     /// Keeps twenty, and sends now and then, on a disk that fails. Then the disk works.
     fn live(&mut self) -> Result<(), Failure> {
         for number in 0..KEPT {
-            self.keep(number, number)?;
+            self.keep(number)?;
             if number % 3 == 2 && !self.disk.has_crashed() {
                 self.send(number)?;
             }
@@ -158,7 +158,7 @@ fn a_disk_that_fails_for_a_while_costs_nothing() -> Result<(), Failure> {
         for (seed, fault) in [(0, Fault::Error), (1, Fault::Error), (2, Fault::Errors(10))] {
             let mut device = Device::start(Disk::new(seed, Some((operation, fault))))?;
             for number in 0..KEPT {
-                device.keep(number, number)?;
+                device.keep(number)?;
                 device.send(number)?;
             }
             device.disk.fail_at(None);
@@ -179,7 +179,7 @@ fn killed_again_and_again_and_then_a_power_cut() -> Result<(), Failure> {
             for seed in 0..16 {
                 let disk = Disk::new(seed, None);
                 let mut device = Device::start(disk.clone())?;
-                device.keep(0, 0)?;
+                device.keep(0)?;
                 for (start, operation) in [(1, first), (2, again)] {
                     disk.fail_at(Some((disk.operations() + operation, Fault::Crash)));
                     device.send(start)?;
@@ -210,7 +210,7 @@ fn killed_again_and_again_and_then_a_power_cut() -> Result<(), Failure> {
 fn no_half_written_file_stays() -> Result<(), Failure> {
     for operation in 2..6 {
         let mut device = Device::start(Disk::new(1, Some((operation, Fault::Crash))))?;
-        device.keep(0, 0)?;
+        device.keep(0)?;
         device.disk.fail_at(None);
         device.disk.revive();
         device.open()?;
@@ -229,7 +229,7 @@ fn many_deaths_in_a_row() -> Result<(), Failure> {
         let disk = Disk::new(seed, Some((below(40)?, Fault::Crash)));
         let mut device = Device::start(disk.clone())?;
         for number in 0..KEPT {
-            device.keep(number, number)?;
+            device.keep(number)?;
             device.send(number)?;
             let mut deaths = 0;
             while disk.has_crashed() {
@@ -251,12 +251,12 @@ fn no_more_are_taken_than_there_is_room_for() -> Result<(), Failure> {
     let disk = Disk::new(1, None);
     let mut waiting = Waiting::open(Box::new(disk.clone()))?;
     for number in 0..u32::try_from(WAITING_MAX)? {
-        waiting.keep(disclosure(number)?, Day::new(1))?;
+        waiting.keep(disclosure(number)?)?;
     }
     let before = disk.operations();
     let next = disclosure(100_000)?;
     let name = next.name();
-    let Err(KeepError::Full(given_back)) = waiting.keep(next, Day::new(1)) else {
+    let Err(KeepError::Full(given_back)) = waiting.keep(next) else {
         return Err("it was taken".into());
     };
     assert_eq!((given_back.name(), disk.operations()), (name, before));
@@ -267,7 +267,7 @@ fn no_more_are_taken_than_there_is_room_for() -> Result<(), Failure> {
     assert_eq!(waiting.batch(&id()?, Some(Day::new(3)), &tried)?, []);
     // There is room again after a verdict.
     assert!(waiting.settle(&batch[0].0) && !waiting.settle(&batch[0].0));
-    waiting.keep(*given_back, Day::new(1))?;
+    waiting.keep(*given_back)?;
     assert_eq!(Waiting::open(Box::new(disk))?.len(), WAITING_MAX);
     Ok(())
 }
@@ -276,16 +276,38 @@ fn no_more_are_taken_than_there_is_room_for() -> Result<(), Failure> {
 fn nothing_rests_for_ever() -> Result<(), Failure> {
     let disk = Disk::new(1, None);
     let mut waiting = Waiting::open(Box::new(disk.clone()))?;
-    waiting.keep(disclosure(0)?, Day::new(100))?;
-    waiting.keep(disclosure(1)?, Day::new(101))?;
-    waiting.drop_old(Day::new(100 + WAITING_DAYS_MAX));
+    waiting.keep(disclosure(0)?)?;
+    waiting.hear(Day::new(100));
+    waiting.keep(disclosure(1)?)?;
+    waiting.hear(Day::new(101));
+    waiting.write()?;
+    // Its age is durable.
+    let mut waiting = Waiting::open(Box::new(disk.clone()))?;
+    waiting.hear(Day::new(100 + WAITING_DAYS_MAX));
     assert_eq!(waiting.take_dropped(), []);
-    waiting.drop_old(Day::new(101 + WAITING_DAYS_MAX));
+    waiting.hear(Day::new(101 + WAITING_DAYS_MAX));
     assert_eq!(waiting.take_dropped(), [id()?]);
     waiting.write()?;
     let mut again = Waiting::open(Box::new(disk.clone()))?;
     assert_eq!(again.len(), 1);
     assert_eq!(again.withdraw()?, 1);
     assert!(disk.content("disclosures").is_none());
+    Ok(())
+}
+
+#[test]
+fn a_day_beyond_the_servers_is_none_and_age_begins_anew() -> Result<(), Failure> {
+    // The clocks of server and device both stood in 2099.
+    let disk = Disk::new(1, None);
+    let mut waiting = Waiting::open(Box::new(disk.clone()))?;
+    waiting.keep(disclosure(0)?)?;
+    waiting.hear(Day::new(47_000));
+    waiting.hear(Day::new(20_000));
+    waiting.write()?;
+    let mut waiting = Waiting::open(Box::new(disk))?;
+    waiting.hear(Day::new(20_000 + WAITING_DAYS_MAX));
+    assert_eq!((waiting.len(), waiting.take_dropped()), (1, vec![]));
+    waiting.hear(Day::new(20_001 + WAITING_DAYS_MAX));
+    assert_eq!((waiting.len(), waiting.take_dropped()), (0, vec![id()?]));
     Ok(())
 }

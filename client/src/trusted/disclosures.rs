@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -9,20 +10,20 @@ use std::time::Duration;
 use bandana_shared::identity::ExperimentId;
 use thiserror::Error;
 use tokio::time::timeout;
-use tonic::Status;
+use tonic::{Code, Status};
 
+use super::experiment::{SharedDay, known};
 use super::waiting::Waiting;
 use super::{Agreement, Disclosure, TrustedError, TrustedExperiment};
 use crate::grpc::{CALL_TIME_MAX, Transport, is_about_the_question};
 use crate::storage::{Directory, DisclosuresFile, StorageError};
-use crate::time::{Clock as _, SystemClock};
 
 /// Disclosures that can wait at a time, of all experiments together: the file has all of them,
 /// and is written anew for each.
 pub(super) const WAITING_MAX: usize = 1000;
 
-/// Days for which a disclosure waits at most: its server is gone then, and a raw reward does
-/// not rest for ever.
+/// Days for which a disclosure waits at most, from the first one that a server has said: a raw
+/// reward does not rest for as long as an experiment may be paused.
 pub(super) const WAITING_DAYS_MAX: u32 = 60;
 
 /// Disclosures on the device's disk, until a server has said what becomes of them. Features
@@ -53,8 +54,10 @@ pub(super) const WAITING_DAYS_MAX: u32 = 60;
 /// # Privacy
 /// In trusted experiments raw rewards rest on the device, here and nowhere else: in the file
 /// `disclosures`, which only its owner can read on Unix, erased after the server's verdict, by
-/// [`Self::withdraw`], or after 60 days without one. Blocks that a disk has freed may be read
-/// by whoever takes it apart. `CACHEDIR.TAG` tells backup programs to leave the directory out:
+/// [`Self::withdraw`], or after 60 days without one. These are days that a server has said and
+/// that are within one of the device's own, from the first one on: a wrong clock erases nothing.
+/// So what waits for a server that is never heard again rests until the app withdraws or erases
+/// it. Blocks that a disk has freed may be read by whoever takes it apart. `CACHEDIR.TAG` tells backup programs to leave the directory out:
 /// what comes back from a backup may count, and cost, once more.
 #[derive(Clone)]
 pub struct Disclosures(Arc<Inner>);
@@ -89,15 +92,12 @@ impl Disclosures {
     /// [`StorageError`]. The files stay as they are; [`Self::erase`] is the way out when they
     /// are damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StorageError> {
-        let mut waiting = Waiting::open(Box::new(Directory::lock(directory.as_ref())?))?;
-        waiting.drop_old(SystemClock.now().day());
-        // A failure is none: it is tried again with the next write.
-        waiting.write().ok();
+        let waiting = Waiting::open(Box::new(Directory::lock(directory.as_ref())?))?;
         Ok(Self(Arc::new(Inner { waiting: Mutex::new(waiting), process: std::process::id() })))
     }
 
-    /// Erases what waits in a directory that nobody has open, damaged or not. These rewards
-    /// never count, unless they were sent before.
+    /// Erases what waits in a directory that nobody has open, damaged or not. What was sent
+    /// before may have counted.
     ///
     /// ```
     /// use bandana_client::{StorageError, trusted::Disclosures};
@@ -140,7 +140,7 @@ impl Disclosures {
     /// [`KeepError::Full`], and [`KeepError::NotDurable`] when the disk fails.
     pub fn keep(&self, disclosure: Disclosure) -> Result<(), KeepError> {
         self.0.is_own().map_err(KeepError::NotDurable)?;
-        self.0.lock().keep(disclosure, SystemClock.now().day())
+        self.0.lock().keep(disclosure)
     }
 
     /// How many wait.
@@ -221,17 +221,31 @@ impl Disclosures {
     /// device's own.
     pub async fn flush(&self, transport: &Transport, agreement: Agreement) -> Flushed {
         let mut flushed = Flushed::default();
-        let today = SystemClock.now().day();
-        let begun = self.on_disk(move |waiting| {
-            waiting.drop_old(today);
-            waiting.write().map(|()| (waiting.take_dropped(), waiting.experiments()))
-        });
-        match begun.await {
-            Ok((old, experiments)) => {
-                let too_long = || TrustedError::KeptTooLong { days: WAITING_DAYS_MAX };
-                flushed.dropped.extend(old.into_iter().map(|id| (id, too_long())));
+        match self.on_disk(|waiting| Ok(waiting.experiments())).await {
+            Ok(experiments) => {
+                let heard_day = SharedDay::default();
                 for id in experiments {
-                    let sent = self.flush_one(transport, agreement, &id, &mut flushed).await;
+                    // It may have been withdrawn, or too old by the day that another one said.
+                    if !self.0.lock().waits_for(&id) {
+                        continue;
+                    }
+                    let opening = TrustedExperiment::open_and_hear(
+                        transport.clone(),
+                        id.clone(),
+                        agreement,
+                        SharedDay::clone(&heard_day),
+                    );
+                    let opened = limited(opening).await;
+                    self.age(&heard_day, &mut flushed);
+                    let sent = match opened {
+                        Ok(experiment) => self.flush_one(&experiment, &id, &mut flushed).await,
+                        Err(error) => {
+                            let is_about_all = matches!(&error, TrustedError::Call(status)
+                                if !is_about_the_question(status.code()));
+                            flushed.hold_up(&id, error);
+                            break_if(is_about_all)
+                        }
+                    };
                     if sent.is_break() {
                         break;
                     }
@@ -243,23 +257,29 @@ impl Disclosures {
         if let Err(error) = self.on_disk(Waiting::write).await {
             flushed.storage.get_or_insert(error);
         }
-        flushed.waiting = self.waiting();
+        let waiting = self.0.lock();
+        flushed.held_up.retain(|(id, _)| waiting.waits_for(id));
+        flushed.waiting = waiting.len();
+        drop(waiting);
         flushed
+    }
+
+    /// Erases what was kept for too long, by a day that a server has said.
+    fn age(&self, heard_day: &SharedDay, flushed: &mut Flushed) {
+        let Some(today) = known(heard_day) else { return };
+        let mut waiting = self.0.lock();
+        waiting.hear(today);
+        let too_long = || TrustedError::KeptTooLong { days: WAITING_DAYS_MAX };
+        flushed.dropped.extend(waiting.take_dropped().into_iter().map(|id| (id, too_long())));
     }
 
     /// Sends what waits of one experiment. Breaks when the others need not be tried.
     async fn flush_one(
         &self,
-        transport: &Transport,
-        agreement: Agreement,
+        experiment: &TrustedExperiment,
         id: &ExperimentId,
         flushed: &mut Flushed,
     ) -> ControlFlow<()> {
-        let opening = TrustedExperiment::open(transport.clone(), id.clone(), agreement);
-        let experiment = match limited(opening).await {
-            Ok(experiment) => experiment,
-            Err(error) => return flushed.hold_up(id, error),
-        };
         // What has a day already can be sent without another one.
         let no_day = limited(experiment.day()).await.err();
         let mut tried = BTreeSet::new();
@@ -290,13 +310,22 @@ impl Disclosures {
                             flushed.dropped.push((id.clone(), error));
                         }
                     }
-                    Err(TrustedError::Paused) => return flushed.hold_up(id, TrustedError::Paused),
-                    Err(error) => flushed.hold_up(id, error)?,
+                    Err(error) => {
+                        let reach = reach(&error);
+                        flushed.hold_up(id, error);
+                        if reach != Reach::Disclosure {
+                            return break_if(reach == Reach::Server);
+                        }
+                    }
                 }
             }
         }
         match no_day {
-            Some(error) if self.0.lock().needs_day(id) => flushed.hold_up(id, error),
+            Some(error) if self.0.lock().needs_day(id) => {
+                let is_about_all = reach(&error) == Reach::Server;
+                flushed.hold_up(id, error);
+                break_if(is_about_all)
+            }
             _ => ControlFlow::Continue(()),
         }
     }
@@ -346,6 +375,34 @@ async fn limited<T>(
     }
 }
 
+/// What need not be tried after something went wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Disclosure,
+    Experiment,
+    Server,
+}
+
+/// How far an error reaches when the experiment has just been asked for with success. So the
+/// server is there, and one experiment that it can't serve is in no other's way.
+fn reach(error: &TrustedError) -> Reach {
+    match error {
+        TrustedError::Call(status) if is_about_the_question(status.code()) => Reach::Disclosure,
+        // Only what did not come from the server has a source.
+        TrustedError::Call(status)
+            if status.code() == Code::ResourceExhausted || status.source().is_some() =>
+        {
+            Reach::Server
+        }
+        TrustedError::Paused | TrustedError::Call(_) => Reach::Experiment,
+        _ => Reach::Disclosure,
+    }
+}
+
+fn break_if(condition: bool) -> ControlFlow<()> {
+    if condition { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 /// What has become of what waited.
 ///
 /// ```
@@ -375,7 +432,8 @@ async fn limited<T>(
 pub struct Flushed {
     /// Rewards that count now, or did before.
     pub sent: usize,
-    /// Rewards that will never count and were erased: of which experiment, and why.
+    /// Rewards that were refused for good, or kept for too long, and erased: of which
+    /// experiment, and why. See [`TrustedError::is_final`].
     pub dropped: Vec<(ExperimentId, TrustedError)>,
     /// Rewards that still wait, kept meanwhile or not.
     pub waiting: usize,
@@ -390,15 +448,12 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// Notes why something waits. Breaks when that is about no single experiment.
-    fn hold_up(&mut self, id: &ExperimentId, error: TrustedError) -> ControlFlow<()> {
-        let is_about_all =
-            matches!(&error, TrustedError::Call(status) if !is_about_the_question(status.code()));
+    /// Notes why something waits.
+    fn hold_up(&mut self, id: &ExperimentId, error: TrustedError) {
         self.retry_after = self.retry_after.max(error.retry_after());
         if self.held_up.iter().all(|(held_up, _)| held_up != id) {
             self.held_up.push((id.clone(), error));
         }
-        if is_about_all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

@@ -70,8 +70,13 @@ pub enum TrustedError {
         /// The server's words.
         message: String,
     },
-    /// The disclosure came after the server's replay window: it was refused for good.
-    #[error("the disclosure came too late, and was refused for good: {message}")]
+    /// The disclosure came after the server's replay window: it was refused for good. The
+    /// server has forgotten whether it came before, so it may have counted then: don't disclose
+    /// the reward again.
+    #[error(
+        "the disclosure came too late, and was refused for good: {message}; it may have counted \
+         before, don't disclose the reward again"
+    )]
     Expired {
         /// The server's words.
         message: String,
@@ -82,8 +87,13 @@ pub enum TrustedError {
         /// The server's words.
         message: String,
     },
-    /// The disclosure was kept for so long that it was erased.
-    #[error("no server has taken the disclosure in {} days, so it was erased", days)]
+    /// The disclosure was kept for so long that it was erased. If it was sent, it may have
+    /// counted before: don't disclose the reward again.
+    #[error(
+        "no server has told in {} days what became of the disclosure, so it was erased; it may \
+         have counted before, don't disclose the reward again",
+        days
+    )]
     KeptTooLong {
         /// How long it was kept at most.
         days: u32,
@@ -94,7 +104,9 @@ pub enum TrustedError {
 }
 
 impl TrustedError {
-    /// Whether a disclosure will never count, so that sending it again is of no use.
+    /// Whether sending a disclosure again is of no use. That does not say that it never
+    /// counted: an answer to an earlier attempt may have been lost. Only one that never had a
+    /// day, since it was never sent, certainly did not count.
     ///
     /// ```
     /// use bandana_client::trusted::TrustedError;

@@ -36,8 +36,11 @@ pub struct TrustedExperiment {
     id: ExperimentId,
     agreement: Agreement,
     specification: TrustedSpecification,
-    heard_day: Arc<Mutex<HeardDay>>,
+    heard_day: SharedDay,
 }
+
+/// What several experiments have heard of a server's day.
+pub(super) type SharedDay = Arc<Mutex<HeardDay>>;
 
 impl TrustedExperiment {
     /// Fetches an experiment and judges it.
@@ -66,12 +69,19 @@ impl TrustedExperiment {
         id: ExperimentId,
         agreement: Agreement,
     ) -> Result<Self, TrustedError> {
-        let (specification, day) = ask(&transport, &id, agreement).await?;
-        let heard_day = Arc::default();
-        let experiment = Self { transport, id, agreement, specification, heard_day };
-        // Arms are given all the same; rewards wait for a day that both agree on.
-        experiment.hear(day);
-        Ok(experiment)
+        Self::open_and_hear(transport, id, agreement, SharedDay::default()).await
+    }
+
+    /// Opens an experiment, and hears the day also when it is refused. An unbelievable day is
+    /// no error: arms are given all the same, rewards wait for a day that both agree on.
+    pub(super) async fn open_and_hear(
+        transport: Transport,
+        id: ExperimentId,
+        agreement: Agreement,
+        heard_day: SharedDay,
+    ) -> Result<Self, TrustedError> {
+        let (specification, _) = ask(&transport, &id, agreement, &heard_day).await?;
+        Ok(Self { transport, id, agreement, specification, heard_day })
     }
 
     /// What a reward costs at most.
@@ -203,7 +213,8 @@ impl TrustedExperiment {
     ///
     /// # Errors
     /// [`TrustedError::is_final`] says whether to send it again. With [`TrustedError::Call`]
-    /// it may count or not; with all others it does not, as yet.
+    /// it may count or not; with all others this attempt did not count, but one before it may
+    /// have.
     pub async fn disclose(&self, disclosure: &Disclosure) -> Result<(), TrustedError> {
         if *disclosure.experiment_id() != self.id {
             return Err(TrustedError::OtherExperiment);
@@ -220,15 +231,14 @@ impl TrustedExperiment {
         if let Some(day) = self.known_day() {
             return Ok(day);
         }
-        let (_, server) = ask(&self.transport, &self.id, self.agreement).await?;
-        self.hear(server);
+        let (_, server) = ask(&self.transport, &self.id, self.agreement, &self.heard_day).await?;
         let device = SystemClock.now().day();
         self.known_day().ok_or(TrustedError::Day { device, server })
     }
 
     /// The server's day, if it was heard lately and is believed.
     pub(super) fn known_day(&self) -> Option<Day> {
-        self.heard().get(SystemClock.now())
+        known(&self.heard_day)
     }
 
     pub(super) async fn submit(&self, message: DiscloseRequest) -> Result<(), TrustedError> {
@@ -239,26 +249,34 @@ impl TrustedExperiment {
     }
 
     fn hear(&self, day: Day) {
-        self.heard().hear(day, SystemClock.now());
-    }
-
-    fn heard(&self) -> MutexGuard<'_, HeardDay> {
-        self.heard_day.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.heard_day).hear(day, SystemClock.now());
     }
 }
 
-/// Asks for an experiment, and judges the answer.
+/// The server's day, if it was heard lately and is believed.
+pub(super) fn known(heard_day: &SharedDay) -> Option<Day> {
+    lock(heard_day).get(SystemClock.now())
+}
+
+fn lock(heard_day: &SharedDay) -> MutexGuard<'_, HeardDay> {
+    heard_day.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks for an experiment, hears the day, and judges the answer.
 async fn ask(
     transport: &Transport,
     id: &ExperimentId,
     agreement: Agreement,
+    heard_day: &SharedDay,
 ) -> Result<(TrustedSpecification, Day), TrustedError> {
     let name = TrustedExperimentName { experiment_id: id.to_string() };
     let request = transport.request(name);
     let answer = transport.trusted().get_trusted_experiment(request).await?.into_inner();
+    let day = Day::new(answer.server_day);
+    lock(heard_day).hear(day, SystemClock.now());
     let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
     agreement.judge(id, &specification)?;
-    Ok((specification, Day::new(answer.server_day)))
+    Ok((specification, day))
 }
 
 fn verdict(status: DisclosureStatus, message: String) -> Result<(), TrustedError> {

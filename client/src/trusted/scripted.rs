@@ -26,6 +26,8 @@ pub(super) enum Answer {
     Error(Status),
     /// None, ever.
     Silence,
+    /// The connection ends.
+    HangUp,
     /// The user withdraws these, and then it counts.
     Withdraw(Disclosures),
 }
@@ -113,6 +115,8 @@ impl Trusted for Scripted {
                 DisclosureStatus::Counted.into()
             }
             Answer::Silence => std::future::pending().await,
+            // Ends the connection's task, without a word on standard error.
+            Answer::HangUp => std::panic::resume_unwind(Box::new("hung up")),
         };
         let (message, server_day) = ("as the script says".to_owned(), self.day());
         Ok(Response::new(DiscloseResponse { status, message, server_day }))

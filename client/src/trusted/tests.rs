@@ -10,10 +10,12 @@ use bandana_shared::stored::{self, Stored};
 use bandana_shared::wire::v1::DisclosureStatus;
 use tonic::Status;
 
+use super::disclosures::WAITING_DAYS_MAX;
 use super::scripted::{Answer, Scripted};
+use super::waiting::Waiting;
 use super::{Agreement, DisclosedReward, Disclosures, KeepError, TrustedError, TrustedExperiment};
 use crate::grpc::Transport;
-use crate::storage::StorageError;
+use crate::storage::{Directory, StorageError};
 use crate::time::{Clock as _, SystemClock};
 
 type Failure = Box<dyn std::error::Error>;
@@ -159,6 +161,37 @@ fn an_experiment_that_can_not_be_asked_for_holds_up_no_other() -> Result<(), Fai
 }
 
 #[test]
+fn only_a_server_that_is_busy_or_gone_keeps_other_experiments_waiting() -> Result<(), Failure> {
+    let failures = [
+        (Answer::Error(Status::unavailable("not this one")), 2),
+        (Answer::Error(Status::deadline_exceeded("not this one")), 2),
+        (Answer::Error(Status::internal("not this one")), 2),
+        (Answer::Error(Status::resource_exhausted("too much to do")), 0),
+        (Answer::HangUp, 0),
+    ];
+    with_server(async |server, transport| {
+        for (failure, sent) in failures {
+            let directory = tempfile::tempdir()?;
+            let disclosures = Disclosures::open(directory.path())?;
+            for id in ["a-fails", "a-fails", "b-fine", "c-fine"] {
+                keep(&disclosures, &open(&transport, id).await?)?;
+            }
+            let case = format!("{failure:?}");
+            let before = server.script().heard.len();
+            server.script().answers.push_back(failure);
+            let flushed = disclosures.flush(&transport, agreement()?).await;
+            assert_eq!((flushed.sent, flushed.waiting), (sent, 4 - sent), "{case}");
+            assert!(matches!(&flushed.held_up[..],
+                [(id, TrustedError::Call(_))] if id.as_str() == "a-fails"));
+            assert_eq!(server.script().heard.len() - before, sent + 1, "{case}");
+            let flushed = disclosures.flush(&transport, agreement()?).await;
+            assert_eq!((flushed.sent, flushed.waiting), (4 - sent, 0), "{case}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn a_day_is_believed_near_the_devices_own_and_stays() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
@@ -184,6 +217,43 @@ fn a_day_is_believed_near_the_devices_own_and_stays() -> Result<(), Failure> {
         let heard = server.script().heard.clone();
         assert_eq!(heard[0], heard[1]);
         assert!(heard[0].day > SystemClock.now().day().get());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(), Failure> {
+    with_server(async |server, transport| {
+        let directory = tempfile::tempdir()?;
+        let today = SystemClock.now().day();
+        let old = open(&transport, "old").await?;
+        let mut waiting = Waiting::open(Box::new(Directory::lock(directory.path())?))?;
+        waiting.keep(old.disclosure(1, DisclosedReward::new(REWARD)?)?)?;
+        waiting.hear(today.back(WAITING_DAYS_MAX + 1));
+        waiting.write()?;
+        drop(waiting);
+
+        // The clocks are 100 days apart, and nobody knows whose is right.
+        for ahead in [-100, 100] {
+            server.script().ahead = ahead;
+            let disclosures = Disclosures::open(directory.path())?;
+            let flushed = disclosures.flush(&transport, agreement()?).await;
+            assert!(matches!(flushed.held_up[..], [(_, TrustedError::Day { .. })]));
+            assert_eq!((flushed.waiting, flushed.dropped.len()), (1, 0));
+        }
+
+        // Heard from an experiment that asks for more than the app has agreed to, a day counts
+        // as well. What was kept meanwhile ages from here.
+        let disclosures = Disclosures::open(directory.path())?;
+        keep(&disclosures, &open(&transport, "fresh").await?)?;
+        server.script().ahead = 0;
+        server.script().rho = 0.2;
+        let flushed = disclosures.flush(&transport, agreement()?).await;
+        assert!(matches!(&flushed.dropped[..],
+            [(id, TrustedError::KeptTooLong { .. })] if id.as_str() == "old"));
+        assert!(matches!(&flushed.held_up[..],
+            [(id, TrustedError::Beyond { .. })] if id.as_str() == "fresh"));
+        assert_eq!((flushed.waiting, server.script().heard.len()), (1, 0));
         Ok(())
     })
 }

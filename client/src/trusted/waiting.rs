@@ -14,9 +14,13 @@ use crate::storage::{DisclosuresFile, Files, KeptByName, StorageError};
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) disclosure: Disclosure,
-    /// The device's day when it was kept.
+    /// The first day on which it was seen to wait, by a server; [`UNCONFIRMED`] before.
     pub(crate) kept_on: Day,
 }
+
+/// No server has said a day while it waited. The device's own day is not asked: its clock may
+/// stand in 1970 or in 2099, and either would erase what waits or keep it for ever.
+const UNCONFIRMED: Day = Day::new(0);
 
 /// What waits, by its random names: so it leaves in random order.
 #[derive(Debug)]
@@ -43,11 +47,11 @@ impl Waiting {
     }
 
     /// Makes a disclosure durable.
-    pub(super) fn keep(&mut self, disclosure: Disclosure, today: Day) -> Result<(), KeepError> {
+    pub(super) fn keep(&mut self, disclosure: Disclosure) -> Result<(), KeepError> {
         if self.kept.len() >= WAITING_MAX {
             return Err(KeepError::Full(Box::new(disclosure)));
         }
-        self.kept.insert(disclosure.name(), Kept { disclosure, kept_on: today });
+        self.kept.insert(disclosure.name(), Kept { disclosure, kept_on: UNCONFIRMED });
         self.written = false;
         self.write().map_err(KeepError::NotDurable)
     }
@@ -57,8 +61,22 @@ impl Waiting {
         self.kept.values().map(|kept| kept.disclosure.experiment_id().clone()).collect()
     }
 
-    /// Forgets what was kept for too long. It leaves the disk with the next write.
-    pub(super) fn drop_old(&mut self, today: Day) {
+    /// Whether something of an experiment waits.
+    pub(super) fn waits_for(&self, id: &ExperimentId) -> bool {
+        self.kept.values().any(|kept| kept.disclosure.experiment_id() == id)
+    }
+
+    /// Hears a day that a server has said and the device believes. What waited without one ages
+    /// from here; what was kept for too long is forgotten, and leaves the disk with the next
+    /// write.
+    pub(super) fn hear(&mut self, today: Day) {
+        for kept in self.kept.values_mut() {
+            let is_ahead = kept.kept_on > today;
+            if (is_ahead || kept.kept_on == UNCONFIRMED) && kept.kept_on != today {
+                kept.kept_on = today;
+                self.written = false;
+            }
+        }
         let old = |kept: &Kept| kept.kept_on.forward(WAITING_DAYS_MAX) < today;
         for (_, kept) in self.kept.extract_if(.., |_, kept| old(kept)) {
             self.written = false;
