@@ -15,7 +15,8 @@ pub struct Vigil {
     asked: Asked,
     ratio: SampleRatio,
     traffic: Traffic,
-    favourite: Favourite,
+    /// `None` where the learner gives all traffic to an arm to learn of it.
+    favourite: Option<Favourite>,
     /// `None` where nobody knows all selections.
     balance: Option<Balance>,
     open: OpenTime,
@@ -57,6 +58,8 @@ pub struct Beginning<'a> {
     pub initial_arms: usize,
     /// Whether no report can come from a policy with other shares than the one that is served.
     pub is_history_known: bool,
+    /// Whether the learner gives all traffic to an arm because little is known of it.
+    pub explores: bool,
     /// Whether the selections that this process counts are all there are.
     pub counts_selections: bool,
 }
@@ -83,8 +86,8 @@ impl Vigil {
         Self {
             asked: Asked::new(now, delay, beginning.is_history_known),
             ratio: SampleRatio::new(initial_arms),
-            traffic: Traffic::new(now),
-            favourite: Favourite::default(),
+            traffic: Traffic::new(now, earlier),
+            favourite: (!beginning.explores).then(Favourite::default),
             balance: beginning.counts_selections.then(balance),
             open: OpenTime { seen: now, is_running: true, passed: now },
             known: reports.to_vec(),
@@ -94,7 +97,9 @@ impl Vigil {
     /// Takes note that from now on arms are drawn by these shares.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
         self.asked.serve(self.open.at(now), shares);
-        self.favourite.serve(shares);
+        if let Some(favourite) = &mut self.favourite {
+            favourite.serve(shares);
+        }
     }
 
     /// Takes note of the number of reports of each arm, and of all selections that were counted
@@ -112,7 +117,9 @@ impl Vigil {
         let Some(more) = more else { return };
         let sum = more.iter().sum();
         self.traffic.add(open, sum);
-        self.favourite.count(now, sum, reports.iter().sum());
+        if let Some(favourite) = &mut self.favourite {
+            favourite.count(now, sum, reports.iter().sum());
+        }
         if self.asked.is_known(open) {
             self.ratio.count(now, &more, |arm| self.asked.range(arm));
         }
@@ -129,14 +136,15 @@ impl Vigil {
         L: Fn(usize) -> String,
     {
         let Question { now, is_running, best, label } = question;
-        let reports = self.known.iter().sum();
         let open = self.open.at(now);
+        let reports = self.known.iter().sum();
+        let favourite = self.favourite.as_ref();
         let while_running = |alarm: Option<Alarm>| alarm.filter(|_| is_running);
         let balance = self.balance.as_ref();
         [
             self.ratio.alarm(now, &label),
             while_running(stalled::alarm(&self.traffic, open)),
-            while_running(self.favourite.alarm(now, reports, best, &label)),
+            while_running(favourite.and_then(|one| one.alarm(now, reports, best, &label))),
             while_running(balance.and_then(|balance| balance.alarm(now))),
             while_running(surge::alarm(&self.traffic, open)),
         ]

@@ -68,6 +68,29 @@ fn a_server_that_draws_for_some_of_the_apps_does_not_ring() -> Result<(), Failur
     }))
 }
 
+#[test]
+fn launches_and_pauses_of_any_length_do_not_ring() -> Result<(), Failure> {
+    let pauses = [10 * 24 + 7..11 * 24, 10 * 24..14 * 24, 20 * 24 + 9..32 * 24];
+    is_silent(pauses.into_iter().flat_map(|pause| {
+        let paused = World { pause, ..healthy() };
+        let drawn_here = World { server_draws: 1.0, ..paused.clone() };
+        let busy = World { users_per_hour: 160.0, means: [0.2, 0.7, 0.2], days: 40, ..healthy() };
+        [World { pause: paused.pause.clone(), ..busy }, paused, drawn_here]
+    }))?;
+    // By day and by night, on a workday and on a weekend.
+    let launches = [3 * 24 + 8, 5 * 24 + 20, 9 * 24 + 2, 20 * 24 + 14];
+    is_silent(launches.map(|launch| World { launch, users_per_hour: 80.0, days: 40, ..healthy() }))
+}
+
+#[test]
+fn a_learner_that_explores_does_not_ring() -> Result<(), Failure> {
+    let events = Some([15 * 24 + 5, 35 * 24 + 3, 25 * 24 + 7]);
+    let exploring = World { learner: Learner::LdpUcb, users_per_hour: 80.0, ..healthy() };
+    is_silent([[0.4, 0.5, 0.35], [0.4; 3], [0.1, 0.9, 0.1]].into_iter().flat_map(|means| {
+        [World { means, ..exploring.clone() }, World { means, events, ..exploring.clone() }]
+    }))
+}
+
 /// Asserts that this alarm rings, and no other, within so many days after something went wrong.
 fn rings(world: &World, name: AlarmName, within: f64) -> Result<(), Failure> {
     for seed in 1..=3 {

@@ -127,7 +127,19 @@ impl World {
             tallies: vec![Tally::EMPTY; 3],
             active: vec![true; 3],
             selections: 0,
-            vigil: vigil(0, &[0; 3], true, self.server_draws > 0.0),
+            vigil: self.vigil(0, &[0; 3], true),
+        })
+    }
+
+    fn vigil(&self, hour: u32, reports: &[u64], is_history_known: bool) -> Vigil {
+        Vigil::new(Beginning {
+            now: time(hour),
+            delay: HOUR,
+            reports,
+            initial_arms: 3,
+            is_history_known,
+            explores: self.learner == Learner::LdpUcb,
+            counts_selections: self.server_draws > 0.0,
         })
     }
 
@@ -152,7 +164,7 @@ impl World {
         }
         if state.now == restarted {
             let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
-            state.vigil = vigil(state.now, &counts, false, self.server_draws > 0.0);
+            state.vigil = self.vigil(state.now, &counts, false);
             state.selections = 0;
         }
     }
@@ -250,17 +262,6 @@ fn drawn(state: &mut State, age: usize) -> usize {
 fn best(state: &State, arm: usize) -> Option<f64> {
     let situation = Situation::new(&state.tallies, &state.active, state.channel);
     Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
-}
-
-fn vigil(hour: u32, reports: &[u64], is_history_known: bool, counts_selections: bool) -> Vigil {
-    Vigil::new(Beginning {
-        now: time(hour),
-        delay: HOUR,
-        reports,
-        initial_arms: 3,
-        is_history_known,
-        counts_selections,
-    })
 }
 
 fn time(hour: u32) -> Duration {
