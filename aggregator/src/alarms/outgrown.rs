@@ -124,8 +124,8 @@ impl Balance {
         if earliest < self.begun {
             return;
         }
-        let (reports, at_once) = self.sums(end - SPAN, end);
-        let (_, earlier) = self.sums(earliest, end - shift);
+        let (reports, at_once) = self.sums(end.saturating_sub(SPAN), end);
+        let (_, earlier) = self.sums(earliest, end.saturating_sub(shift));
         if reports >= REPORTS_MIN && reports <= at_once.min(earlier) {
             self.drawn_here = Some(end);
         }
