@@ -4,8 +4,18 @@
 //! and the time until the app is used again, by a policy that the device may have had for
 //! longer. Nobody knows how much later. So what is known of the share of an arm among the
 //! reports of a moment is a range: from the least to the greatest that was served within the
-//! last attribution window, release delay and [`LATENESS`]. Of the reports, [`LATE_SHARE`] may
-//! be of any policy that ever was.
+//! last attribution window, release delay and [`LATENESS`]. That is the assumption: whatever came
+//! before, each report that comes is drawn by an earlier policy with a probability of at most
+//! [`LATE_SHARE`], and then by any that ever was. Devices that keep reports for longer while they
+//! have no network, as the replay window lets them, are among these few as long as they come one by
+//! one; where an outage of more than a week ends for many at once, the assumption fails.
+//!
+//! And that reports are made regardless of which arm was drawn. With the client's
+//! `Acceptance::report_once` they are not: an arm reports the first time only that it is drawn
+//! in a period, so arms with little traffic have a larger share of the reports than of the draws.
+//!
+//! Times are of an experiment that runs. While it is paused, devices keep their reports, and so
+//! the policies before a pause count for as much longer.
 //!
 //! After a restart earlier policies are not known. Then nothing is said before that time has
 //! passed, and what came before it counts as any share at all; unless the arms had equal
@@ -16,10 +26,10 @@ use std::time::Duration;
 
 use super::DAY;
 
-/// How much later than they could reports come, all but [`LATE_SHARE`] of them.
+/// How much later than they could reports come, each but with a probability of [`LATE_SHARE`].
 pub const LATENESS: Duration = DAY.saturating_mul(7);
 
-/// Share of the reports that may be later than that.
+/// The probability, given all reports before it, with which a report may be later than that.
 pub const LATE_SHARE: f64 = 0.05;
 
 /// Steps in which policies are forgotten.
@@ -60,7 +70,7 @@ impl Ranges {
 }
 
 impl Asked {
-    /// From now on. `delay` is the longest time after which a device that is used would
+    /// From now on, by a clock that stands still in pauses. `delay` is the longest time after which a device that is used would
     /// report; `is_complete`: no report can come from a policy with other shares than the
     /// first that is served from now on.
     pub fn new(now: Duration, delay: Duration, is_complete: bool) -> Self {

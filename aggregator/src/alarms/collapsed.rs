@@ -10,6 +10,9 @@
 //! its traffic, or the reports of the last days are not what they seem; and the arms that could
 //! tell get no more traffic.
 //!
+//! It is not for `ldp-ucb`, which gives all traffic to one arm at a time, and to an arm just
+//! because little is known of it.
+//!
 //! The verdict of `bandana estimate` is not asked: it is made for every moment at once, comes later
 //! than a good learner's choice, and may never come without a floor weight or a holdout.
 //!
@@ -80,7 +83,7 @@ impl Favourite {
         self.credited = serving.map(|arm| Credited { arm, since: now, reports });
     }
 
-    /// Whether there is an alarm. `best` tells how likely an arm is the best by all reports,
+    /// Whether there is an alarm, with so many reports in all. `best` tells how likely an arm is the best by all reports,
     /// if that can be told.
     pub(super) fn alarm(
         &self,
@@ -98,9 +101,10 @@ impl Favourite {
             name: AlarmName::CollapsedEntropy,
             message: format!(
                 "arm {arm} ({}) has had nearly all traffic for {reports} reports and more, and by \
-                 the reports of all days it is the best with a probability of {} only: what users \
-                 like may have changed, or the learner's memory is too short for its traffic; a \
-                 holdout share or a floor weight keeps the other arms measured",
+                 the reports of all days it is the best with a probability of {} only: the learner \
+                 goes by less than all of them, or by another rule; what users like may have \
+                 changed, or its memory may be too short for its traffic; a holdout share or a \
+                 floor weight keeps the other arms measured",
                 label(arm),
                 percent(seen),
             ),

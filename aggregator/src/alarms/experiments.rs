@@ -30,6 +30,7 @@ pub(crate) fn vigil_over(record: &ExperimentRecord, serving: &Serving) -> Vigil 
         reports: &counts,
         initial_arms,
         is_history_known: revisions.len() == 1 && was_even,
+        explores: conduct.learner == Learner::LdpUcb,
         // Where others make the policies too, they draw arms too.
         counts_selections: policy.is_none(),
     });

@@ -7,7 +7,8 @@
 //!
 //! What they are told is in memory, and a restart begins it anew: see [`Asked`] for what that
 //! means for the sample ratio; stalled reporting and surges need a day and three days of
-//! history. Replicas are told of the same reports and policies; each has refusals of its own.
+//! history, and reports against selections more than a week. Time stands still while an
+//! experiment is paused. Replicas are told of the same reports and policies; each has refusals of its own.
 //!
 //! Numbers of reports are all that is looked at, never what they say, except by
 //! [collapsed entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.

@@ -1,30 +1,49 @@
 //! Reports outgrow selections: there are more reports than arms were drawn.
 //!
 //! Where apps have the server draw every arm (`SelectArm`), each selection makes one report at
-//! most. That they do is inferred: once there were [`REPORTS_MIN`] reports, and no more of them
-//! than selections, they are taken to. From then on there is an alarm when reports exceed
-//! selections by [`EXCESS_MIN`], and by a tenth of the selections. Either somebody sends
-//! reports on their own, which moves a learner in proportion to their number, or a release of the app
-//! draws arms by itself.
+//! most. That they do is inferred, at the end of each [`STEP`]: when in [`SPAN`] there were
+//! [`REPORTS_MIN`] reports, and no more of them than selections in the same time, nor than in
+//! as long a time one attribution window and release delay earlier. Both, as reports come later
+//! than selections: while traffic grows they are few for the selections of their own time, and
+//! while it falls, for earlier ones. Where only some apps ask the server, there are fewer selections.
+//!
+//! Then there is an alarm when the reports of the last [`SPAN`] exceed all selections from which
+//! they may come, those of a longest delay and [`LATENESS`] more, by [`EXCESS_MIN`] and by a
+//! tenth. Either somebody sends reports on their own, which moves a learner in proportion to
+//! their number, or a release of the app draws arms by itself. If it goes on for [`LAPSE`], it is
+//! taken for the latter: that the server draws is no longer believed, and the alarm ends.
 //!
 //! Selections are counted by the process that draws and are not stored. So this is for a server
 //! with its own directory; replicas do not know each other's selections and never ring. After a
-//! restart reports come whose selections were before it: they are not counted until
-//! all but the latest have come.
+//! restart reports come whose selections were before it: for a delay and [`LATENESS`] nothing is
+//! said. Times are of an experiment that runs: pauses take none.
 //!
 //! Where devices draw arms, there is no number to compare with: see
 //! [surges](super::AlarmName::ReportSurge), and the sample ratio for reports of arms that nobody
-//! was asked for.
+//! was asked for. A flood that was there from the start looks like devices that draw.
 //!
 //! # When it rings for nothing
-//! Never by chance: nothing is drawn. Devices that report later than is assumed have the margin.
+//! Never by chance where the server draws every arm, if no more than a tenth of the reports come
+//! later than is assumed. Where devices draw some of them, it is for two mistakes at once: the
+//! share of the draws that report would have to seem below the share that the server draws,
+//! and then reports to exceed the selections of a time that is more than twice as long.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Alarm, AlarmName};
+use super::{Alarm, AlarmName, DAY, HOUR, LATENESS};
+
+/// Time by which reports and selections are told apart.
+const STEP: Duration = HOUR.saturating_mul(6);
+
+/// Reports of which time are looked at: whole weeks, as weekends differ.
+const SPAN: Duration = DAY.saturating_mul(7);
 
 /// Reports after which it is clear who draws.
-const REPORTS_MIN: u64 = 100;
+const REPORTS_MIN: u64 = 500;
+
+/// How long it is believed that the server draws, when it no longer seems so.
+const LAPSE: Duration = DAY.saturating_mul(28);
 
 /// Reports beyond the selections.
 const EXCESS_MIN: u64 = 100;
@@ -33,79 +52,210 @@ const EXCESS_MIN: u64 = 100;
 const EXCESS_PART: u64 = 10;
 
 /// Reports against selections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Balance {
+    delay: Duration,
+    begun: Duration,
+    /// From when on all selections are known from which reports come.
+    known_from: Duration,
+    /// All selections so far.
+    selections: u64,
+    steps: VecDeque<Step>,
+    /// When it last seemed that all arms are drawn by the server.
+    drawn_here: Option<Duration>,
+    excess: Option<Excess>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    from: Duration,
     reports: u64,
     selections: u64,
-    /// Whether all arms are drawn by the server.
-    is_drawn_here: bool,
-    /// Since when there are too many reports.
-    crossed: Option<Duration>,
+}
+
+/// Too many reports.
+#[derive(Clone, Copy, Debug)]
+struct Excess {
+    since: Duration,
+    reports: u64,
+    selections: u64,
 }
 
 impl Balance {
-    /// Takes note of new reports, and of the number of all selections.
-    pub(super) fn observe(&mut self, now: Duration, reports: u64, selections: u64) {
-        self.reports += reports;
-        self.selections = selections;
-        self.is_drawn_here |= self.reports >= REPORTS_MIN && self.reports <= selections;
-        if self.is_drawn_here && self.reports >= self.threshold() {
-            self.crossed.get_or_insert(now);
-        } else {
-            self.crossed = None;
+    /// From now on. `is_new`: no report can come from a selection before.
+    pub(super) fn new(now: Duration, delay: Duration, is_new: bool) -> Self {
+        Self {
+            delay,
+            begun: now,
+            known_from: if is_new { now } else { now + delay + LATENESS },
+            selections: 0,
+            steps: VecDeque::new(),
+            drawn_here: None,
+            excess: None,
         }
     }
 
-    fn threshold(&self) -> u64 {
-        self.selections + EXCESS_MIN.max(self.selections / EXCESS_PART)
+    /// Takes note of new reports, and of the number of all selections. `now` is by the clock,
+    /// `open` leaves out pauses.
+    pub(super) fn observe(&mut self, now: Duration, open: Duration, reports: u64, selections: u64) {
+        let steps = u32::try_from(open.as_secs() / STEP.as_secs()).unwrap_or(u32::MAX);
+        let from = STEP * steps;
+        if self.steps.back().is_none_or(|step| step.from < from) {
+            self.infer(from);
+            let oldest = from.saturating_sub(SPAN + self.delay + LATENESS + STEP * 2);
+            while self.steps.front().is_some_and(|step| step.from < oldest) {
+                self.steps.pop_front();
+            }
+            self.steps.push_back(Step { from, reports: 0, selections: 0 });
+        }
+        if let Some(step) = self.steps.back_mut() {
+            step.reports += reports;
+            step.selections += selections.saturating_sub(self.selections);
+        }
+        self.selections = selections;
+        self.compare(now, open);
+    }
+
+    /// Tells who draws, when a step ends.
+    fn infer(&mut self, end: Duration) {
+        let shift = self.delay.as_secs().div_ceil(STEP.as_secs());
+        let shift = STEP * u32::try_from(shift).unwrap_or(u32::MAX);
+        let Some(earliest) = end.checked_sub(SPAN + shift) else { return };
+        if earliest < self.begun {
+            return;
+        }
+        let (reports, at_once) = self.sums(end.saturating_sub(SPAN), end);
+        let (_, earlier) = self.sums(earliest, end.saturating_sub(shift));
+        if reports >= REPORTS_MIN && reports <= at_once.min(earlier) {
+            self.drawn_here = Some(end);
+        }
+    }
+
+    fn compare(&mut self, now: Duration, open: Duration) {
+        let is_drawn_here = self.drawn_here.is_some_and(|seen| open < seen + LAPSE);
+        let from = open.saturating_sub(SPAN).max(self.known_from);
+        let (reports, _) = self.sums(from, Duration::MAX);
+        let drawn_from = from.saturating_sub(self.delay + LATENESS + STEP);
+        let (_, selections) = self.sums(drawn_from, Duration::MAX);
+        if is_drawn_here && reports >= threshold(selections) {
+            let since = self.excess.map_or(now, |excess| excess.since);
+            self.excess = Some(Excess { since, reports, selections });
+        } else {
+            self.excess = None;
+        }
+    }
+
+    /// Reports and selections of the steps that begin in this time.
+    fn sums(&self, from: Duration, until: Duration) -> (u64, u64) {
+        let steps = self.steps.iter().filter(|step| (from..until).contains(&step.from));
+        steps.fold((0, 0), |(reports, selections), step| {
+            (reports + step.reports, selections + step.selections)
+        })
     }
 
     /// Whether there is an alarm.
     pub(super) fn alarm(&self, now: Duration) -> Option<Alarm> {
-        let since = self.crossed?;
-        let Self { reports, selections, .. } = self;
+        let Excess { since, reports, selections } = self.excess?;
         Some(Alarm {
             name: AlarmName::ReportsOutgrowSelections,
             message: format!(
-                "{reports} reports since the server was started, but only {selections} arms were \
-                 drawn: somebody sends reports on their own, or an app draws arms by itself now; \
-                 look at the calls of each app key"
+                "{reports} reports in 7 days, but only {selections} arms were drawn for them: \
+                 somebody sends reports on their own, or an app draws arms by itself now; look at \
+                 the calls of each app key"
             ),
             age: Some(now.saturating_sub(since)),
-            threshold: self.threshold() as f64,
-            seen: *reports as f64,
+            threshold: threshold(selections) as f64,
+            seen: reports as f64,
         })
     }
+}
+
+fn threshold(selections: u64) -> u64 {
+    selections + EXCESS_MIN.max(selections / EXCESS_PART)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Hours of so many draws, of which the server makes a share; each makes a report `lag`
+    /// hours later. Tells in which hours it rings.
+    struct Fleet {
+        balance: Balance,
+        hour: u32,
+        drawn: Vec<u64>,
+        selections: u64,
+        lag: usize,
+    }
+
+    impl Fleet {
+        fn new(is_new: bool, lag: u32) -> Self {
+            let balance = Balance::new(Duration::ZERO, HOUR * lag, is_new);
+            Self { balance, hour: 0, drawn: Vec::new(), selections: 0, lag: lag as usize }
+        }
+
+        /// Whether it rang in these hours, first and last.
+        fn rung(&mut self, hours: u32, draws: u64, selected: u64, forged: u64) -> (bool, bool) {
+            let (mut ever, mut last) = (false, false);
+            for _ in 0..hours {
+                self.drawn.push(draws);
+                self.selections += selected;
+                let due = self.drawn.len().checked_sub(1 + self.lag);
+                let reports = due.map_or(0, |due| self.drawn[due]) + forged;
+                let now = HOUR * self.hour;
+                self.balance.observe(now, now, reports, self.selections);
+                last = self.balance.alarm(now).is_some();
+                ever |= last;
+                self.hour += 1;
+            }
+            (ever, last)
+        }
+    }
+
+    const WEEK: u32 = 7 * 24;
+
     #[test]
     fn reports_that_nobody_was_asked_for_ring_where_the_server_draws() {
-        let second = Duration::from_secs;
-        let mut balance = Balance::default();
-        for round in 1..=50 {
-            balance.observe(second(round), 9, 10 * round);
-            assert_eq!(balance.alarm(second(round)), None);
+        let mut fleet = Fleet::new(true, 30);
+        assert_eq!(fleet.rung(4 * WEEK, 10, 10, 0), (false, false));
+        // Soon, and however much was drawn before.
+        assert!(fleet.rung(4 * 24, 10, 10, 40).1);
+        // It ends when they do.
+        assert!(!fleet.rung(2 * WEEK, 10, 10, 0).1);
+        // Traffic that comes and goes is none of it.
+        for draws in [100, 0, 1, 1000, 3] {
+            assert_eq!(fleet.rung(WEEK + 50, draws, draws, 0), (false, false), "{draws}");
         }
-        balance.observe(second(51), 149, 500);
-        assert_eq!(balance.alarm(second(51)), None);
-        balance.observe(second(52), 1, 500);
-        let rung = balance.alarm(second(60)).unwrap();
-        assert_eq!((rung.seen, rung.threshold, rung.age), (600.0, 600.0, Some(second(8))));
-        balance.observe(second(61), 0, 700);
-        assert_eq!(balance.alarm(second(61)), None);
+    }
+
+    #[test]
+    fn a_restart_forgets_selections_and_does_not_ring_for_it() {
+        let mut fleet = Fleet::new(false, 30);
+        // Reports of what was drawn before.
+        assert_eq!(fleet.rung(30, 10, 10, 10), (false, false));
+        assert_eq!(fleet.rung(4 * WEEK, 10, 10, 0), (false, false));
+        assert!(fleet.rung(WEEK, 10, 10, 40).1);
     }
 
     #[test]
     fn devices_that_draw_do_not_ring() {
-        let mut balance = Balance::default();
-        for round in 0..1000 {
-            // Some apps ask the server, most do not.
-            balance.observe(Duration::from_secs(round), 10, round);
-            assert_eq!(balance.alarm(Duration::from_secs(round)), None);
+        for is_new in [true, false] {
+            // Probes, and apps of which some have the server draw; traffic begins, and grows.
+            for selected in [1, 30, 70, 90] {
+                let mut fleet = Fleet::new(is_new, 200);
+                for draws in [1, 1, 2, 4, 8, 8, 8, 2, 1] {
+                    let rung = fleet.rung(WEEK, draws * 100, draws * selected, 0);
+                    assert_eq!(rung, (false, false), "{selected}% of {draws}, {is_new}");
+                }
+            }
         }
+    }
+
+    #[test]
+    fn an_app_that_draws_by_itself_from_now_on_rings_for_a_while_only() {
+        let mut fleet = Fleet::new(true, 5);
+        assert_eq!(fleet.rung(4 * WEEK, 10, 10, 0), (false, false));
+        assert!(fleet.rung(3 * WEEK, 10, 1, 0).1);
+        assert!(!fleet.rung(2 * WEEK, 10, 1, 0).1);
     }
 }

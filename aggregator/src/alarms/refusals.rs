@@ -2,7 +2,7 @@
 //!
 //! A release of the app sends what can't be read or names a specification that this server does not
 //! have, clocks are wrong, or somebody tries things out. Of each status the uploads of the last
-//! hour are compared with those of the day before it. `paused` and `stopped` are left out:
+//! hour are compared with those of the day before it, both by whole [`STEP`]s that have ended. `paused` and `stopped` are left out:
 //! they are what operators wanted.
 //!
 //! It rings for a status when in the last hour at least [`REFUSED_MIN`] uploads were refused
@@ -12,12 +12,16 @@
 //!
 //! # When it rings for nothing
 //! If uploads were refused independently of each other, at a rate p that does not change: with m
-//! refused of N earlier ones, p is at most `(m + 6 sqrt(m) + 20)/N` but for a probability below 2e-8
+//! refused of N earlier ones, p is at most `(m + 7 sqrt(m) + 25)/N` but for a probability below 3e-11
 //! (by Chernoff's bound for a Poisson variable), and with it k or more of n uploads are
 //! refused with a probability of at most `exp(-(k ln(k/np) - k + np))`, which must be below [`LEVEL`].
-//! Six statuses that are looked at in every [`STEP`] make three hundred thousand looks a year: 3% in
-//! a hundred years. A single device that sends the same thing again and again is no chance; the
+//! However often one asks, a step is looked at once. Six statuses in every one make 316,000 looks
+//! a year, each with a probability of 1.3e-10 at most: 5e-5 a year. A single device that sends the same thing again and again is no chance; the
 //! factor and the least share are for that.
+//!
+//! # When it ends
+//! With a fault that goes on, too: after some nine hours a third of the day before is of the fault,
+//! and what was a jump has become what is usual.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -46,7 +50,7 @@ const FACTOR: f64 = 3.0;
 const EARLIER_MIN: u64 = 1000;
 
 /// Probability of a jump by chance, in one look at one status.
-const LEVEL: f64 = 1e-9;
+const LEVEL: f64 = 1e-10;
 
 /// The statuses that are looked at.
 const WATCHED: [UploadStatus; 6] = [
@@ -75,8 +79,7 @@ struct Step {
 impl Refusals {
     /// Counts uploads that were answered with this status.
     pub fn add(&mut self, now: Duration, status: UploadStatus, uploads: u64) {
-        let steps = u32::try_from(now.as_secs() / STEP.as_secs()).unwrap_or(u32::MAX);
-        let from = STEP * steps;
+        let from = begin_of_step(now);
         if self.steps.back().is_none_or(|step| step.from < from) {
             let begin = from.saturating_sub(RECENT + EARLIER + STEP);
             while self.steps.front().is_some_and(|step| step.from < begin) {
@@ -93,8 +96,9 @@ impl Refusals {
 
     /// Whether there is an alarm: the one of the status that has the largest share.
     pub fn alarm(&self, now: Duration) -> Option<Alarm> {
-        let begin = now.saturating_sub(RECENT);
-        let recent = self.sum(begin, Duration::MAX);
+        let end = begin_of_step(now);
+        let begin = end.saturating_sub(RECENT);
+        let recent = self.sum(begin, end);
         let earlier = self.sum(begin.saturating_sub(EARLIER), begin);
         if earlier.uploads < EARLIER_MIN {
             return None;
@@ -133,6 +137,10 @@ impl Refusals {
     }
 }
 
+fn begin_of_step(now: Duration) -> Duration {
+    STEP * u32::try_from(now.as_secs() / STEP.as_secs()).unwrap_or(u32::MAX)
+}
+
 fn has_jumped(recent: &Step, earlier: &Step, place: usize) -> bool {
     let (refused, of) = (recent.refused[place] as f64, recent.uploads as f64);
     let before = earlier.refused[place] as f64;
@@ -143,7 +151,7 @@ fn has_jumped(recent: &Step, earlier: &Step, place: usize) -> bool {
     {
         return false;
     }
-    let rate = (before + 6.0 * before.sqrt() + 20.0) / earlier.uploads as f64;
+    let rate = (before + 7.0 * before.sqrt() + 25.0) / earlier.uploads as f64;
     let expected = of * rate;
     let exponent = refused * libm::log(refused / expected) - refused + expected;
     refused > expected && exponent > -libm::log(LEVEL)

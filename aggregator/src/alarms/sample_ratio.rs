@@ -30,8 +30,14 @@
 //! only after some of the reports came, makes the test weaker and never wrong.
 //!
 //! # When it rings for nothing
-//! With a probability of 1e-4 in each run of a server, if no more than 5% of the reports come
-//! later than is [assumed](super::Asked).
+//! With a probability of 1e-4 for each experiment in each run of a server, if reports come as is
+//! [assumed](super::Asked): whatever came before, each with a probability of at most 5% later than
+//! that, and regardless of which arm was drawn. With the client's `Acceptance::report_once` the latter
+//! is not so, and it rings though nothing is wrong; the server can't tell.
+//!
+//! # When it ends
+//! After a repair the evidence falls again, by about as many reports as came with the fault, or with
+//! a restart. The message has the numbers of the days that show it best.
 
 use std::time::Duration;
 
@@ -64,24 +70,63 @@ struct Arm {
     /// When it was first counted, and how many days have begun since.
     begun: Duration,
     days: u64,
-    /// Reports of the arm, and of all while it was counted.
+    /// For each factor: too many reports, and too few.
+    many: [Product; FACTORS.len()],
+    few: [Product; FACTORS.len()],
+}
+
+/// The products for a factor.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    /// Logarithm of the sum of the products from every day on, with the weight of the day; all
+    /// are multiplied alike.
+    sum: f64,
+    /// The logarithm of the largest of them, and what was counted for it.
+    largest: f64,
+    counted: Counted,
+}
+
+/// What was counted of an arm from a day on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    from: Duration,
+    /// Reports of the arm, and of all.
     reports: u64,
     of: u64,
     /// Sums of the least and of the greatest probabilities.
     least: f64,
     greatest: f64,
-    /// Logarithms of the products: too many reports, and too few. Each is the sum of the
-    /// products from every day on, with the weight of the day; all are multiplied alike.
-    many: [f64; FACTORS.len()],
-    few: [f64; FACTORS.len()],
+}
+
+impl Product {
+    const NONE: Self = Self {
+        sum: f64::NEG_INFINITY,
+        largest: f64::NEG_INFINITY,
+        counted: Counted { from: Duration::ZERO, reports: 0, of: 0, least: 0.0, greatest: 0.0 },
+    };
+
+    fn begin_day(&mut self, from: Duration, weight: f64) {
+        self.sum = log_sum(&[self.sum, weight]);
+        if weight > self.largest {
+            (self.largest, self.counted) = (weight, Counted { from, ..Counted::default() });
+        }
+    }
+
+    fn multiply(&mut self, logarithm: f64, (own, of): (u64, u64), (low, high): (f64, f64)) {
+        self.sum += logarithm;
+        self.largest += logarithm;
+        self.counted.reports += own;
+        self.counted.of += of;
+        self.counted.least += of as f64 * low;
+        self.counted.greatest += of as f64 * high;
+    }
 }
 
 impl Arm {
     /// Before its first report.
     fn new(now: Duration) -> Self {
-        let none = [f64::NEG_INFINITY; FACTORS.len()];
-        let (reports, of, least, greatest) = (0, 0, 0.0, 0.0);
-        Self { begun: now, days: 0, reports, of, least, greatest, many: none, few: none }
+        let none = [Product::NONE; FACTORS.len()];
+        Self { begun: now, days: 0, many: none, few: none }
     }
 
     /// Has products begin on the days that have begun since the last call. The weights
@@ -93,23 +138,22 @@ impl Arm {
             let number = self.days as f64;
             let weight = -libm::log(number * (number + 1.0));
             for product in self.many.iter_mut().chain(&mut self.few) {
-                *product = log_sum(&[*product, weight]);
+                product.begin_day(now, weight);
             }
         }
     }
 
-    fn count(&mut self, reports: u64, of: u64, (low, high): (f64, f64)) {
+    fn count(&mut self, reports: u64, of: u64, range: (f64, f64)) {
         let (own, all) = (reports as f64, of as f64);
-        self.reports += reports;
-        self.of += of;
-        self.least += all * low;
-        self.greatest += all * high;
+        let (low, high) = range;
         let (most, fewest) = (high.max(PROBABILITY_MIN), (1.0 - low).max(PROBABILITY_MIN));
         for (place, factor) in FACTORS.iter().enumerate() {
             let logarithm = libm::log(*factor);
             let per_report = |bound: f64| libm::log1p(bound * (factor - 1.0));
-            self.many[place] += own * logarithm - all * per_report(most);
-            self.few[place] += (all - own) * logarithm - all * per_report(fewest);
+            let many = own * logarithm - all * per_report(most);
+            let few = (all - own) * logarithm - all * per_report(fewest);
+            self.many[place].multiply(many, (reports, of), range);
+            self.few[place].multiply(few, (reports, of), range);
         }
     }
 }
@@ -155,7 +199,7 @@ impl SampleRatio {
             (1.0 - INITIAL_SHARE) / (added * (added + 1.0))
         };
         let parts = 2.0 * FACTORS.len() as f64;
-        let all: Vec<f64> = arm.many.iter().chain(&arm.few).copied().collect();
+        let all: Vec<f64> = arm.many.iter().chain(&arm.few).map(|product| product.sum).collect();
         log_sum(&all) + libm::log(weight / parts)
     }
 
@@ -165,16 +209,21 @@ impl SampleRatio {
         let worst =
             |a: &usize, b: &usize| self.log_evidence_of(*a).total_cmp(&self.log_evidence_of(*b));
         let place = (0..self.arms.len()).max_by(worst)?;
-        let Arm { reports, of, least, greatest, .. } = self.arms[place];
+        let products = self.arms[place].many.iter().chain(&self.arms[place].few);
+        let clearest = products.max_by(|a, b| a.largest.total_cmp(&b.largest))?;
+        let Counted { from, reports, of, least, greatest } = clearest.counted;
+        let days = now.saturating_sub(from).as_secs_f64() / DAY.as_secs_f64();
         let share = |count: f64| percent(count / of as f64);
         let (least, greatest) = (share(least), share(greatest));
         let asked = if least == greatest { least } else { format!("{least} to {greatest}") };
         Some(Alarm {
             name: AlarmName::SampleRatioMismatch,
             message: format!(
-                "arm {place} ({}) has {} of {of} reports, and the policies asked for {asked}: look \
-                 whether users of some arm fail to report, whether the app plays the arms it is \
-                 told, and whether somebody sends reports on their own",
+                "arm {place} ({}) has {} of {of} reports, and the policies asked for {asked}, in \
+                 the last {days:.1} days: look whether users of some arm fail to report, whether \
+                 the app plays the arms it is told, and whether somebody sends reports on their \
+                 own; an app with report_once makes reports that depend on the arm, and rings it \
+                 though nothing is wrong",
                 label(place),
                 share(reports as f64),
             ),
@@ -271,6 +320,21 @@ mod tests {
         assert!(ratio.log_evidence() < 0.0);
         ratio.count(Duration::from_secs(1), &[100_000, 0], |_| (0.1, 0.9));
         assert!(ratio.log_evidence() > 0.0);
+    }
+
+    #[test]
+    fn the_alarm_tells_of_the_days_that_show_it() {
+        let mut ratio = SampleRatio::new(2);
+        for day in 0..30 {
+            ratio.count(DAY * day, &[500, 500], |_| (0.5, 0.5));
+        }
+        ratio.count(DAY * 30, &[350, 650], |_| (0.5, 0.5));
+        let alarm = ratio.alarm(DAY * 31, |_| String::new()).unwrap();
+        let of_day = "of 1000 reports, and the policies asked for 50.0%, in the last 1.0 days";
+        assert!(alarm.message.contains(of_day), "{alarm:?}");
+        // As many reports as were wrong, and it is over.
+        ratio.count(DAY * 31, &[800, 800], |_| (0.5, 0.5));
+        assert_eq!(ratio.alarm(DAY * 31, |_| String::new()), None);
     }
 
     #[test]

@@ -9,18 +9,23 @@
 //!   arrival is a second in which reports were committed, however many: gateways send
 //!   thousands at once.
 //!
-//! Before there are a day of history and [`ARRIVALS_MIN`] arrivals it does not ring, so that
-//! it has seen a night. Nor does it while an experiment is paused, or for the time that it was.
+//! Before there are [`ARRIVALS_MIN`] arrivals in the week before the last of them, and a day from
+//! the first to the last of these, it does not ring, so that it has seen a night. Nor does it
+//! while an experiment is paused, or for the time that it was.
+//!
+//! After a restart nothing is known of the week before. If there are no reports at all from then
+//! on, it rings after [`SILENCE_UNKNOWN`], for experiments with [`REPORTS_EARLIER_MIN`] reports.
 //!
 //! # When it rings for nothing
 //! If arrivals were a Poisson process, a silence in which 30 are expected would have a
 //! probability of e^-30: below 1e-4 for a billion arrivals. Traffic comes and goes; the second
 //! condition is for that. A first weekend without users can ring it if the nights before were
-//! shorter than a quarter of it.
+//! shorter than a quarter of it. After a restart an experiment rings of which only the reports have
+//! ended, and nobody has stopped it; or one that has taken years to get its reports.
 
 use std::time::Duration;
 
-use super::traffic::{Traffic, WEEK};
+use super::traffic::Traffic;
 use super::{Alarm, AlarmName, DAY, HOUR, hours};
 
 /// The shortest silence.
@@ -35,10 +40,16 @@ const EXPECTED: f64 = 30.0;
 /// Arrivals before which nothing is expected.
 const ARRIVALS_MIN: u64 = 100;
 
+/// Silence from the start of the server on, of which it is not known how long others were.
+const SILENCE_UNKNOWN: Duration = DAY.saturating_mul(7);
+
+/// Reports before the start, from which on that is remarkable.
+const REPORTS_EARLIER_MIN: u64 = 1000;
+
 /// Whether there is an alarm.
 pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
-    let last = traffic.last()?;
-    let history = last.saturating_sub(traffic.begun).min(WEEK);
+    let Some(last) = traffic.last() else { return alarm_from_start(traffic, now) };
+    let history = last.saturating_sub(traffic.known_from()?);
     let arrivals: u64 = traffic.hours().map(|hour| hour.arrivals).sum();
     if history < DAY || arrivals < ARRIVALS_MIN {
         return None;
@@ -61,13 +72,30 @@ pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     })
 }
 
+fn alarm_from_start(traffic: &Traffic, now: Duration) -> Option<Alarm> {
+    let (earlier, silence) = (traffic.earlier(), traffic.silence(now));
+    (earlier >= REPORTS_EARLIER_MIN && silence >= SILENCE_UNKNOWN).then(|| Alarm {
+        name: AlarmName::StalledReporting,
+        message: format!(
+            "no reports since the server was started or the experiment resumed {:.1} hours ago, \
+             and there were {earlier} before: look whether devices reach the server and whether \
+             the app still reports, or stop the experiment",
+            hours(silence),
+        ),
+        age: Some(silence),
+        threshold: hours(SILENCE_UNKNOWN),
+        seen: hours(silence),
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::traffic::WEEK;
     use super::*;
 
     /// Reports in every minute from 8 to 20 o'clock, for so many days.
     fn days(number: u32) -> Traffic {
-        let mut traffic = Traffic::new(Duration::ZERO);
+        let mut traffic = Traffic::new(Duration::ZERO, 0);
         for minute in 0..number * 24 * 60 {
             if (8 * 60..20 * 60).contains(&(minute % (24 * 60))) {
                 traffic.add(Duration::from_mins(minute.into()), 5);
@@ -102,9 +130,31 @@ mod tests {
     }
 
     #[test]
+    fn the_first_night_after_a_late_release_does_not_ring() {
+        let mut traffic = Traffic::new(Duration::ZERO, 0);
+        for minute in 0..12 * 60 {
+            traffic.add(DAY * 5 + Duration::from_mins(minute), 5);
+        }
+        assert_eq!(alarm(&traffic, DAY * 6), None);
+    }
+
+    #[test]
+    fn a_restart_during_an_outage_hides_it_for_a_week_only() {
+        let restarted = Traffic::new(DAY, 1000);
+        assert_eq!(alarm(&restarted, DAY * 7), None);
+        assert!(alarm(&restarted, DAY * 8).is_some());
+        assert_eq!(alarm(&Traffic::new(DAY, 999), DAY * 30), None);
+        let mut resumed = restarted;
+        resumed.close(DAY * 5);
+        assert_eq!(alarm(&resumed, DAY * 11), None);
+        resumed.add(DAY * 11, 1);
+        assert_eq!(alarm(&resumed, DAY * 30), None);
+    }
+
+    #[test]
     fn a_rare_report_is_not_missed() {
         // One every five hours: 30 of them take more than six days.
-        let mut traffic = Traffic::new(Duration::ZERO);
+        let mut traffic = Traffic::new(Duration::ZERO, 0);
         for report in 0..300 {
             traffic.add(HOUR * 5 * report, 1);
         }

@@ -6,12 +6,15 @@
 //! is a hint.
 //!
 //! It rings when the reports of the last [`RECENT`] are [`REPORTS_MIN`] and more, and at least
-//! [`FACTOR`] times those of a mean day of the week before that, of which at least two days
-//! and [`EARLIER_MIN`] reports must be known.
+//! [`FACTOR`] times those of a mean day of the week before that, from the first report in it on,
+//! of which at least two days and [`EARLIER_MIN`] reports must be known. Times are of an experiment
+//! that runs: pauses take none. On the day after one, devices send what they have kept, and
+//! nothing is said.
 //!
 //! # When it rings for nothing
 //! If reports came independently of each other at the earlier rate, with a probability below
-//! `exp(-1000)`. In practice it rings when traffic grows tenfold within a day.
+//! `exp(-1000)`. In practice it rings when traffic grows tenfold within a day, as with a launch
+//! after a trial, or at the end of an outage of days.
 
 use std::time::Duration;
 
@@ -34,7 +37,10 @@ const EARLIER_MIN: u64 = 100;
 /// Whether there is an alarm.
 pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     let recent_from = now.saturating_sub(RECENT);
-    let earlier_from = traffic.begun.max(now.saturating_sub(WEEK));
+    if now < traffic.open() + RECENT * 2 {
+        return None;
+    }
+    let earlier_from = traffic.known_from()?.max(now.saturating_sub(WEEK));
     let history = recent_from.saturating_sub(earlier_from);
     if history < HISTORY_MIN {
         return None;
@@ -66,7 +72,7 @@ mod tests {
     use super::*;
 
     fn steady(days: u32, per_hour: u64) -> Traffic {
-        let mut traffic = Traffic::new(Duration::ZERO);
+        let mut traffic = Traffic::new(Duration::ZERO, 0);
         for hour in 0..days * 24 {
             traffic.add(HOUR * hour, per_hour);
         }
@@ -101,6 +107,11 @@ mod tests {
         let mut traffic = steady(6, 0);
         traffic.add(DAY * 6, 1_000_000);
         assert_eq!(alarm(&traffic, DAY * 6 + HOUR), None);
+        let mut late = Traffic::new(Duration::ZERO, 0);
+        for hour in 5 * 24..7 * 24 {
+            late.add(HOUR * hour, 1000);
+            assert_eq!(alarm(&late, HOUR * hour), None);
+        }
         let mut young = steady(2, 10);
         young.add(DAY * 2, 1_000_000);
         assert_eq!(alarm(&young, DAY * 2 + HOUR), None);

@@ -1,4 +1,4 @@
-//! How many reports came when, for a week.
+//! How many reports came when, for a week of the time in which the experiment runs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,9 @@ pub(super) const WEEK: Duration = HOUR.saturating_mul(7 * 24);
 /// The traffic of an experiment, by the hour.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
-    pub(super) begun: Duration,
+    begun: Duration,
+    /// Reports from before that.
+    earlier: u64,
     /// Those with reports, of the week before the last of them.
     hours: VecDeque<Hour>,
     /// When reports came last, and since when they could.
@@ -30,8 +32,9 @@ pub(super) struct Hour {
 }
 
 impl Traffic {
-    pub(super) fn new(now: Duration) -> Self {
-        Self { begun: now, hours: VecDeque::new(), last: None, open: now }
+    /// From now on. There were so many reports before.
+    pub(super) fn new(now: Duration, earlier: u64) -> Self {
+        Self { begun: now, earlier, hours: VecDeque::new(), last: None, open: now }
     }
 
     /// Counts reports that came at one moment.
@@ -60,6 +63,16 @@ impl Traffic {
         self.open = now;
     }
 
+    /// When reports were taken again after a pause, or from the start.
+    pub(super) fn open(&self) -> Duration {
+        self.open
+    }
+
+    /// Reports that there were before the first hour.
+    pub(super) fn earlier(&self) -> u64 {
+        self.earlier
+    }
+
     /// When reports came last.
     pub(super) fn last(&self) -> Option<Duration> {
         self.last
@@ -68,6 +81,12 @@ impl Traffic {
     /// How long none have come that could have.
     pub(super) fn silence(&self, now: Duration) -> Duration {
         now.saturating_sub(self.last.unwrap_or(self.begun).max(self.open))
+    }
+
+    /// Since when there are reports, of the week before the last of them. The time before an
+    /// app is released says nothing.
+    pub(super) fn known_from(&self) -> Option<Duration> {
+        self.hours.front().map(|hour| hour.from)
     }
 
     /// The hours with reports, of the week before the last of them.

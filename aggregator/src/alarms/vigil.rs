@@ -15,13 +15,34 @@ pub struct Vigil {
     asked: Asked,
     ratio: SampleRatio,
     traffic: Traffic,
-    favourite: Favourite,
+    /// `None` where the learner gives all traffic to an arm to learn of it.
+    favourite: Option<Favourite>,
     /// `None` where nobody knows all selections.
     balance: Option<Balance>,
-    /// When selections are known from which reports come.
-    balanced_from: Duration,
+    open: OpenTime,
     /// The reports of each arm that were looked at.
     known: Vec<u64>,
+}
+
+/// A clock that stands still while reports are refused: devices keep them meanwhile, and
+/// what takes time before a pause takes the rest of it afterwards.
+#[derive(Clone, Copy, Debug)]
+struct OpenTime {
+    seen: Duration,
+    is_running: bool,
+    passed: Duration,
+}
+
+impl OpenTime {
+    fn at(&self, now: Duration) -> Duration {
+        let more = if self.is_running { now.saturating_sub(self.seen) } else { Duration::ZERO };
+        self.passed + more
+    }
+
+    fn pass(&mut self, now: Duration, is_running: bool) -> Duration {
+        *self = Self { seen: now, is_running, passed: self.at(now) };
+        self.passed
+    }
 }
 
 /// An experiment when a vigil over it begins.
@@ -37,6 +58,8 @@ pub struct Beginning<'a> {
     pub initial_arms: usize,
     /// Whether no report can come from a policy with other shares than the one that is served.
     pub is_history_known: bool,
+    /// Whether the learner gives all traffic to an arm because little is known of it.
+    pub explores: bool,
     /// Whether the selections that this process counts are all there are.
     pub counts_selections: bool,
 }
@@ -58,30 +81,33 @@ impl Vigil {
     /// From now on.
     pub fn new(beginning: Beginning<'_>) -> Self {
         let Beginning { now, delay, reports, initial_arms, .. } = beginning;
-        let is_new = reports.iter().all(|reports| *reports == 0);
-        let known_after = if is_new { Duration::ZERO } else { delay + super::LATENESS };
+        let earlier: u64 = reports.iter().sum();
+        let balance = || Balance::new(now, delay, earlier == 0);
         Self {
             asked: Asked::new(now, delay, beginning.is_history_known),
             ratio: SampleRatio::new(initial_arms),
-            traffic: Traffic::new(now),
-            favourite: Favourite::default(),
-            balance: beginning.counts_selections.then(Balance::default),
-            balanced_from: now + known_after,
+            traffic: Traffic::new(now, earlier),
+            favourite: (!beginning.explores).then(Favourite::default),
+            balance: beginning.counts_selections.then(balance),
+            open: OpenTime { seen: now, is_running: true, passed: now },
             known: reports.to_vec(),
         }
     }
 
     /// Takes note that from now on arms are drawn by these shares.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
-        self.asked.serve(now, shares);
-        self.favourite.serve(shares);
+        self.asked.serve(self.open.at(now), shares);
+        if let Some(favourite) = &mut self.favourite {
+            favourite.serve(shares);
+        }
     }
 
     /// Takes note of the number of reports of each arm, and of all selections that were counted
     /// since the begin.
     pub fn observe(&mut self, now: Duration, reports: &[u64], selections: u64, is_running: bool) {
+        let open = self.open.pass(now, is_running);
         if !is_running {
-            self.traffic.close(now);
+            self.traffic.close(open);
         }
         let before = self.known.iter().copied().chain(std::iter::repeat(0));
         let more: Option<Vec<u64>> =
@@ -90,16 +116,17 @@ impl Vigil {
         // A database has lost some: what has come since is not known.
         let Some(more) = more else { return };
         let sum = more.iter().sum();
-        self.traffic.add(now, sum);
-        self.favourite.count(now, sum, reports.iter().sum());
-        if self.asked.is_known(now) {
+        self.traffic.add(open, sum);
+        if let Some(favourite) = &mut self.favourite {
+            favourite.count(now, sum, reports.iter().sum());
+        }
+        if self.asked.is_known(open) {
             self.ratio.count(now, &more, |arm| self.asked.range(arm));
         }
         if let Some(balance) = &mut self.balance {
-            let sum = if now >= self.balanced_from { sum } else { 0 };
-            balance.observe(now, sum, selections);
+            balance.observe(now, open, sum, selections);
         }
-        self.asked.pass(now);
+        self.asked.pass(open);
     }
 
     /// The alarms that ring.
@@ -109,15 +136,17 @@ impl Vigil {
         L: Fn(usize) -> String,
     {
         let Question { now, is_running, best, label } = question;
+        let open = self.open.at(now);
         let reports = self.known.iter().sum();
+        let favourite = self.favourite.as_ref();
         let while_running = |alarm: Option<Alarm>| alarm.filter(|_| is_running);
         let balance = self.balance.as_ref();
         [
             self.ratio.alarm(now, &label),
-            while_running(stalled::alarm(&self.traffic, now)),
-            while_running(self.favourite.alarm(now, reports, best, &label)),
+            while_running(stalled::alarm(&self.traffic, open)),
+            while_running(favourite.and_then(|one| one.alarm(now, reports, best, &label))),
             while_running(balance.and_then(|balance| balance.alarm(now))),
-            while_running(surge::alarm(&self.traffic, now)),
+            while_running(surge::alarm(&self.traffic, open)),
         ]
         .into_iter()
         .flatten()

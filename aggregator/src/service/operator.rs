@@ -21,7 +21,7 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use super::act::{Act, until_revoked};
-use super::alarm_watch::AlarmWatch;
+use super::alarm_watch::{AlarmWatch, news, ticks};
 use super::exports::{Exports, days};
 use super::{GOING_DOWN, NONLINEAR, explain, find, internal, unanswered, unreadable, until_end};
 use crate::clock::Clock;
@@ -410,9 +410,11 @@ impl Operator for OperatorService {
         let settings = settings(&request)?;
         let experiment = find(&self.registry, request.experiment_id).await?;
         let end = Box::pin(self.ending.clone().wait());
-        let versions = WatchStream::new(experiment.watch()).take_until(end);
-        let watch = self.watch.clone();
-        let stream = versions.map(move |_| Ok(watch.estimates(&experiment, settings)));
+        let versions = WatchStream::new(experiment.watch());
+        let (watch, looker) = (self.watch.clone(), self.watch.clone());
+        let looked_at = Arc::clone(&experiment);
+        let news = news(versions, ticks(), move || looker.names(&looked_at)).take_until(end);
+        let stream = news.map(move |()| Ok(watch.estimates(&experiment, settings)));
         Ok(Response::new(until_revoked(until_end(stream, self.ending.clone()), caller)))
     }
 

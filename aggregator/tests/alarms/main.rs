@@ -16,11 +16,13 @@ fn healthy() -> World {
         learner: Learner::LdpTs,
         guardrails: Guardrails::OFF,
         memory: Memory::Everything,
-        server_draws: false,
+        server_draws: 0.0,
         users_per_hour: 20.0,
         means: [0.4, 0.5, 0.35],
         later: None,
         events: None,
+        launch: 0,
+        pause: 0..0,
         defect: Defect::Nothing,
         days: 60,
     }
@@ -33,21 +35,60 @@ fn nothing_rings_in_a_long_healthy_run() -> Result<(), Failure> {
     let worlds = [
         healthy(),
         World { events, ..healthy() },
-        World { events, server_draws: true, ..healthy() },
+        World { events, server_draws: 1.0, ..healthy() },
         World { guardrails: guarded, events, ..healthy() },
         World { learner: Learner::RandAdaKl, events, ..healthy() },
-        World { learner: Learner::Uniform, server_draws: true, ..healthy() },
+        World { learner: Learner::Uniform, server_draws: 1.0, ..healthy() },
         World { means: [0.4; 3], ..healthy() },
         World { means: [0.1, 0.9, 0.1], events, ..healthy() },
         // Half a report an hour, and eight times the traffic.
         World { users_per_hour: 0.5, ..healthy() },
         World { users_per_hour: 160.0, days: 40, ..healthy() },
     ];
+    is_silent(worlds)
+}
+
+/// Asserts that nothing rings.
+fn is_silent(worlds: impl IntoIterator<Item = World>) -> Result<(), Failure> {
     for (seed, world) in (1..).zip(worlds) {
         let rung = world.run(seed)?;
         assert!(rung.is_empty(), "{rung:?} in {world:?}, seed {seed}");
     }
     Ok(())
+}
+
+#[test]
+fn a_server_that_draws_for_some_of_the_apps_does_not_ring() -> Result<(), Failure> {
+    // An arm is added, one retired, and the server restarted.
+    let events = Some([15 * 24 + 5, 35 * 24 + 3, 25 * 24 + 7]);
+    let shares = [0.02, 0.3, 0.7, 0.9].into_iter();
+    is_silent(shares.flat_map(|server_draws| {
+        let mixed = World { server_draws, ..healthy() };
+        [World { events, ..mixed.clone() }, World { launch: 5 * 24, ..mixed }]
+    }))
+}
+
+#[test]
+fn launches_and_pauses_of_any_length_do_not_ring() -> Result<(), Failure> {
+    let pauses = [10 * 24 + 7..11 * 24, 10 * 24..14 * 24, 20 * 24 + 9..32 * 24];
+    is_silent(pauses.into_iter().flat_map(|pause| {
+        let paused = World { pause, ..healthy() };
+        let drawn_here = World { server_draws: 1.0, ..paused.clone() };
+        let busy = World { users_per_hour: 160.0, means: [0.2, 0.7, 0.2], days: 40, ..healthy() };
+        [World { pause: paused.pause.clone(), ..busy }, paused, drawn_here]
+    }))?;
+    // By day and by night, on a workday and on a weekend.
+    let launches = [3 * 24 + 8, 5 * 24 + 20, 9 * 24 + 2, 20 * 24 + 14];
+    is_silent(launches.map(|launch| World { launch, users_per_hour: 80.0, days: 40, ..healthy() }))
+}
+
+#[test]
+fn a_learner_that_explores_does_not_ring() -> Result<(), Failure> {
+    let events = Some([15 * 24 + 5, 35 * 24 + 3, 25 * 24 + 7]);
+    let exploring = World { learner: Learner::LdpUcb, users_per_hour: 80.0, ..healthy() };
+    is_silent([[0.4, 0.5, 0.35], [0.4; 3], [0.1, 0.9, 0.1]].into_iter().flat_map(|means| {
+        [World { means, ..exploring.clone() }, World { means, events, ..exploring.clone() }]
+    }))
 }
 
 /// Asserts that this alarm rings, and no other, within so many days after something went wrong.
@@ -88,7 +129,7 @@ fn reports_that_cease_ring_as_stalled() -> Result<(), Failure> {
 fn reports_on_somebodys_own_ring_as_too_many_for_the_selections_or_for_the_past()
 -> Result<(), Failure> {
     let flood = Defect::Unsolicited(60);
-    let drawn_here = World { server_draws: true, defect: flood, days: 50, ..healthy() };
+    let drawn_here = World { server_draws: 1.0, defect: flood, days: 50, ..healthy() };
     rings(&drawn_here, AlarmName::ReportsOutgrowSelections, 15.0)?;
     let flood = Defect::Unsolicited(400);
     let by_devices = World { defect: flood, days: 33, ..healthy() };

@@ -6,6 +6,7 @@
 //! which is later than alarms assume.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use bandana_aggregator::alarms::{AlarmName, Beginning, Question, Vigil};
@@ -31,14 +32,19 @@ pub(crate) struct World {
     pub(crate) learner: Learner,
     pub(crate) guardrails: Guardrails,
     pub(crate) memory: Memory,
-    /// Whether the server draws the arms.
-    pub(crate) server_draws: bool,
+    /// Share of the arms that the server draws.
+    pub(crate) server_draws: f64,
     pub(crate) users_per_hour: f64,
     /// What users think of the arms: at first, and from a day on.
     pub(crate) means: [f64; 3],
     pub(crate) later: Option<(u32, [f64; 3])>,
     /// Hours of a new arm, of a retired one, and of a restart of the server.
     pub(crate) events: Option<[u32; 3]>,
+    /// The hour before which there are no users.
+    pub(crate) launch: u32,
+    /// Hours in which the experiment is paused. Devices choose by what they know, and keep
+    /// their reports.
+    pub(crate) pause: Range<u32>,
     pub(crate) defect: Defect,
     pub(crate) days: u32,
 }
@@ -84,8 +90,11 @@ impl World {
             state.vigil.serve(time(hour), &shares);
             state.policies.push(shares);
             self.choose(&mut state);
-            let mut arrived =
-                std::mem::take(&mut state.coming[hour as usize]).into_iter().peekable();
+            let is_running = !self.pause.contains(&hour);
+            if !is_running {
+                self.keep(&mut state);
+            }
+            let mut arrived = std::mem::take(&mut state.coming[hour as usize]).into_iter();
             let part = arrived.len().div_ceil(6).max(1);
             for tenth in 0..6 {
                 for arm in arrived.by_ref().take(part) {
@@ -93,10 +102,10 @@ impl World {
                 }
                 let now = time(hour) + HOUR / 6 * tenth;
                 let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
-                state.vigil.observe(now, &counts, state.selections, true);
+                state.vigil.observe(now, &counts, state.selections, is_running);
                 for alarm in state.vigil.alarms(Question {
                     now,
-                    is_running: true,
+                    is_running,
                     best: |arm| best(&state, arm),
                     label: |arm| format!("label {arm}"),
                 }) {
@@ -118,8 +127,30 @@ impl World {
             tallies: vec![Tally::EMPTY; 3],
             active: vec![true; 3],
             selections: 0,
-            vigil: vigil(0, &[0; 3], true, self.server_draws),
+            vigil: self.vigil(0, &[0; 3], true),
         })
+    }
+
+    fn vigil(&self, hour: u32, reports: &[u64], is_history_known: bool) -> Vigil {
+        Vigil::new(Beginning {
+            now: time(hour),
+            delay: HOUR,
+            reports,
+            initial_arms: 3,
+            is_history_known,
+            explores: self.learner == Learner::LdpUcb,
+            counts_selections: self.server_draws > 0.0,
+        })
+    }
+
+    /// What would come in this hour comes when the experiment runs again, on one day.
+    fn keep(&self, state: &mut State) {
+        for arm in std::mem::take(&mut state.coming[state.now as usize]) {
+            let later = self.pause.end + state.rng.random_range(0..24);
+            if let Some(coming) = state.coming.get_mut(later as usize) {
+                coming.push(arm);
+            }
+        }
     }
 
     fn happen(&self, state: &mut State) {
@@ -133,7 +164,7 @@ impl World {
         }
         if state.now == restarted {
             let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
-            state.vigil = vigil(state.now, &counts, false, self.server_draws);
+            state.vigil = self.vigil(state.now, &counts, false);
             state.selections = 0;
         }
     }
@@ -158,18 +189,21 @@ impl World {
         let (day, of_day) = (state.now / 24, state.now % 24);
         let cycle = 1.0 + 0.95 * (f64::from(of_day) / 24.0 * std::f64::consts::TAU).sin();
         let week = if day % 7 >= 5 { 0.4 } else { 1.0 };
-        let expected = self.users_per_hour * cycle * week;
+        let is_launched = state.now >= self.launch;
+        let expected = if is_launched { self.users_per_hour * cycle * week } else { 0.0 };
         let is_wrong = day >= DEFECT_DAY;
         // Binomial, with about this mean.
         let users = (0..200).filter(|_| state.rng.random::<f64>() < expected / 200.0).count();
         for _ in 0..users {
-            let age = if self.server_draws || state.rng.random::<f64>() < 0.9 {
+            let is_drawn_here =
+                self.server_draws > 0.0 && state.rng.random::<f64>() < self.server_draws;
+            let age = if is_drawn_here || state.rng.random::<f64>() < 0.9 {
                 0
             } else {
                 state.rng.random_range(0..72)
             };
             let arm = drawn(state, age);
-            state.selections += 1;
+            state.selections += u64::from(is_drawn_here);
             let delay = 1 + match state.rng.random::<f64>() {
                 ..0.7 => state.rng.random_range(0..6),
                 ..0.97 => state.rng.random_range(0..120),
@@ -228,17 +262,6 @@ fn drawn(state: &mut State, age: usize) -> usize {
 fn best(state: &State, arm: usize) -> Option<f64> {
     let situation = Situation::new(&state.tallies, &state.active, state.channel);
     Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
-}
-
-fn vigil(hour: u32, reports: &[u64], is_history_known: bool, counts_selections: bool) -> Vigil {
-    Vigil::new(Beginning {
-        now: time(hour),
-        delay: HOUR,
-        reports,
-        initial_arms: 3,
-        is_history_known,
-        counts_selections,
-    })
 }
 
 fn time(hour: u32) -> Duration {

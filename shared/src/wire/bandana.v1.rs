@@ -1903,8 +1903,8 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "GetEstimates"));
             self.inner.unary(req, path, codec).await
         }
-        /// Estimates now, and again after every new policy; UNAVAILABLE when the server
-        /// goes down.
+        /// Estimates now, and again after every new policy and within a minute after
+        /// other alarms ring than before; UNAVAILABLE when the server goes down.
         pub async fn watch_estimates(
             &mut self,
             request: impl tonic::IntoRequest<super::EstimatesRequest>,
@@ -2128,8 +2128,8 @@ pub mod operator_server {
             >
             + std::marker::Send
             + 'static;
-        /// Estimates now, and again after every new policy; UNAVAILABLE when the server
-        /// goes down.
+        /// Estimates now, and again after every new policy and within a minute after
+        /// other alarms ring than before; UNAVAILABLE when the server goes down.
         async fn watch_estimates(
             &self,
             request: tonic::Request<super::EstimatesRequest>,
