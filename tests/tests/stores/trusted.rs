@@ -195,8 +195,21 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     store.trust(&TrustedChange::Commit(commit.clone()))?;
     let (id, from, to) = (first.id.clone(), commit.to, commit.to.next()?);
     let (state, stop) = (ExperimentState::Stopped, entry("headlines", AuditAction::Stop)?);
+    // As long as somebody reads what was before, it can't go.
+    let readers: Vec<rusqlite::Connection> = match place {
+        Place::Embedded(folder) => {
+            let reader = rusqlite::Connection::open(folder.path().join("bandana.sqlite3"))?;
+            reader.execute_batch("BEGIN; SELECT count(*) FROM trusted_experiment")?;
+            vec![reader]
+        }
+        Place::Postgres(_) => Vec::new(),
+    };
     store.trust(&TrustedChange::Move { id, from, to, state, entry: stop })?;
-    let stopped = only(place)?;
+    drop(readers);
+    // It goes with the next change.
+    add(&mut *store, "sidebar")?;
+    let reader = place.reader()?;
+    let stopped = reader.trusted(Some(&first.id))?.pop().context("it is gone")?;
     ensure!(stopped.private.is_none() && stopped.released == commit.released);
     let experiment = TrustedExperiment::try_from(&stopped)?;
     ensure!(experiment.secret.is_none());
@@ -242,7 +255,7 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
     // They go at the end and during a pause as well.
     current = only(place)?;
     for number in 0..3 {
-        let names = (0..1000).map(|n| (Day::new(99), self::id(number * 1000 + n))).collect();
+        let names = (0..1000).map(|n| (Day::new(99), id(number * 1000 + n))).collect();
         store.trust(&TrustedChange::Commit(next(&current, names)?))?;
         current = only(place)?;
     }

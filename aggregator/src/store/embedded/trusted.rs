@@ -22,10 +22,11 @@ impl SqliteStore {
         self.zero_freed_pages(true).map_err(committing)?;
         let outcome = self.change_trusted(change);
         self.zero_freed_pages(false).map_err(committing)?;
-        if let TrustedChange::Move { state: ExperimentState::Stopped, .. } = change {
-            // So that the log has them no longer either, if nobody reads just now.
-            self.checkpoint().map_err(committing)?;
-        }
+        let is_stopped =
+            matches!(change, TrustedChange::Move { state: ExperimentState::Stopped, .. });
+        // So that the log has them no longer either.
+        let erased = if is_stopped { self.erase() } else { self.erase_rest() };
+        erased.map_err(committing)?;
         outcome
     }
 
