@@ -249,9 +249,10 @@ impl Keeper {
             findings.looked_up = Some(experiment.version);
         }
         let verdicts = if let Some(reason) = halted {
-            let judge = |name| match findings.known.contains(&name) {
-                true => DisclosureVerdict::Duplicate,
-                false => DisclosureVerdict::Halted(reason.clone()),
+            let judge = |name| {
+                let is_known = findings.known.contains(&name);
+                let halted = || DisclosureVerdict::Halted(reason.clone());
+                if is_known { DisclosureVerdict::Duplicate } else { halted() }
             };
             waiting.iter().map(|(d, _)| judge((d.day, d.id))).collect()
         } else {

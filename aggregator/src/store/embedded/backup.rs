@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::backup::{Backup as Copying, StepResult};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use thiserror::Error;
 
@@ -122,8 +123,8 @@ impl Backup {
         let lock = create_locked(&partial).map_err(unusable)?;
         let locks = create_locked(&retired).map(|second| [lock, second]);
         let locks = locks.inspect_err(|_| fs::remove_file(&partial).unwrap_or_default());
-        let _locks = locks.map_err(unusable)?;
-        Ok(Self { database, out: out.to_owned(), partial, retired, _locks })
+        let locks = locks.map_err(unusable)?;
+        Ok(Self { database, out: out.to_owned(), partial, retired, _locks: locks })
     }
 
     /// Copies the store as it is at one moment. Commits go on meanwhile; the log of a
@@ -181,8 +182,8 @@ impl Backup {
                 copy.execute_batch("DELETE FROM trusted_disclosure")?;
                 // Pages that are free still have what once was in them; and to write them anew in
                 // place, SQLite would have them in a file somewhere else meanwhile.
-                let retired = self.retired.as_os_str().to_string_lossy();
-                copy.execute("VACUUM INTO ?", [retired])?;
+                let retired = ValueRef::Text(self.retired.as_os_str().as_bytes());
+                copy.execute("VACUUM INTO ?", [ToSqlOutput::Borrowed(retired)])?;
             }
         }
         copy.close().map_err(|(_, error)| error)?;
