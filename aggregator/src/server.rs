@@ -243,8 +243,11 @@ impl Server {
             () = signal => {}
             outcome = &mut serving => return outcome.and(Err(ServerError::ServingEnded)),
             outcome = &mut ended => return writer_ended(outcome),
-            // It works as long as there are services.
-            _ = &mut keeper_ended => return Err(ServerError::KeeperPanicked),
+            outcome = &mut keeper_ended => {
+                outcome.map_err(|_| ServerError::KeeperPanicked)?;
+                // It ends well when there are no services any more, and not before.
+                return serving.await.and(Err(ServerError::ServingEnded));
+            }
             outcome = &mut policies_ended => {
                 outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;
                 // That thread ends well when the writer has ended, and not before.

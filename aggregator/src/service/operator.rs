@@ -200,6 +200,9 @@ pub(super) fn decline(error: &AdministrationError) -> Status {
                 "the database can't be reached, and it is not known whether the change was made; \
                  look before you try again",
             ),
+            Outcome::Unmade => Status::unavailable(
+                "the database can't make the change now, and nothing was changed; try again",
+            ),
             Outcome::Fatal => Status::unavailable(GOING_DOWN),
         },
         AdministrationError::Ended => Status::unavailable(GOING_DOWN),

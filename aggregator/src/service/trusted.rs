@@ -132,6 +132,7 @@ fn answer(
         DisclosureVerdict::FutureDay { today } => format!("the server's day is {today}"),
         DisclosureVerdict::Paused => "the experiment is paused; try again later".to_owned(),
         DisclosureVerdict::Stopped => "the experiment has ended".to_owned(),
+        DisclosureVerdict::Halted(reason) => format!("the experiment can't go on: {reason}"),
         DisclosureVerdict::ClockBehind => return Err(clock_is_wrong()),
         DisclosureVerdict::Gone => return Err(unknown(id)),
     };

@@ -520,6 +520,13 @@ pub enum StoreError {
     /// A change of a trusted experiment that can't be made as things are.
     #[error(transparent)]
     Trusted(Box<TrustedRefusal>),
+    /// The database can't be asked, or has refused before anything was to be committed.
+    #[error("nothing was changed")]
+    Unmade {
+        /// The cause.
+        #[source]
+        source: Box<Self>,
+    },
     /// As many signatures as a revision can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
@@ -533,6 +540,8 @@ pub enum StoreError {
 pub enum Outcome {
     /// Nothing was changed, and nothing is wrong.
     Declined,
+    /// Nothing was changed, since the store can't do it just now. It can go on.
+    Unmade,
     /// It is not known what was changed. The store can go on.
     Unknown,
     /// It is not known what was changed, and the store must not be used any further.
@@ -540,6 +549,11 @@ pub enum Outcome {
 }
 
 impl StoreError {
+    /// As the reason why a change was not even tried.
+    pub(crate) fn unmade(self) -> Self {
+        Self::Unmade { source: Box::new(self) }
+    }
+
     /// What it says about the store.
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -548,6 +562,7 @@ impl StoreError {
             | Self::Outdated(_)
             | Self::Curator(_)
             | Self::Trusted(_) => Outcome::Declined,
+            Self::Unmade { .. } => Outcome::Unmade,
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }

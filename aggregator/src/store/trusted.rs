@@ -13,9 +13,11 @@ use crate::trusted::TrustedExperiment;
 /// Most disclosures of one commit.
 pub const DISCLOSURES_MAX: usize = 1024;
 
-/// Names of days that have left the window that one commit forgets at most. Those that are left
-/// harm nobody: their days are refused.
-pub(super) const FORGOTTEN_MAX: u32 = 1000;
+/// Names of days that have left the window that one change forgets at most: more than it adds.
+/// Those that are left harm nobody: their days are refused.
+pub(super) const FORGOTTEN_MAX: u32 = 2048;
+
+const _: () = assert!(FORGOTTEN_MAX as usize > DISCLOSURES_MAX);
 
 /// Which state of a trusted experiment something was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +112,8 @@ pub enum TrustedChange {
         /// For the audit log.
         entry: AuditEntry,
     },
-    /// Let its window begin so many days before today, if it begins earlier.
+    /// Let its window begin so many days before today. If it begins no earlier, it keeps its
+    /// version.
     Window {
         /// The experiment.
         id: ExperimentId,
@@ -125,6 +128,17 @@ pub enum TrustedChange {
     },
     /// Replace its state.
     Commit(TrustedCommit),
+}
+
+impl TrustedChange {
+    /// The experiment that it is for.
+    pub(super) fn id(&self) -> &ExperimentId {
+        match self {
+            Self::Create(record, _) => &record.id,
+            Self::Move { id, .. } | Self::Window { id, .. } => id,
+            Self::Commit(commit) => &commit.id,
+        }
+    }
 }
 
 /// Why the store does not make a change of a trusted experiment. Nothing was changed.

@@ -51,6 +51,14 @@ struct Phase {
     sums: Vec<i128>,
 }
 
+impl Phase {
+    /// The same from its beginning.
+    fn again(&self) -> Self {
+        let count = self.goals.len();
+        Self { counts: vec![0; count], sums: vec![0; count], ..self.clone() }
+    }
+}
+
 /// AdaC-GOPE of Azize and Basu (arXiv 2309.00557), algorithm 2, for K fixed actions.
 ///
 /// In phase l, with precision β = 2^-l and `δ_l = δ/(K l (l + 1))`, the actions left are played
@@ -62,6 +70,12 @@ struct Phase {
 /// for rewards in -1..=1; for 0..=1 both terms are half as large, so β doubles in them.
 ///
 /// When the actions left don't span the space, all of it happens within their span.
+///
+/// # Where arithmetic ends
+/// A phase is planned only if its plan can be estimated from. If those left are so nearly
+/// dependent that it can't, none is eliminated and the next phase is for the same actions; if
+/// what was played can't be estimated from, the phase is played once more. Both follow
+/// from counts, actions and released means, so they cost no privacy, and no release fails.
 ///
 /// # Users who play another arm
 /// A reward counts if its action is one of the phase's plan, recommended at this moment or not,
@@ -199,8 +213,8 @@ impl AdacGope {
     /// Releases the statistic that is due with its noise, eliminates, and plans the next phase.
     ///
     /// # Errors
-    /// When nothing is due, there is not as much noise as there should be, or arithmetic
-    /// fails; nothing is released then.
+    /// When nothing is due, or there is not as much noise as there should be; nothing is
+    /// released then.
     pub fn release(&mut self, noise: &[i64]) -> Result<(), TrustedError> {
         if !self.is_due() {
             return Err(TrustedError::NothingDue);
@@ -209,18 +223,14 @@ impl AdacGope {
         if noise.len() != expected {
             return Err(TrustedError::NoiseLength { found: noise.len(), expected });
         }
-        let within = within_span(&matrix(&self.settings.actions, &self.active))?;
-        let in_play = places(&self.active);
-        let planned = self.planned();
-        let columns: Vec<usize> =
-            (0..in_play.len()).filter(|at| planned.contains(&in_play[*at])).collect();
-        let counts: Vec<u64> = planned.iter().map(|at| self.phase.counts[*at]).collect();
-        let sums: Vec<i128> = planned.iter().map(|at| self.phase.sums[*at]).collect();
-        let played = within.select_columns(&columns);
-        let estimator = Estimator::new(self.settings.placement, &played, &counts)?;
+        let Ok((within, estimator)) = self.estimator() else {
+            self.phase = self.phase.again();
+            return Ok(());
+        };
         debug_assert!(noise.is_empty() || estimator.draws() == noise.len(), "one number each");
-        let statistic = estimator.statistic(&sums, noise);
+        let statistic = estimator.statistic(&self.sums(), noise);
         let means = within.transpose() * estimator.estimate(&statistic);
+        let in_play = places(&self.active);
         let best = means.max();
         let mut active = vec![false; self.active.len()];
         let mut shown = vec![None; self.active.len()];
@@ -228,10 +238,37 @@ impl AdacGope {
             active[*at] = best - mean <= 2.0 * precision(self.phase.number);
             shown[*at] = Some(*mean);
         }
-        // Planned first: a failure leaves all as it was.
-        let phase = plan(&self.settings, &active, self.phase.number + 1)?;
-        (self.active, self.phase, self.statistic, self.means) = (active, phase, statistic, shown);
+        let next = self.phase.number + 1;
+        self.phase = if let Ok(phase) = plan(&self.settings, &active, next) {
+            self.active = active;
+            phase
+        } else {
+            let same = plan(&self.settings, &self.active, next);
+            same.unwrap_or_else(|_| self.phase.again())
+        };
+        (self.statistic, self.means) = (statistic, shown);
         Ok(())
+    }
+
+    /// The statistic that is due, without noise; none where arithmetic can't make it.
+    pub(super) fn exact_statistic(&self) -> Vec<i128> {
+        let exact = self.estimator().map(|(_, estimator)| estimator.statistic(&self.sums(), &[]));
+        exact.unwrap_or_default()
+    }
+
+    /// The actions in play within their span, and what is made of the plays of the phase.
+    fn estimator(&self) -> Result<(DMatrix<f64>, Estimator), TrustedError> {
+        let GopeSettings { actions, placement, .. } = &self.settings;
+        let within = within_span(&matrix(actions, &self.active))?;
+        let planned = self.planned();
+        let counts: Vec<u64> = planned.iter().map(|at| self.phase.counts[*at]).collect();
+        let played = columns(&within, &places(&self.active), &planned);
+        let estimator = Estimator::new(*placement, &played, &counts)?;
+        Ok((within, estimator))
+    }
+
+    fn sums(&self) -> Vec<i128> {
+        self.planned().iter().map(|at| self.phase.sums[*at]).collect()
     }
 
     fn planned(&self) -> Vec<usize> {
@@ -270,6 +307,13 @@ fn matrix(actions: &[Action], active: &[bool]) -> DMatrix<f64> {
     DMatrix::from_iterator(rows, chosen().count(), numbers)
 }
 
+/// Of the columns for actions in play, those for actions of the plan.
+fn columns(within: &DMatrix<f64>, in_play: &[usize], planned: &[usize]) -> DMatrix<f64> {
+    let chosen: Vec<usize> =
+        (0..in_play.len()).filter(|at| planned.contains(&in_play[*at])).collect();
+    within.select_columns(&chosen)
+}
+
 /// Plans a phase.
 #[expect(
     clippy::cast_possible_truncation,
@@ -296,6 +340,9 @@ fn plan(settings: &GopeSettings, active: &[bool], number: u32) -> Result<Phase, 
     for (at, share) in in_play.iter().zip(&design.shares) {
         phase.goals[*at] = (plays * share).ceil() as u64;
     }
+    let planned: Vec<usize> = (0..count).filter(|at| phase.goals[*at] > 0).collect();
+    let goals: Vec<u64> = planned.iter().map(|at| phase.goals[*at]).collect();
+    Estimator::new(settings.placement, &columns(&within, &in_play, &planned), &goals)?;
     Ok(phase)
 }
 
@@ -380,6 +427,20 @@ mod tests {
         let expected = 64.0 * 32_000.0_f64.ln();
         let length = bare.phase_length() as f64;
         assert!((1.0..1.02).contains(&(length / expected)), "{length} {expected}");
+    }
+
+    #[test]
+    fn a_release_that_arithmetic_can_t_make_plays_the_phase_again() {
+        let protection = Protection::concentrated(1.0).unwrap();
+        let mut gope = AdacGope::new(settings(protection, PhaseLength::Exact)).unwrap();
+        // A plan of one action, which no valid state has in two dimensions.
+        (gope.phase.goals, gope.phase.counts) = (vec![1, 0, 0, 0], vec![1, 0, 0, 0]);
+        assert!(gope.estimator().is_err() && gope.exact_statistic().is_empty());
+        assert!(gope.is_due());
+        let noise = vec![5; gope.noise().map_or(0, |scale| scale.draws)];
+        gope.release(&noise).unwrap();
+        assert!(!gope.is_due() && gope.active().iter().all(|active| *active));
+        assert_eq!(gope.phase(), 1);
     }
 
     #[test]

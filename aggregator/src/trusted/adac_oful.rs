@@ -259,6 +259,11 @@ impl AdacOful {
         Ok(())
     }
 
+    /// The statistic that is due, without noise.
+    pub(super) fn exact_statistic(&self) -> Vec<i128> {
+        self.state.open.clone()
+    }
+
     /// The estimate of θ, from released statistics alone.
     pub fn estimate(&self) -> &[f64] {
         &self.outlook.estimate

@@ -204,6 +204,11 @@ impl AdacUcb {
         Ok(())
     }
 
+    /// The statistic that is due, without noise.
+    pub(super) fn exact_statistic(&self) -> Vec<i128> {
+        vec![self.arms[self.arm].open_sum]
+    }
+
     fn open_episode(&mut self) {
         let index = |arm: &ArmState| self.index(arm);
         let mut best = (0, f64::NEG_INFINITY);

@@ -97,6 +97,16 @@ impl Algorithm {
         }
     }
 
+    /// What noise is added to at the release that is due.
+    pub(super) fn exact_statistic(&self) -> Vec<i128> {
+        match self {
+            Self::Ucb(ucb) => ucb.exact_statistic(),
+            Self::Gope(gope) => gope.exact_statistic(),
+            Self::Oful(oful) => oful.exact_statistic(),
+            Self::Lazy(lazy) => lazy.exact_statistic(),
+        }
+    }
+
     pub(super) fn release(&mut self, noise: &[i64]) -> Result<(), TrustedError> {
         match self {
             Self::Ucb(ucb) => ucb.release(noise),

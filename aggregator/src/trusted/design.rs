@@ -4,11 +4,14 @@ use nalgebra::{DMatrix, DVector};
 
 use super::error::TrustedError;
 
-/// The largest `||a||²` in V(π)⁻¹ is at most this times the dimension.
+/// The largest `||a||²` in V(π)⁻¹ is at most this times the dimension, if that is reached.
 pub const TOLERANCE: f64 = 1.01;
 
-/// Most steps.
-const STEPS: usize = 200_000;
+/// Most steps: seconds for as many actions and coordinates as there can be, which come far below.
+const STEPS: usize = 20_000;
+
+/// Steps after which V⁻¹ is computed anew, for the errors that updates add up.
+const RENEWAL: usize = 200;
 
 /// Shares below it are dropped in the end.
 const LEAST_SHARE: f64 = 1e-4;
@@ -20,43 +23,99 @@ pub struct Design {
     pub shares: Vec<f64>,
     /// `g(π)`, the largest `||a||²` in V(π)⁻¹ over all actions, where V(π) is the sum of `π(a)
     /// a aᵀ`. At least the dimension (Kiefer and Wolfowitz 1960), and at most
-    /// [`TOLERANCE`] times that.
+    /// [`TOLERANCE`] times that unless the search was given up. Whatever it is, an algorithm that
+    /// reckons with it is right, and plays the more the larger it is.
     pub worst: f64,
 }
 
 impl Design {
     /// The design for actions (columns) that span their space, by the method of Frank and Wolfe
-    /// from equal shares, with the exact step of Fedorov (Todd, "Minimum-Volume Ellipsoids",
-    /// 2016, section 3.2).
+    /// from equal shares, with steps away from an action as well, and exact step lengths (Todd,
+    /// "Minimum-Volume Ellipsoids", 2016, sections 3.2 and 3.3).
     ///
     /// # Errors
-    /// [`TrustedError::Singular`] when arithmetic can't invert V, or the tolerance is not met.
+    /// [`TrustedError::Singular`] when arithmetic can't invert V.
     pub fn optimal(actions: &DMatrix<f64>) -> Result<Self, TrustedError> {
         let count = actions.ncols();
         let dimension = actions.nrows() as f64;
-        let mut shares = DVector::from_element(count, 1.0 / count as f64);
-        for _ in 0..STEPS {
-            let norms = square_norms(actions, &shares)?;
-            let (place, worst) = norms.argmax();
+        let equal = DVector::from_element(count, 1.0 / count as f64);
+        let mut search = Search::new(actions, equal.clone())?;
+        for step in 1..=STEPS {
             // One less than the tolerance, so that dropping small shares does not exceed it.
-            if worst <= dimension * f64::midpoint(1.0, TOLERANCE) {
+            if search.norms.max() <= dimension * f64::midpoint(1.0, TOLERANCE) {
                 break;
             }
-            let step = (worst / dimension - 1.0) / (worst - 1.0);
-            shares *= 1.0 - step;
-            shares[place] += step;
+            if !search.step() || step % RENEWAL == 0 {
+                match Search::new(actions, search.shares.clone()) {
+                    Ok(renewed) => search = renewed,
+                    Err(_) => break,
+                }
+            }
         }
+        let shares = search.shares.map(|share| share.max(0.0));
         let kept = shares.map(|share| if share < LEAST_SHARE { 0.0 } else { share });
-        let pruned = &kept / kept.sum();
-        for shares in [pruned, shares] {
+        let mut best: Option<Self> = None;
+        for shares in [kept, shares, equal] {
+            let shares = &shares / shares.sum();
             // Without the small shares V may be singular.
             let Ok(norms) = square_norms(actions, &shares) else { continue };
             let worst = norms.max();
+            if best.as_ref().is_none_or(|best| worst < best.worst) {
+                best = Some(Self { shares: shares.iter().copied().collect(), worst });
+            }
             if worst <= dimension * TOLERANCE {
-                return Ok(Self { shares: shares.iter().copied().collect(), worst });
+                break;
             }
         }
-        Err(TrustedError::Singular)
+        best.ok_or(TrustedError::Singular)
+    }
+}
+
+/// Shares on their way to the optimum.
+struct Search<'a> {
+    actions: &'a DMatrix<f64>,
+    shares: DVector<f64>,
+    inverse: DMatrix<f64>,
+    /// `||a||²` in V⁻¹ of each action. Weighted with the shares they sum to the dimension.
+    norms: DVector<f64>,
+}
+
+impl<'a> Search<'a> {
+    fn new(actions: &'a DMatrix<f64>, shares: DVector<f64>) -> Result<Self, TrustedError> {
+        let inverse = inverse(&gram(actions, shares.as_slice()))?;
+        let norms = norms_in(actions, &inverse);
+        Ok(Self { actions, shares, inverse, norms })
+    }
+
+    /// Moves towards the action with the largest norm, or away from the one with the smallest of
+    /// those that have a share, whichever is further from the optimum. `false`: arithmetic
+    /// lost its way, and all but the shares must be computed anew.
+    fn step(&mut self) -> bool {
+        let dimension = self.inverse.nrows() as f64;
+        let (towards, largest) = self.norms.argmax();
+        let with_share = (0..self.shares.len()).filter(|at| self.shares[*at] > 0.0);
+        let least = with_share.min_by(|one, two| self.norms[*one].total_cmp(&self.norms[*two]));
+        let away = least.filter(|at| dimension - self.norms[*at] > largest - dimension);
+        let (place, rate) = match away {
+            None => (towards, (largest / dimension - 1.0) / (largest - 1.0)),
+            Some(at) => {
+                let (norm, share) = (self.norms[at], self.shares[at]);
+                let all = share / (1.0 - share);
+                let best = (1.0 - norm / dimension) / (norm - 1.0);
+                (at, -if norm > 1.0 { best.min(all) } else { all })
+            }
+        };
+        self.shares *= 1.0 - rate;
+        self.shares[place] = (self.shares[place] + rate).max(0.0);
+        // V becomes (1 - rate) V + rate a aᵀ: Sherman and Morrison.
+        let turned = &self.inverse * self.actions.column(place);
+        let ratio = rate / (1.0 - rate);
+        let factor = ratio / (1.0 + ratio * self.norms[place]);
+        let products = self.actions.tr_mul(&turned);
+        self.inverse.ger(-factor, &turned, &turned, 1.0);
+        self.inverse /= 1.0 - rate;
+        self.norms.zip_apply(&products, |norm, x| *norm = (*norm - factor * x * x) / (1.0 - rate));
+        self.norms.iter().all(|norm| norm.is_finite() && *norm > 0.0)
     }
 }
 
@@ -65,10 +124,13 @@ fn square_norms(
     actions: &DMatrix<f64>,
     shares: &DVector<f64>,
 ) -> Result<DVector<f64>, TrustedError> {
-    let inverse = inverse(&gram(actions, shares.as_slice()))?;
+    Ok(norms_in(actions, &inverse(&gram(actions, shares.as_slice()))?))
+}
+
+fn norms_in(actions: &DMatrix<f64>, inverse: &DMatrix<f64>) -> DVector<f64> {
     let turned = inverse * actions;
     let norm = |at| actions.column(at).dot(&turned.column(at));
-    Ok(DVector::from_iterator(actions.ncols(), (0..actions.ncols()).map(norm)))
+    DVector::from_iterator(actions.ncols(), (0..actions.ncols()).map(norm))
 }
 
 /// The sum of `weight a aᵀ`.
@@ -107,6 +169,8 @@ pub(super) fn within_span(actions: &DMatrix<f64>) -> Result<DMatrix<f64>, Truste
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+
     use super::*;
 
     #[test]
@@ -124,6 +188,31 @@ mod tests {
         // Every choice of shares has at least the dimension.
         let equal = DVector::from_element(4, 0.25);
         assert!(square_norms(&actions, &equal).unwrap().max() >= 3.0);
+    }
+
+    #[test]
+    fn designs_for_many_actions_are_reached_in_few_steps() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(3);
+        for (dimension, count) in [(2, 200), (8, 300), (24, 60)] {
+            let numbers = || rand::RngExt::random_range(&mut rng, -1.0..1.0);
+            let actions = DMatrix::from_iterator(
+                dimension,
+                count,
+                std::iter::repeat_with(numbers).take(dimension * count),
+            );
+            let design = Design::optimal(&actions).unwrap();
+            let bounds = dimension as f64..=dimension as f64 * TOLERANCE;
+            assert!(bounds.contains(&design.worst), "{dimension} {count} {}", design.worst);
+            assert!((design.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            let mut search =
+                Search::new(&actions, DVector::from_element(count, 1.0 / count as f64)).unwrap();
+            // After updates the norms are those of the shares.
+            for _ in 0..RENEWAL {
+                assert!(search.step());
+            }
+            let exact = square_norms(&actions, &search.shares).unwrap();
+            assert!((exact - &search.norms).amax() < 1e-6);
+        }
     }
 
     #[test]

@@ -114,6 +114,8 @@ pub enum DisclosureVerdict {
     Stopped,
     /// The experiment has as many rewards as it can add up.
     Full(TrustedError),
+    /// The experiment can't release what is due, for this reason, and takes nothing more.
+    Halted(String),
     /// The window lies after today: the clock is wrong, and nothing can be said.
     ClockBehind,
     /// There is no such experiment any more.

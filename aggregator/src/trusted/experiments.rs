@@ -40,6 +40,14 @@ impl TrustedExperiments {
         experiment
     }
 
+    /// Shows what has become of a version, unless something else is shown by now.
+    pub(crate) fn advance(&self, experiment: TrustedExperiment, from: TrustedVersion) {
+        let mut by_id = self.write();
+        if by_id.get(&experiment.id).is_some_and(|shown| shown.version == from) {
+            by_id.insert(experiment.id.clone(), Arc::new(experiment));
+        }
+    }
+
     /// Shows what the database has, unless something else is shown by now than what was known
     /// when it was asked.
     pub(crate) fn follow(

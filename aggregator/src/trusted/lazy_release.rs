@@ -126,6 +126,11 @@ impl LazyRelease {
         Ok(())
     }
 
+    /// The statistic that is due, without noise.
+    pub(super) fn exact_statistic(&self) -> Vec<i128> {
+        self.state.due.map(|arm| self.state.arms[arm].open_sum).into_iter().collect()
+    }
+
     /// The statistics in use, one for each arm.
     pub fn released(&self) -> Vec<Option<ReleasedMean>> {
         let noise = 0.5 * self.state.protection.inverse_rho();

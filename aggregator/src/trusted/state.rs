@@ -3,9 +3,9 @@
 //! # Noise
 //! The noise of a release is no stored number. Before an episode begins, a key from the
 //! operating system is made durable for its release, and for no other. At the release the exact
-//! samplers draw from ChaCha20, seeded with SHA-256 over a fixed word, the key, and the bytes of
-//! the whole state of the algorithm, open buffers included. SHA-256 of a secret key and a message
-//! stands for a random function of the message; so:
+//! samplers draw from ChaCha20, seeded with SHA-256 over a fixed word, the key, the bytes of
+//! the whole state of the algorithm, open buffers included, and the integers that the noise is
+//! added to. SHA-256 of a secret key and a message stands for a random function of the message; so:
 //!
 //! - The same state is released with the same noise, however often that is begun anew: after a
 //!   crash, after a commit of unknown outcome, or by two replicas at once. Noise is never drawn
@@ -16,7 +16,10 @@
 //!   would be that of the sums, exactly. With independent noise whoever was shown both has seen two
 //!   releases: a reward that is in both pays at most 2ρ instead of ρ.
 //!
-//! Both are tested. The key goes with its release; it is in no backup.
+//! - Should another build make other integers of the same state, by floating-point arithmetic that
+//!   rounds in another way, their noise is independent too.
+//!
+//! The first two are tested. The key goes with its release; it is in no backup.
 
 use std::fmt;
 
@@ -124,7 +127,12 @@ impl SecretState {
         let mut hash = Sha256::new();
         hash.update(DOMAIN);
         hash.update(self.key.0);
-        hash.update(stored::to_bytes(self)?);
+        let state = stored::to_bytes(self)?;
+        hash.update((state.len() as u64).to_le_bytes());
+        hash.update(state);
+        for number in self.algorithm.exact_statistic() {
+            hash.update(number.to_le_bytes());
+        }
         let mut rng = ChaCha20Rng::from_seed(hash.finalize().into());
         Ok(scale.sample(&mut rng))
     }
@@ -289,8 +297,8 @@ mod tests {
          0000000000000101070707070707070707070707070707070707070707070707070707070707070700",
         "424474720100652869ff000201000000000000e03f000000000000f03f00020000000001000000000000\
          0000010100",
-        "4244747301007802e4d3000201000000000000e03f000000000000f03f0002010101fb0abb0000000000\
-         000000010101080808080808080808080808080808080808080808080808080808080808080801",
+        "424474730100686a2ebb000201000000000000e03f000000000000f03f0002010101fcde520400000000\
+         0000000000010101080808080808080808080808080808080808080808080808080808080808080801",
         "4244747301003d6c83ca010201fc0000020001fbffff0101000000000000e03f000000000000e03f0100\
          0201010102320002010002fc000001000000020000010909090909090909090909090909090909090909\
          09090909090909090909090900",

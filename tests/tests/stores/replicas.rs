@@ -47,13 +47,13 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Resu
 }
 
 /// A connection that a test holds transactions open on.
-struct Raw {
+pub(crate) struct Raw {
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
 
 impl Raw {
-    fn connect(place: &Place) -> anyhow::Result<Self> {
+    pub(crate) fn connect(place: &Place) -> anyhow::Result<Self> {
         let Place::Postgres(url) = place else { anyhow::bail!("not a database") };
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
@@ -62,7 +62,7 @@ impl Raw {
         Ok(Self { runtime, client })
     }
 
-    fn run(&self, sql: &str) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, sql: &str) -> anyhow::Result<()> {
         Ok(self.runtime.block_on(self.client.batch_execute(sql))?)
     }
 

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::{Clock, ManualClock};
-use bandana_aggregator::ingest::{Ingest, IngestError, Writer, WriterError};
+use bandana_aggregator::ingest::{AdministrationError, Ingest, IngestError, Writer, WriterError};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
     AuditAction, ExperimentState, Outcome, Store, StoreError, Transition, TrustedChange,
@@ -30,6 +30,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Case;
 use super::crashes::{Fault, Faulty};
 use super::places::{Place, WINDOW, create, entry, specification};
+use super::replicas::Raw;
 
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_trusted_change_is_made_from_the_version_it_names_or_not_at_all", versions),
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
     ("two_keepers_take_disclosures_to_one_experiment_at_once", at_once),
     ("a_database_that_has_gone_back_is_followed_by_keepers", gone_back),
+    ("a_row_that_somebody_holds_turns_disclosures_away_and_nothing_else", held),
     ("a_clock_that_is_ahead_moves_no_trusted_window", clock_ahead),
 ];
 
@@ -193,8 +195,21 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     store.trust(&TrustedChange::Commit(commit.clone()))?;
     let (id, from, to) = (first.id.clone(), commit.to, commit.to.next()?);
     let (state, stop) = (ExperimentState::Stopped, entry("headlines", AuditAction::Stop)?);
+    // As long as somebody reads what was before, it can't go.
+    let readers: Vec<rusqlite::Connection> = match place {
+        Place::Embedded(folder) => {
+            let reader = rusqlite::Connection::open(folder.path().join("bandana.sqlite3"))?;
+            reader.execute_batch("BEGIN; SELECT count(*) FROM trusted_experiment")?;
+            vec![reader]
+        }
+        Place::Postgres(_) => Vec::new(),
+    };
     store.trust(&TrustedChange::Move { id, from, to, state, entry: stop })?;
-    let stopped = only(place)?;
+    drop(readers);
+    // It goes with the next change.
+    add(&mut *store, "sidebar")?;
+    let reader = place.reader()?;
+    let stopped = reader.trusted(Some(&first.id))?.pop().context("it is gone")?;
     ensure!(stopped.private.is_none() && stopped.released == commit.released);
     let experiment = TrustedExperiment::try_from(&stopped)?;
     ensure!(experiment.secret.is_none());
@@ -210,9 +225,9 @@ fn erased(place: &Place) -> anyhow::Result<()> {
 fn forgotten(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let mut current = add(&mut *store, "headlines")?;
-    for group in 0..2_u128 {
+    for group in 0..5_u128 {
         // Buffers of an arm that is not played in the episode can grow without a release.
-        let names = (0..900).map(|number| (Day::new(50), id(group * 1000 + number))).collect();
+        let names = (0..1000).map(|number| (Day::new(50), id(group * 1000 + number))).collect();
         store.trust(&TrustedChange::Commit(next(&current, names)?))?;
         current = only(place)?;
     }
@@ -223,25 +238,51 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
         current = only(place)?;
         Ok(current.clone())
     };
-    ensure!(moved(100)?.oldest == Day::new(98));
-    ensure!(moved(60)?.oldest == Day::new(98));
     let left = || {
         place
             .reader()?
             .disclosed(&name("headlines")?, &all_of_day_50())
             .map_err(anyhow::Error::from)
     };
-    ensure!(left()?.len() == 1800);
-    for expected in [800, 0, 0] {
-        store.trust(&TrustedChange::Commit(next(&current, Vec::new())?))?;
+    ensure!(left()?.len() == 5000);
+    let first = moved(100)?;
+    ensure!(first.oldest == Day::new(98) && left()?.len() == 2952);
+    // Where it begins there already, nothing is changed, but names go.
+    ensure!(moved(60)? == first && left()?.len() == 904);
+    let late = next(&first, Vec::new())?;
+    store.trust(&TrustedChange::Commit(late.clone()))?;
+    ensure!(left()?.is_empty());
+    // They go at the end and during a pause as well.
+    current = only(place)?;
+    for number in 0..3 {
+        let names = (0..1000).map(|n| (Day::new(99), id(number * 1000 + n))).collect();
+        store.trust(&TrustedChange::Commit(next(&current, names)?))?;
         current = only(place)?;
-        ensure!(left()?.len() == expected);
     }
+    let (id, from) = (current.id.clone(), current.version);
+    let (to, today, back) = (from.next()?, Day::new(102), WINDOW - 1);
+    store.trust(&TrustedChange::Window { id, from, to, today, back })?;
+    current = only(place)?;
+    let of_day_99: Vec<_> = (0..3000).map(|number| (Day::new(99), self::id(number))).collect();
+    let left = || place.reader()?.disclosed(&first.id, &of_day_99).map_err(anyhow::Error::from);
+    ensure!(left()?.len() == 952);
+    let (id, from, to) = (current.id.clone(), current.version, current.version.next()?);
+    let (state, pause) = (ExperimentState::Paused, entry("headlines", AuditAction::Pause)?);
+    store.trust(&TrustedChange::Move { id, from, to, state, entry: pause })?;
+    ensure!(left()?.is_empty());
+    let again = TrustedChange::Window {
+        id: first.id.clone(),
+        from: first.version,
+        to: first.version.next()?,
+        today,
+        back,
+    };
+    ensure!(refusal(store.trust(&again))? == TrustedRefusal::Moved);
     Ok(store.close()?)
 }
 
 fn all_of_day_50() -> Vec<(Day, UploadId)> {
-    (0..2000).map(|number| (Day::new(50), id(number))).collect()
+    (0..5000).map(|number| (Day::new(50), id(number))).collect()
 }
 
 /// A server's keeper and writer.
@@ -462,6 +503,32 @@ fn gone_back(server: &Postgres) -> anyhow::Result<()> {
     block_on(office.close())?;
     ensure!(TrustedExperiment::try_from(&only(&place)?)?.released.rewards() == 9);
     Ok(())
+}
+
+fn held(server: &Postgres) -> anyhow::Result<()> {
+    let place = Place::postgres(server)?;
+    let mut store = place.open()?;
+    let current = add(&mut *store, "headlines")?;
+    let office = Office::open(&place, store)?;
+    let frozen = Raw::connect(&place)?;
+    frozen.run("BEGIN; SELECT FROM trusted_experiment FOR UPDATE")?;
+    // Known to be unmade, and not waited for again and again.
+    let refused = place.open()?.trust(&TrustedChange::Commit(next(&current, Vec::new())?));
+    let outcome = refused.err().map(|error| error.outcome());
+    ensure!(outcome == Some(Outcome::Unmade), "{outcome:?}");
+    block_on(async {
+        let told = office.disclose("headlines", 1).await;
+        let error = told.err().context("the row is held")?;
+        ensure!(error.downcast_ref() == Some(&IngestError::Store), "{error}");
+        let stop = office.keeper.move_to("anna".to_owned(), name("headlines")?, Transition::Stop);
+        let error = stop.await.err().context("the row is held")?;
+        ensure!(matches!(error, AdministrationError::Store(StoreError::Unmade { .. })), "{error}");
+        Ok(())
+    })?;
+    frozen.run("ROLLBACK")?;
+    let told = block_on(office.disclose("headlines", 1))?;
+    ensure!(told == DisclosureVerdict::Counted, "{told:?}");
+    block_on(office.close())
 }
 
 fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {

@@ -1,12 +1,15 @@
 //! A copy of a store that a server may have open.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::backup::{Backup as Copying, StepResult};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use thiserror::Error;
 
@@ -31,6 +34,51 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// How often it is asked for again.
 const BUSY_MAX: u32 = 250;
 
+/// How a file is called that is not finished: hidden, named after what it is to be.
+fn partial_name(name: &OsStr, random: u64) -> OsString {
+    let mut partial = OsString::from(".");
+    partial.push(name);
+    partial.push(format!(".{random:016x}.partial"));
+    partial
+}
+
+/// Whether a file is called so.
+fn is_partial(file: &OsStr, name: &OsStr) -> bool {
+    let rest = file.as_bytes().strip_prefix(b".");
+    let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
+    let random = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".partial"));
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    random.is_some_and(|random| random.len() == 16 && random.iter().all(is_digit))
+}
+
+/// Removes what backups of this name have left that were killed: they may have rewards in them.
+/// One that is at work holds a lock.
+fn remove_left(folder: &Path, name: &OsStr) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !is_partial(&entry.file_name(), name) || !entry.file_type()?.is_file() {
+            continue;
+        }
+        let path = entry.path();
+        if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// A new file that its owner alone may read, and that is known to be in use.
+fn create_locked(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.try_lock()?;
+    Ok(file)
+}
+
+/// The folder that a file is in.
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// A backup under way. Its file gets its name when all is done; when this is dropped
 /// before, nothing is left of it.
 #[derive(Debug)]
@@ -38,6 +86,10 @@ pub struct Backup {
     database: PathBuf,
     out: PathBuf,
     partial: PathBuf,
+    /// What is left when the rewards have been taken out.
+    retired: PathBuf,
+    /// Held, not used: the locks end with them.
+    _locks: [File; 2],
 }
 
 /// How far a copy is.
@@ -64,15 +116,15 @@ impl Backup {
         if out.symlink_metadata().is_ok() {
             return Err(BackupError::Exists { path: out.to_owned() });
         }
+        remove_left(folder_of(out), name).map_err(unusable)?;
         let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
-        let mut partial = std::ffi::OsString::from(".");
-        partial.push(name);
-        partial.push(format!(".{random:016x}.partial"));
-        let partial = out.with_file_name(partial);
-        // Only its owner may read a store.
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
-        file.map_err(unusable)?;
-        Ok(Self { database, out: out.to_owned(), partial })
+        let partial = out.with_file_name(partial_name(name, random));
+        let retired = out.with_file_name(partial_name(name, !random));
+        let lock = create_locked(&partial).map_err(unusable)?;
+        let locks = create_locked(&retired).map(|second| [lock, second]);
+        let locks = locks.inspect_err(|_| fs::remove_file(&partial).unwrap_or_default());
+        let locks = locks.map_err(unusable)?;
+        Ok(Self { database, out: out.to_owned(), partial, retired, _locks: locks })
     }
 
     /// Copies the store as it is at one moment. Commits go on meanwhile; the log of a
@@ -96,7 +148,9 @@ impl Backup {
         let unusable = |source| BackupError::Target { path: self.out.clone(), source };
         let write = || OpenOptions::new().write(true).open(&self.partial);
         write().and_then(|f| f.write_all_at(&WITHOUT_LOG, VERSIONS_OFFSET)).map_err(unusable)?;
-        self.retire().map_err(|error| self.explain(error))?;
+        if self.retire().map_err(|error| self.explain(error))? {
+            fs::rename(&self.retired, &self.partial).map_err(unusable)?;
+        }
         write().and_then(|file| file.sync_all()).map_err(unusable)
     }
 
@@ -104,7 +158,8 @@ impl Backup {
     /// paid and answered from now on is not in it, and a store that is restored from it would
     /// sell the same budget a second time. For the same reason it ends trusted experiments, whose
     /// rewards would be released twice; and rewards that were not released don't rest in backups.
-    fn retire(&self) -> rusqlite::Result<()> {
+    /// Whether what is left of the copy is in another file now.
+    fn retire(&self) -> rusqlite::Result<bool> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let copy = Connection::open_with_flags(&self.partial, flags)?;
         // A copy that is not finished is thrown away.
@@ -116,18 +171,23 @@ impl Backup {
                 DELETE FROM curator_session;",
             )?;
         }
+        let mut ended = 0;
         if copy.table_exists(None, "trusted_experiment")? {
-            let ended = copy.execute(
+            ended = copy.execute(
                 "UPDATE trusted_experiment
                 SET state = 'stopped', private = NULL, sequence = sequence + 1",
                 [],
             )?;
             if ended > 0 {
-                // Pages that are free still have what once was in them.
-                copy.execute_batch("DELETE FROM trusted_disclosure; VACUUM;")?;
+                copy.execute_batch("DELETE FROM trusted_disclosure")?;
+                // Pages that are free still have what once was in them; and to write them anew in
+                // place, SQLite would have them in a file somewhere else meanwhile.
+                let retired = ValueRef::Text(self.retired.as_os_str().as_bytes());
+                copy.execute("VACUUM INTO ?", [ToSqlOutput::Borrowed(retired)])?;
             }
         }
-        copy.close().map_err(|(_, error)| error)
+        copy.close().map_err(|(_, error)| error)?;
+        Ok(ended > 0)
     }
 
     /// Reads the copy to its end, as `bandana verify` does.
@@ -158,8 +218,7 @@ impl Backup {
                     fs::remove_file(partial)?;
                 }
             }
-            let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            File::open(folder_of(out))?.sync_all()?;
             Ok(length)
         };
         published().map_err(|source: io::Error| match source.kind() {
@@ -172,6 +231,7 @@ impl Backup {
     pub fn discard(&self) {
         // It may have its name already.
         fs::remove_file(&self.partial).ok();
+        fs::remove_file(&self.retired).ok();
     }
 
     fn explain(&self, source: rusqlite::Error) -> BackupError {
@@ -262,4 +322,39 @@ pub enum BackupError {
     /// The store can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_backups_of_the_same_name_have_left_goes_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("data");
+        fs::create_dir(&store).unwrap();
+        Connection::open(store.join(DATABASE_FILE)).unwrap().execute_batch("VACUUM").unwrap();
+        let out = folder.path().join("monday.sqlite3");
+        let left = ".monday.sqlite3.0123456789abcdef.partial";
+        let foreign = [
+            ".monday.sqlite3.partial",
+            ".monday.sqlite3.0123456789abcdeX.partial",
+            ".tuesday.sqlite3.0123456789abcdef.partial",
+        ];
+        for name in foreign.iter().chain([&left]) {
+            fs::write(folder.path().join(name), "rewards").unwrap();
+        }
+        let at_work = Backup::begin(&store, &out).unwrap();
+        assert!(!folder.path().join(left).exists());
+        let second = Backup::begin(&store, &out).unwrap();
+        assert!(at_work.partial.exists() && second.partial.exists());
+        drop((at_work, second));
+        let mut names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        let mut expected = foreign.to_vec();
+        expected.push("data");
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+    }
 }

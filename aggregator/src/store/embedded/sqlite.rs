@@ -42,6 +42,8 @@ pub struct SqliteStore {
     pub(super) connection: Connection,
     /// Up to which key groups of expired days have been folded. None: there are none left.
     pub(super) looked_through: Option<i64>,
+    /// Whether the log may still have what was erased, since somebody was reading it.
+    owes_erasure: bool,
     /// Held, not used: the lock ends with it.
     _lock: File,
 }
@@ -67,7 +69,8 @@ impl SqliteStore {
         })?;
         let connection = Connection::open(directory.join(DATABASE_FILE)).map_err(opening)?;
         // The process before this one may not have come to the end.
-        let mut store = Self { connection, looked_through: Some(0), _lock: lock };
+        let looked_through = Some(0);
+        let mut store = Self { connection, looked_through, owes_erasure: false, _lock: lock };
         store.configure().map_err(opening)?;
         schema::prepare(&mut store.connection)?;
         store.settle().map_err(opening)?;
@@ -86,8 +89,10 @@ impl SqliteStore {
     /// transactions that were never synced: they are in the system's cache, the
     /// ids in them would be answered as duplicates, and a power cut could still
     /// lose them.
-    fn settle(&self) -> rusqlite::Result<()> {
+    fn settle(&mut self) -> rusqlite::Result<()> {
         if !self.checkpoint()? {
+            // That one may have been at work on a stop.
+            self.owes_erasure = true;
             // Somebody reads an old state. A commit syncs the log as well.
             let touch = "UPDATE watermark SET oldest_day = oldest_day";
             self.connection.execute(touch, [])?;
@@ -95,9 +100,21 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// Lets the log have nothing of what was erased. While somebody reads it, that is owed, and
+    /// tried again after the next commit.
+    pub(super) fn erase(&mut self) -> rusqlite::Result<()> {
+        self.owes_erasure = !self.checkpoint()?;
+        Ok(())
+    }
+
+    /// Tries again what is owed.
+    pub(super) fn erase_rest(&mut self) -> rusqlite::Result<()> {
+        if self.owes_erasure { self.erase() } else { Ok(()) }
+    }
+
     /// Copies the log into the database file and syncs both; `false` when a
     /// reader is in the way, which is not waited for.
-    pub(super) fn checkpoint(&self) -> rusqlite::Result<bool> {
+    fn checkpoint(&self) -> rusqlite::Result<bool> {
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         self.connection.busy_timeout(Duration::ZERO)?;
         let busy: i64 = self.connection.query_row(truncate, [], |row| row.get(0))?;
@@ -277,7 +294,7 @@ impl SqliteStore {
         };
         transaction.commit().map_err(committing)?;
         self.looked_through = looked_through;
-        Ok(())
+        self.erase_rest().map_err(committing)
     }
 
     /// Adds an experiment in the state `state`.

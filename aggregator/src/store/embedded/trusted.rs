@@ -22,10 +22,11 @@ impl SqliteStore {
         self.zero_freed_pages(true).map_err(committing)?;
         let outcome = self.change_trusted(change);
         self.zero_freed_pages(false).map_err(committing)?;
-        if let TrustedChange::Move { state: ExperimentState::Stopped, .. } = change {
-            // So that the log has them no longer either, if nobody reads just now.
-            self.checkpoint().map_err(committing)?;
-        }
+        let is_stopped =
+            matches!(change, TrustedChange::Move { state: ExperimentState::Stopped, .. });
+        // So that the log has them no longer either.
+        let erased = if is_stopped { self.erase() } else { self.erase_rest() };
+        erased.map_err(committing)?;
         outcome
     }
 
@@ -45,6 +46,7 @@ impl SqliteStore {
             }
             TrustedChange::Commit(commit) => replace(&transaction, commit)?,
         }
+        forget(&transaction, change.id())?;
         transaction.commit().map_err(committing)
     }
 }
@@ -91,11 +93,18 @@ fn move_window(
     oldest: Day,
 ) -> Result<(), StoreError> {
     let update = "UPDATE trusted_experiment
-        SET oldest_day = max(oldest_day, ?4), sequence = ?5, stamp = ?6
-        WHERE id = ?1 AND sequence = ?2 AND stamp = ?3";
+        SET oldest_day = ?4, sequence = ?5, stamp = ?6
+        WHERE id = ?1 AND sequence = ?2 AND stamp = ?3 AND oldest_day < ?4";
     let name = id.as_str();
     let values = params![name, from.sequence, from.stamp, oldest.get(), to.sequence, to.stamp];
-    moved(transaction.execute(update, values).map_err(committing)?)
+    if transaction.execute(update, values).map_err(committing)? == 1 {
+        return Ok(());
+    }
+    // It may begin there already.
+    let query = "SELECT 1 FROM trusted_experiment WHERE id = ? AND sequence = ? AND stamp = ?";
+    let mut query = transaction.prepare(query).map_err(reading)?;
+    let is_there = query.exists(params![name, from.sequence, from.stamp]).map_err(reading)?;
+    moved(usize::from(is_there))
 }
 
 fn moved(rows: usize) -> Result<(), StoreError> {
@@ -107,12 +116,12 @@ fn replace(transaction: &Transaction<'_>, commit: &TrustedCommit) -> Result<(), 
     let update = "UPDATE trusted_experiment
         SET private = ?4, released = ?5, sequence = ?6, stamp = ?7
         WHERE id = ?1 AND sequence = ?2 AND stamp = ?3 AND state = 'running'
-        RETURNING key, oldest_day";
+        RETURNING key";
     let mut update = transaction.prepare_cached(update).map_err(committing)?;
     let name = id.as_str();
     let values = params![name, from.sequence, from.stamp, private, released, to.sequence, to.stamp];
-    let row = update.query_row(values, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u32>(1)?)));
-    let (key, oldest) = row.optional().map_err(committing)?.ok_or(TrustedRefusal::Moved)?;
+    let key = update.query_row(values, |row| row.get::<_, i64>(0));
+    let key = key.optional().map_err(committing)?.ok_or(TrustedRefusal::Moved)?;
     let insert = "INSERT INTO trusted_disclosure (experiment, day, id) VALUES (?, ?, ?)
         ON CONFLICT DO NOTHING";
     let mut insert = transaction.prepare_cached(insert).map_err(committing)?;
@@ -123,14 +132,17 @@ fn replace(transaction: &Transaction<'_>, commit: &TrustedCommit) -> Result<(), 
             known.push((*day, *disclosure));
         }
     }
-    if !known.is_empty() {
-        return Err(TrustedRefusal::Known(known).into());
-    }
+    if known.is_empty() { Ok(()) } else { Err(TrustedRefusal::Known(known).into()) }
+}
+
+/// Forgets names of days before the window.
+fn forget(transaction: &Transaction<'_>, id: &ExperimentId) -> Result<(), StoreError> {
     let forget = "DELETE FROM trusted_disclosure WHERE (experiment, day, id) IN (
-            SELECT experiment, day, id FROM trusted_disclosure
-            WHERE experiment = ? AND day < ? LIMIT ?)";
+            SELECT d.experiment, d.day, d.id FROM trusted_experiment e
+            JOIN trusted_disclosure d ON d.experiment = e.key AND d.day < e.oldest_day
+            WHERE e.id = ? LIMIT ?)";
     let mut forget = transaction.prepare_cached(forget).map_err(committing)?;
-    forget.execute(params![key, oldest, FORGOTTEN_MAX]).map(drop).map_err(committing)
+    forget.execute(params![id.as_str(), FORGOTTEN_MAX]).map(drop).map_err(committing)
 }
 
 /// The trusted experiment of this name, or all of them by name.

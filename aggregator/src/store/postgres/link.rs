@@ -230,8 +230,9 @@ fn password(settings: &PostgresSettings) -> Result<Option<Zeroizing<String>>, St
 
 impl StoreError {
     /// What the database calls it.
-    fn code(&self) -> Option<&SqlState> {
+    pub(super) fn code(&self) -> Option<&SqlState> {
         match self {
+            Self::Unmade { source } => source.code(),
             Self::Postgres { source, .. } => source.code(),
             _ => None,
         }
@@ -241,6 +242,7 @@ impl StoreError {
     fn keeps_connection(&self) -> bool {
         match self {
             Self::Slow { .. } => false,
+            Self::Unmade { source } => source.keeps_connection(),
             Self::Postgres { source, .. } => {
                 // 08: connection, 57P: shut down, 25: a database that can't be written to.
                 let lost = |code: &SqlState| {

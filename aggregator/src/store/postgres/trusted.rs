@@ -3,6 +3,8 @@
 //! Every change begins with the experiment's row: its lock is the lease of whoever changes it,
 //! for the time of the transaction. Whoever comes second finds another version.
 
+use std::time::Duration;
+
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use tokio_postgres::{GenericClient, Row};
 
@@ -20,16 +22,31 @@ use crate::store::{
 /// What a statement takes.
 type Value<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
+/// How long a row is waited for that another replica holds: it is changed within milliseconds,
+/// and uploads wait as long.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Makes a change of a trusted experiment, in one transaction.
 pub(super) async fn trust(session: &mut Session, change: &TrustedChange) -> Result<(), StoreError> {
     let failed = postgres("committing");
     let transaction = session.client.transaction().await.map_err(failed)?;
+    make(&transaction, change).await.map_err(|error| match error.code() {
+        // What the database has refused by now is not committed.
+        Some(_) => error.unmade(),
+        None => error,
+    })?;
+    transaction.commit().await.map_err(failed)
+}
+
+async fn make(transaction: &impl GenericClient, change: &TrustedChange) -> Result<(), StoreError> {
+    let limit = format!("SET LOCAL lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
+    transaction.batch_execute(&limit).await.map_err(postgres("committing"))?;
     match change {
         TrustedChange::Create(record, entry) => {
-            create(&transaction, record).await?;
-            audit::append(&transaction, entry).await?;
+            create(transaction, record).await?;
+            audit::append(transaction, entry).await?;
             // Changes that are audited take turns from here on: whoever was first is seen.
-            if exists(&transaction, "experiment", &record.id).await? {
+            if exists(transaction, "experiment", &record.id).await? {
                 return Err(StoreError::ExperimentExists(record.id.clone()));
             }
         }
@@ -37,22 +54,28 @@ pub(super) async fn trust(session: &mut Session, change: &TrustedChange) -> Resu
             let update = "UPDATE trusted_experiment SET state = $6, sequence = $4, stamp = $5,
                     private = CASE WHEN $6 = 'stopped' THEN NULL ELSE private END
                 WHERE id = $1 AND sequence = $2 AND stamp = $3";
-            change_row(&transaction, update, id, [*from, *to], &[&state.name()]).await?;
-            audit::append(&transaction, entry).await?;
+            change_row(transaction, update, id, [*from, *to], &[&state.name()]).await?;
+            forget(transaction, id).await?;
+            audit::append(transaction, entry).await?;
         }
         TrustedChange::Window { id, from, to, today, back } => {
+            let begin = format!("LEAST($6, {DATABASE_DAY}) - $7");
             let update = format!(
-                "UPDATE trusted_experiment SET sequence = $4, stamp = $5,
-                    oldest_day = GREATEST(oldest_day, LEAST($6, {DATABASE_DAY}) - $7)
-                WHERE id = $1 AND sequence = $2 AND stamp = $3"
+                "UPDATE trusted_experiment SET sequence = $4, stamp = $5, oldest_day = {begin}
+                WHERE id = $1 AND sequence = $2 AND stamp = $3 AND oldest_day < {begin}"
             );
             let back = i32::try_from(*back).unwrap_or(i32::MAX);
             let values: [Value<'_>; 2] = [&number(*today), &back];
-            change_row(&transaction, &update, id, [*from, *to], &values).await?;
+            match change_row(transaction, &update, id, [*from, *to], &values).await {
+                // It begins there already, by the clock of the database.
+                Err(StoreError::Trusted(_)) if has_version(transaction, id, *from).await? => {}
+                changed => changed?,
+            }
+            forget(transaction, id).await?;
         }
-        TrustedChange::Commit(commit) => replace(&transaction, commit).await?,
+        TrustedChange::Commit(commit) => replace(transaction, commit).await?,
     }
-    transaction.commit().await.map_err(failed)
+    Ok(())
 }
 
 async fn create(client: &impl GenericClient, record: &TrustedRecord) -> Result<(), StoreError> {
@@ -107,7 +130,7 @@ async fn replace(client: &impl GenericClient, commit: &TrustedCommit) -> Result<
     let update = format!(
         "UPDATE trusted_experiment SET private = $6, released = $7, sequence = $4, stamp = $5
         WHERE id = $1 AND sequence = $2 AND stamp = $3 AND state = 'running'
-        RETURNING key, oldest_day, {DATABASE_DAY}"
+        RETURNING key, {DATABASE_DAY}"
     );
     let [sequence, stamp, next, next_stamp] =
         [from.sequence, from.stamp, to.sequence, to.stamp].map(signed);
@@ -115,7 +138,7 @@ async fn replace(client: &impl GenericClient, commit: &TrustedCommit) -> Result<
     let values: [Value<'_>; 7] = [&name, &sequence, &stamp, &next, &next_stamp, private, released];
     let row = client.query_opt(&update, &values).await.map_err(failed)?;
     let row = row.ok_or(TrustedRefusal::Moved)?;
-    let (key, oldest, database_day): (i64, i32, i32) = (row.get(0), row.get(1), row.get(2));
+    let (key, database_day): (i64, i32) = (row.get(0), row.get(1));
     // A day of grace for midnight, as for uploads.
     let latest = day(database_day)?.forward(1);
     if disclosures.iter().any(|(day, _)| *day > latest) {
@@ -124,11 +147,30 @@ async fn replace(client: &impl GenericClient, commit: &TrustedCommit) -> Result<
     if !disclosures.is_empty() {
         insert(client, key, disclosures).await?;
     }
+    forget(client, id).await
+}
+
+async fn has_version(
+    client: &impl GenericClient,
+    id: &ExperimentId,
+    version: TrustedVersion,
+) -> Result<bool, StoreError> {
+    let query = "SELECT FROM trusted_experiment WHERE id = $1 AND sequence = $2 AND stamp = $3";
+    let [sequence, stamp] = [version.sequence, version.stamp].map(signed);
+    let row = client.query_opt(query, &[&id.as_str(), &sequence, &stamp]).await;
+    Ok(row.map_err(postgres("committing"))?.is_some())
+}
+
+/// Forgets names of days before the window.
+async fn forget(client: &impl GenericClient, id: &ExperimentId) -> Result<(), StoreError> {
     let forget = "DELETE FROM trusted_disclosure d USING (
-            SELECT day, id FROM trusted_disclosure WHERE experiment = $1 AND day < $2 LIMIT $3
-        ) old WHERE d.experiment = $1 AND d.day = old.day AND d.id = old.id";
+            SELECT n.experiment, n.day, n.id FROM trusted_experiment e
+            JOIN trusted_disclosure n ON n.experiment = e.key AND n.day < e.oldest_day
+            WHERE e.id = $1 LIMIT $2
+        ) old WHERE d.experiment = old.experiment AND d.day = old.day AND d.id = old.id";
     let most = i64::from(FORGOTTEN_MAX);
-    client.execute(forget, &[&key, &oldest, &most]).await.map(drop).map_err(failed)
+    let done = client.execute(forget, &[&id.as_str(), &most]).await;
+    done.map(drop).map_err(postgres("committing"))
 }
 
 async fn insert(

@@ -90,7 +90,9 @@ pub(crate) fn status_of(verdict: &DisclosureVerdict) -> Option<DisclosureStatus>
         DisclosureVerdict::Expired { .. } => DisclosureStatus::Expired,
         DisclosureVerdict::FutureDay { .. } => DisclosureStatus::FutureDay,
         DisclosureVerdict::Paused => DisclosureStatus::Paused,
-        DisclosureVerdict::Stopped | DisclosureVerdict::Full(_) => DisclosureStatus::Stopped,
+        DisclosureVerdict::Stopped | DisclosureVerdict::Full(_) | DisclosureVerdict::Halted(_) => {
+            DisclosureStatus::Stopped
+        }
         DisclosureVerdict::ClockBehind | DisclosureVerdict::Gone => return None,
     })
 }

@@ -1,0 +1,213 @@
+//! Changes of trusted experiments, as the keeper has them made.
+
+use std::sync::Arc;
+
+use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::stored;
+use prost::Message as _;
+
+use super::super::engine::TrustedExperiment;
+use super::super::state::SecretState;
+use super::handle::{Creation, Movement};
+use super::{ATTEMPTS, Keeper, Setback};
+use crate::ingest::AdministrationError;
+use crate::service::explain;
+use crate::store::{
+    AuditAction, AuditEntry, ExperimentState, Outcome, StoreError, TrustedChange, TrustedCommit,
+    TrustedRecord, TrustedRefusal, TrustedVersion,
+};
+
+impl Keeper {
+    pub(super) fn commit(
+        &self,
+        experiment: &Arc<TrustedExperiment>,
+        next: SecretState,
+        disclosures: Vec<(Day, UploadId)>,
+    ) -> Result<(), Setback> {
+        let (id, from) = (experiment.id.clone(), experiment.version);
+        let to = from.next().map_err(|error| unmade(&id, &error))?;
+        let (private, released) = encode(&next).map_err(|error| unmade(&id, &error))?;
+        let commit = TrustedCommit { id, from, to, private, released, disclosures };
+        self.trust(&experiment.id, to, TrustedChange::Commit(commit))?;
+        self.registry.trusted().advance(experiment.with(to, next), from);
+        Ok(())
+    }
+
+    pub(super) fn move_window(
+        &self,
+        experiment: &Arc<TrustedExperiment>,
+        today: Day,
+        back: u32,
+    ) -> Result<(), Setback> {
+        let (id, from) = (experiment.id.clone(), experiment.version);
+        let to = from.next().map_err(|error| unmade(&id, &error))?;
+        self.trust(&experiment.id, to, TrustedChange::Window { id, from, to, today, back })?;
+        // The database may know an earlier day.
+        self.reload(&experiment.id).map(drop).map_err(|_| Setback::Store)
+    }
+
+    /// Has a change made that leads to a version. When its outcome is unknown, the store is asked
+    /// whether it has that version.
+    fn trust(
+        &self,
+        id: &ExperimentId,
+        to: TrustedVersion,
+        change: TrustedChange,
+    ) -> Result<(), Setback> {
+        let error = match self.ingest.trust(change) {
+            Ok(()) => return Ok(()),
+            Err(AdministrationError::Store(StoreError::Trusted(refusal))) => {
+                return Err(match *refusal {
+                    TrustedRefusal::Moved => Setback::Moved,
+                    TrustedRefusal::Known(names) => Setback::Known(names),
+                    TrustedRefusal::Future { latest } => Setback::Future(latest),
+                });
+            }
+            Err(AdministrationError::Store(error)) => error,
+            Err(_) => return Err(Setback::Ended),
+        };
+        if error.outcome() != Outcome::Unknown {
+            return Err(unmade(id, &error));
+        }
+        tracing::warn!(experiment = %id, error = explain(&error), "the outcome is unknown; looking");
+        let found = self.reload(id).map_err(|_| Setback::Store)?;
+        if found == Some(to) { Ok(()) } else { Err(Setback::Unknown) }
+    }
+
+    /// Shows an experiment as the store has it, unless something else is shown meanwhile, and
+    /// tells its version in the store.
+    pub(super) fn reload(&self, id: &ExperimentId) -> Result<Option<TrustedVersion>, StoreError> {
+        let experiments = self.registry.trusted();
+        let known = experiments.get(id).map(|shown| shown.version);
+        let show = |record: Option<TrustedRecord>| {
+            let found = record.as_ref().map(|record| record.version);
+            match (record, known) {
+                (Some(record), _) => experiments.follow(record, known)?,
+                (None, Some(known)) => experiments.remove(id, known),
+                (None, None) => {}
+            }
+            Ok(found)
+        };
+        let found = self.reader.trusted(Some(id)).and_then(|found| show(found.into_iter().next()));
+        found.inspect_err(|error| {
+            tracing::error!(experiment = %id, error = explain(error), "it can't be read");
+        })
+    }
+
+    pub(super) fn look_up(
+        &self,
+        id: &ExperimentId,
+        names: &[(Day, UploadId)],
+    ) -> Result<Vec<(Day, UploadId)>, Setback> {
+        self.reader.disclosed(id, names).map_err(|error| unmade(id, &error))
+    }
+
+    fn entry(
+        &self,
+        caller: &str,
+        action: AuditAction,
+        id: &ExperimentId,
+        detail: String,
+    ) -> AuditEntry {
+        let at = UnixSeconds::new(self.clock.unix_seconds());
+        AuditEntry { at, caller: caller.to_owned(), action, experiment: id.clone(), detail }
+    }
+
+    pub(super) fn create(
+        &self,
+        creation: Creation,
+    ) -> Result<Arc<TrustedExperiment>, AdministrationError> {
+        let Creation { caller, id, plan, secret } = creation;
+        let version = TrustedVersion { sequence: 0, stamp: 0 }.next()?;
+        let (private, released) = encode(&secret)?;
+        let record = TrustedRecord {
+            id: id.clone(),
+            specification: plan.message(&id).encode_to_vec(),
+            state: ExperimentState::Running,
+            version,
+            oldest: Day::new(0),
+            private: Some(private),
+            released,
+        };
+        let experiment = Arc::new(TrustedExperiment::try_from(&record)?);
+        let entry = self.entry(&caller, AuditAction::Create, &id, plan.words());
+        let change = TrustedChange::Create(record.clone(), entry);
+        if let Err(error) = self.ingest.trust(change) {
+            self.resolve(&id, version, error)?;
+        }
+        // Another replica may have changed it since, and that may be shown already.
+        self.registry.trusted().follow(record, None)?;
+        Ok(experiment)
+    }
+
+    pub(super) fn move_to(
+        &self,
+        movement: &Movement,
+    ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
+        let Movement { caller, id, transition } = movement;
+        let mut is_fresh = false;
+        for _ in 0..ATTEMPTS {
+            let Some(experiment) = self.registry.trusted().get(id) else { return Ok(None) };
+            let (from, to) = (transition.from(), transition.to());
+            if !from.contains(&experiment.state) && !is_fresh {
+                // Another replica may have moved it just now.
+                self.reload(id).map_err(StoreError::unmade)?;
+                is_fresh = true;
+                continue;
+            }
+            if !from.contains(&experiment.state) {
+                return Err(AdministrationError::State { state: experiment.state, from });
+            }
+            let detail = format!("trusted, {} -> {}", experiment.state.name(), to.name());
+            let entry = self.entry(caller, transition.action(), id, detail);
+            let (from, version) = (experiment.version, experiment.version.next()?);
+            let id = id.clone();
+            let change = TrustedChange::Move { id, from, to: version, state: to, entry };
+            match self.ingest.trust(change) {
+                Ok(()) => {
+                    let secret =
+                        experiment.secret.clone().filter(|_| to != ExperimentState::Stopped);
+                    let moved =
+                        TrustedExperiment { version, state: to, secret, ..(*experiment).clone() };
+                    let experiments = self.registry.trusted();
+                    experiments.advance(moved, from);
+                    return Ok(experiments.get(&experiment.id));
+                }
+                Err(AdministrationError::Store(StoreError::Trusted(_))) => {
+                    self.reload(&experiment.id).map_err(StoreError::unmade)?;
+                }
+                Err(error) => {
+                    self.resolve(&experiment.id, version, error)?;
+                    return Ok(self.registry.trusted().get(&experiment.id));
+                }
+            }
+        }
+        Err(StoreError::from(TrustedRefusal::Moved).into())
+    }
+
+    /// After an unknown outcome, whether the store has this version; any other error as it is.
+    fn resolve(
+        &self,
+        id: &ExperimentId,
+        version: TrustedVersion,
+        error: AdministrationError,
+    ) -> Result<(), AdministrationError> {
+        let is_unknown = matches!(
+            &error,
+            AdministrationError::Store(error) if error.outcome() == Outcome::Unknown
+        );
+        let is_made = || self.reload(id).is_ok_and(|found| found == Some(version));
+        if is_unknown && is_made() { Ok(()) } else { Err(error) }
+    }
+}
+
+/// The secret state and what may be shown of it, as they are stored.
+fn encode(secret: &SecretState) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
+    Ok((stored::to_bytes(secret)?, stored::to_bytes(&secret.released())?))
+}
+
+/// Nothing was changed, for a reason that the log tells.
+fn unmade(id: &ExperimentId, error: &StoreError) -> Setback {
+    tracing::error!(experiment = %id, error = explain(error), "nothing was committed");
+    Setback::Store
+}

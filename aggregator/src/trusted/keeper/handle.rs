@@ -1,0 +1,98 @@
+//! What a keeper can be asked for.
+
+use std::sync::Arc;
+
+use bandana_shared::identity::ExperimentId;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::algorithm::Plan;
+use super::super::engine::{Disclosure, DisclosureVerdict, TrustedExperiment};
+use super::super::state::SecretState;
+use crate::ingest::{AdministrationError, IngestError};
+use crate::store::Transition;
+
+/// What the keeper is to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    Disclose(ExperimentId, Disclosure, Answer),
+    Create(Box<Creation>, oneshot::Sender<Result<Arc<TrustedExperiment>, AdministrationError>>),
+    Move(Movement, oneshot::Sender<Result<Option<Arc<TrustedExperiment>>, AdministrationError>>),
+}
+
+pub(super) type Answer = oneshot::Sender<Result<DisclosureVerdict, IngestError>>;
+
+/// A new experiment, and who wants it.
+#[derive(Debug)]
+pub struct Creation {
+    /// Who, for the audit log.
+    pub caller: String,
+    /// Its name.
+    pub id: ExperimentId,
+    /// What it is run by.
+    pub plan: Plan,
+    /// Its first state, made from that.
+    pub secret: SecretState,
+}
+
+/// A change of an experiment's state, and who wants it.
+#[derive(Debug)]
+pub(super) struct Movement {
+    pub(super) caller: String,
+    pub(super) id: ExperimentId,
+    pub(super) transition: Transition,
+}
+
+/// The way to the keeper. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct KeeperHandle(pub(super) mpsc::Sender<Command>);
+
+impl KeeperHandle {
+    /// Hands in a disclosure, and waits until it is durable.
+    ///
+    /// # Errors
+    /// [`IngestError::QueueFull`]: nothing happened. With others it is not known whether it
+    /// counts.
+    pub async fn disclose(
+        &self,
+        id: ExperimentId,
+        disclosure: Disclosure,
+    ) -> Result<DisclosureVerdict, IngestError> {
+        let (answer, verdict) = oneshot::channel();
+        let command = Command::Disclose(id, disclosure, answer);
+        self.0.try_send(command).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
+            mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
+        })?;
+        verdict.await.map_err(|_| IngestError::Ended)?
+    }
+
+    /// Adds an experiment, which runs.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] says why not.
+    pub async fn create(
+        &self,
+        creation: Creation,
+    ) -> Result<Arc<TrustedExperiment>, AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Create(Box::new(creation), answer);
+        self.0.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
+    }
+
+    /// Moves an experiment to another state. None: there is no such experiment.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] says why not.
+    pub async fn move_to(
+        &self,
+        caller: String,
+        id: ExperimentId,
+        transition: Transition,
+    ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Move(Movement { caller, id, transition }, answer);
+        self.0.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        outcome.await.map_err(|_| AdministrationError::Ended)?
+    }
+}
