@@ -4087,7 +4087,7 @@ pub mod curator_server {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TrustedExperimentName {
-    /// 1 to 64 of a-z, 0-9 and "-".
+    /// See Specification.experiment_id.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
 }
@@ -4102,7 +4102,7 @@ pub struct GetTrustedExperimentResponse {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TrustedSpecification {
-    /// 1 to 64 of a-z, 0-9 and "-".
+    /// See Specification.experiment_id.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
     /// Must be true. Whoever creates such an experiment says that rewards reach the server.
