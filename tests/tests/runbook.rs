@@ -23,9 +23,8 @@ const PROGRAMS: [(&str, &str); 2] = [
 const IN_A_DIRECTORY: &str = "Rehearse in a directory";
 const ON_POSTGRES: &str = "Rehearse on PostgreSQL";
 
-/// The first words of the blocks that the page only shows: there is no systemd where tests run,
-/// and no experiment whose rewards are disclosed in a rehearsal.
-const SHOWN: [&str; 2] = ["systemctl", "bandana"];
+/// The first words of the blocks that the page only shows: there is no systemd where tests run.
+const SHOWN: [&str; 1] = ["systemctl"];
 
 /// What there must be a chapter about.
 const CHAPTERS: [&str; 13] = [
