@@ -4175,7 +4175,8 @@ pub struct RecommendRequest {
     /// Name of the experiment.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// For AdaC-OFUL: what can be played now, up to 1024. Else empty.
+    /// For AdaC-OFUL: what can be played now, up to 1024, in a request of at most 16 KiB.
+    /// Else empty.
     #[prost(message, repeated, tag = "2")]
     pub actions: ::prost::alloc::vec::Vec<Vector>,
 }
