@@ -136,11 +136,15 @@ async fn arms_are_right(
     Ok(())
 }
 
-/// Dots of a chart in this colour, so that it is known to be drawn.
+/// Dots of a chart in this colour, so that it is known to be drawn. A copy is read: Chromium warns
+/// of a chart that is read again and again.
 async fn drawn(browser: &Browser, chart: &str, rgb: [u8; 3]) -> anyhow::Result<()> {
     let count = format!(
         "(() => {{ const canvas = document.querySelector('#{chart} canvas');
-            const {{ data }} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+            const copy = Object.assign(document.createElement('canvas'), {{ width: canvas.width, height: canvas.height }});
+            const dots_of = copy.getContext('2d', {{ willReadFrequently: true }});
+            dots_of.drawImage(canvas, 0, 0);
+            const {{ data }} = dots_of.getImageData(0, 0, copy.width, copy.height);
             let dots = 0;
             for (let i = 0; i < data.length; i += 4)
                 if (data[i] === {} && data[i + 1] === {} && data[i + 2] === {} && data[i + 3] === 255) dots++;
