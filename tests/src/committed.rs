@@ -18,13 +18,13 @@ pub fn root() -> PathBuf {
 /// When one of them can't be generated.
 pub fn files() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let descriptors = wire_code::descriptors(&root())?;
-    let wire_code = (wire_code::PATH.to_owned(), wire_code::generate(&descriptors)?.into());
+    let wire_code = wire_code::generate(&descriptors)?;
     let descriptors = (wire_code::DESCRIPTORS_PATH.to_owned(), descriptors.encode_to_vec());
     let configuration = bandana_aggregator::configuration::documented_file();
     let configuration = ("aggregator/bandana.toml".to_owned(), configuration.into_bytes());
-    let mut files = vec![wire_code, descriptors, configuration];
-    let vectors = crate::vectors::generate()?;
-    files.extend(vectors.into_iter().map(|(path, content)| (path, content.into_bytes())));
+    let mut files = vec![descriptors, configuration];
+    let texts = wire_code.into_iter().chain(crate::vectors::generate()?);
+    files.extend(texts.map(|(path, content)| (path, content.into_bytes())));
     Ok(files)
 }
 

@@ -9,9 +9,13 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use prost_types::FileDescriptorSet;
+use tonic_prost_build::Builder;
 
 /// Where the generated code is committed, from the root of the repository.
-pub const PATH: &str = "shared/src/wire/bandana.v1.rs";
+const FOLDER: &str = "shared/src/wire/v1";
+
+/// The package of all protos, and where its messages are in Rust.
+const PACKAGE: (&str, &str) = (".bandana.v1", "crate::wire::v1");
 
 /// Where the descriptors are committed, which the server tells its callers.
 pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
@@ -32,19 +36,38 @@ pub fn descriptors(root: &Path) -> anyhow::Result<FileDescriptorSet> {
     Ok(protox::compile(PROTOS, [root.join("proto")])?)
 }
 
-/// Generates the code from the descriptors.
+/// Generates the code from the descriptors: paths from the root of the repository, and contents.
+/// All messages are one file; so are the services of each proto, which most devices do without.
 ///
 /// # Errors
 /// When it can't be written or read.
-pub fn generate(descriptors: &FileDescriptorSet) -> anyhow::Result<String> {
+pub fn generate(descriptors: &FileDescriptorSet) -> anyhow::Result<Vec<(String, String)>> {
+    let messages =
+        compile(tonic_prost_build::configure().bytes("."), services_of(descriptors, ""))?;
+    let mut files = vec![(format!("{FOLDER}/messages.rs"), messages)];
+    for proto in descriptors.file.iter().filter(|proto| !proto.service.is_empty()) {
+        let (package, messages) = PACKAGE;
+        let builder = tonic_prost_build::configure().extern_path(package, messages);
+        let code = compile(builder, services_of(descriptors, proto.name()))?;
+        let name = Path::new(proto.name()).with_extension("rs");
+        let name = name.file_name().and_then(|name| name.to_str()).context("a proto's name")?;
+        files.push((format!("{FOLDER}/{name}"), code));
+    }
+    Ok(files)
+}
+
+/// The descriptors without the services of all protos but this one.
+fn services_of(descriptors: &FileDescriptorSet, proto: &str) -> FileDescriptorSet {
+    let mut descriptors = descriptors.clone();
+    for other in descriptors.file.iter_mut().filter(|other| other.name() != proto) {
+        other.service.clear();
+    }
+    descriptors
+}
+
+fn compile(builder: Builder, descriptors: FileDescriptorSet) -> anyhow::Result<String> {
     let out = tempfile::tempdir()?;
-    tonic_prost_build::configure()
-        .out_dir(out.path())
-        .emit_rerun_if_changed(false)
-        .bytes(".")
-        .client_mod_attribute(".", "#[cfg(feature = \"services\")]")
-        .server_mod_attribute(".", "#[cfg(feature = \"services\")]")
-        .compile_fds(descriptors.clone())?;
+    builder.out_dir(out.path()).emit_rerun_if_changed(false).compile_fds(descriptors)?;
     let path = out.path().join("bandana.v1.rs");
     std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }

@@ -28,7 +28,8 @@ mod signature;
 #[cfg(feature = "signatures")]
 pub use signature::{experiment_with_signatures, signatures};
 
-/// Package `bandana.v1`, generated from `proto/`.
+/// Package `bandana.v1`, generated from `proto/`: its messages, and clients and servers of its
+/// services.
 #[allow(
     clippy::all,
     clippy::pedantic,
@@ -42,9 +43,26 @@ pub use signature::{experiment_with_signatures, signatures};
     rustdoc::invalid_html_tags,
     reason = "generated from proto/, where the fields are documented"
 )]
-#[rustfmt::skip]
-#[path = "bandana.v1.rs"]
-pub mod v1;
+pub mod v1 {
+    #[rustfmt::skip]
+    mod messages;
+    pub use messages::*;
+
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
+    mod curator;
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
+    mod device;
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
+    mod operator;
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
+    mod trusted;
+    #[cfg(feature = "services")]
+    pub use self::{curator::*, device::*, operator::*, trusted::*};
+}
 
 /// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded
 /// `google.protobuf.FileDescriptorSet`, generated and committed beside [`v1`].
