@@ -237,10 +237,12 @@ fn what_is_no_store_of_ours_is_not_checked() -> Result<(), Failure> {
 fn a_backup_does_not_give_back_what_a_curator_has_spent() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     filled(folder.path())?.close()?;
-    let fill = "INSERT INTO curator_data_set VALUES
+    let fill = "INSERT INTO curator_data_set
+            (name, file, fingerprint, rows, columns, measure, budget, spent, at) VALUES
             ('people', 'people.csv', zeroblob(32), 10, 'age:1..9', 'pure', 1000, 300, 0);
-        INSERT INTO curator_session VALUES ('habits', 'people', 'age', 'a plan', 5);
-        INSERT INTO curator_update VALUES ('habits', 0, 'age=3', 4);";
+        INSERT INTO curator_session (name, data_set, columns, plan, threshold_noise) VALUES
+            ('habits', 'people', 'age', 'a plan', 5);
+        INSERT INTO curator_update (session, number, predicate, answer) VALUES ('habits', 0, 'age=3', 4);";
     let database = folder.path().join("bandana.sqlite3");
     Connection::open(&database)?.execute_batch(fill)?;
     let out = folder.path().join("backup.sqlite3");

@@ -20,6 +20,7 @@ pub mod cells;
 pub mod counting;
 mod error;
 pub mod exponential;
+pub mod fingerprint;
 pub mod gaussian;
 pub mod halfspaces;
 pub mod laplace;

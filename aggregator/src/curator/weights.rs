@@ -17,6 +17,11 @@
 //! What is compared is |c(D) - h|, with h the whole number of rows that the hypothesis expects.
 //! The hypothesis is a function of answers that were released, and so is h; a changed row
 //! changes c(D) by at most 1, hence the comparison, too. After c updates nothing is answered.
+//!
+//! All of this holds for rounds one after the other, each of them told as it was compared with the
+//! state that those before it have left. Whoever compares two queries with the same state must
+//! tell one of them at most, and choose it without looking at how they went
+//! (`service/curator/sessions.rs`).
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};

@@ -126,6 +126,20 @@ pub struct SessionUpdate {
     pub answer: i64,
 }
 
+/// A round of a session: a query that was compared, whichever way that went.
+///
+/// Every round is stored, and not updates alone: what fails, and what loses to a round that
+/// somebody else has stored first, must not depend on how the comparison went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRound {
+    /// The session.
+    pub session: CuratorName,
+    /// Rounds that it had when the comparison was made.
+    pub number: u64,
+    /// The update that the round was.
+    pub update: Option<SessionUpdate>,
+}
+
 /// Something to be made durable for the curator.
 #[derive(Clone, Debug)]
 pub enum CuratorChange {
@@ -135,8 +149,8 @@ pub enum CuratorChange {
     Debit(Debit),
     /// Debit a budget, and open a session.
     Open(Debit, SessionRecord),
-    /// Add an update to a session, if it is the next one.
-    Update(SessionUpdate),
+    /// Add a round to a session, if it is the next one.
+    Round(SessionRound),
 }
 
 /// Why the store does not make a change for the curator. Nothing was changed.
@@ -171,7 +185,7 @@ pub enum CuratorRefusal {
     #[error("there is no session {0}")]
     NoSession(CuratorName),
     /// Somebody else was faster.
-    #[error("the session was updated by somebody else at the same time; ask again")]
+    #[error("the session was asked by somebody else at the same time; ask again")]
     SessionMoved,
 }
 

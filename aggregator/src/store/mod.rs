@@ -26,7 +26,7 @@ use thiserror::Error;
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub use curator::{
     CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord, Debit,
-    DebitRecord, SessionRecord, SessionUpdate,
+    DebitRecord, SessionRecord, SessionRound, SessionUpdate,
 };
 pub use daily_tallies::DailyTally;
 pub use embedded::{

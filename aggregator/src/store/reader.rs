@@ -128,6 +128,18 @@ impl StoreReader {
         )
     }
 
+    /// How many rounds a session has had. Updates that are read afterwards are of these rounds,
+    /// or of later ones.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn session_rounds(&self, name: &CuratorName) -> Result<Option<u64>, StoreError> {
+        self.read(
+            |connection| embedded::rounds(connection, name),
+            |link| postgres::rounds(link, name),
+        )
+    }
+
     /// The updates of a session from a number on, in order.
     ///
     /// # Errors

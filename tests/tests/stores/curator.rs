@@ -7,7 +7,7 @@ use bandana_aggregator::curator::price::Measure;
 use bandana_aggregator::curator::reading::Fingerprint;
 use bandana_aggregator::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, PostgresStore,
-    SessionRecord, SessionUpdate, Store, StoreError,
+    SessionRecord, SessionRound, SessionUpdate, Store, StoreError,
 };
 use bandana_shared::identity::UnixSeconds;
 use bandana_tests::postgres::{Postgres, query};
@@ -117,15 +117,22 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
     register(&mut *store, "people", 100)?;
     let record = session("habits", "people")?;
     store.curate(&CuratorChange::Open(debit("people", 1)?, record.clone()))?;
-    let update = |number, answer| -> anyhow::Result<CuratorChange> {
+    let round = |number, update: Option<(u32, i64)>| -> anyhow::Result<CuratorChange> {
         let (session, predicate) = (name("habits")?, "city=Ulm".to_owned());
-        Ok(CuratorChange::Update(SessionUpdate { session, number, predicate, answer }))
+        let update = update.map(|(number, answer)| {
+            let (session, predicate) = (session.clone(), predicate.clone());
+            SessionUpdate { session, number, predicate, answer }
+        });
+        Ok(CuratorChange::Round(SessionRound { session, number, update }))
     };
-    store.curate(&update(0, 10)?)?;
-    for late in [0, 2] {
-        ensure!(refusal(store.curate(&update(late, 99)?))? == CuratorRefusal::SessionMoved);
+    store.curate(&round(0, Some((0, 10)))?)?;
+    // What was compared with another state than the last one is not kept, be it an update or not.
+    for late in [round(0, None), round(0, Some((1, 99))), round(2, None), round(1, Some((0, 99)))] {
+        ensure!(refusal(store.curate(&late?))? == CuratorRefusal::SessionMoved);
     }
-    store.curate(&update(1, -11)?)?;
+    store.curate(&round(1, None)?)?;
+    ensure!(refusal(store.curate(&round(1, Some((1, 99)))?))? == CuratorRefusal::SessionMoved);
+    store.curate(&round(2, Some((1, -11)))?)?;
     drop(store);
 
     let store = place.open()?;
@@ -137,6 +144,8 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
         Ok(updates.into_iter().map(|update| (update.number, update.answer)).collect())
     };
     ensure!(answers(0)? == [(0, 10), (1, -11)] && answers(1)? == [(1, -11)]);
+    ensure!(reader.session_rounds(&record.name)? == Some(3));
+    ensure!(reader.session_rounds(&name("other")?)?.is_none());
     Ok(store.close()?)
 }
 
@@ -158,8 +167,9 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
         }
         for number in 0..20 {
             let (session, predicate) = (name("habits")?, "*".to_owned());
-            let update = SessionUpdate { session, number, predicate, answer: 1 };
-            match store.curate(&CuratorChange::Update(update)) {
+            let update = SessionUpdate { session: session.clone(), number, predicate, answer: 1 };
+            let (number, update) = (number.into(), Some(update));
+            match store.curate(&CuratorChange::Round(SessionRound { session, number, update })) {
                 Ok(()) => updates += 1,
                 outcome => ensure!(refusal(outcome)? == CuratorRefusal::SessionMoved),
             }

@@ -26,23 +26,23 @@ use crate::clock::Clock;
 use crate::curator::CuratorError;
 use crate::curator::price::Measure;
 use crate::curator::questions;
-use crate::curator::weights::{MultiplicativeWeights, Round};
+use crate::curator::weights::MultiplicativeWeights;
 use crate::ingest::{AdministrationError, Ingest};
 use crate::noise::secure_generator;
 use crate::security::Caller;
 use crate::store::curator::amount;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
-    SessionUpdate, StoreError, StoreReader,
+    StoreError, StoreReader,
 };
-use sessions::Sessions;
+use sessions::{HeldSession, Sessions};
 use shelf::{Shelf, ShelfError};
 
 /// Questions that are worked on at the same time; further ones wait.
 const QUESTIONS_AT_ONCE: usize = 2;
 
-/// How often an update is tried again because another replica was faster.
-const ATTEMPTS: usize = 5;
+/// How often a round is made anew, because another replica was faster.
+const ATTEMPTS: usize = 200;
 
 /// Debits that are told when nothing is said, and at most.
 const DEBITS: u32 = 100;
@@ -98,43 +98,31 @@ impl CuratorService {
         UnixSeconds::new(self.0.clock.unix_seconds())
     }
 
-    /// One attempt at a query of a session. None: another replica was faster.
-    async fn try_session(
+    /// Makes rounds of a session until one is stored.
+    async fn rounds(
         &self,
-        session: CuratorName,
+        mut held: HeldSession,
         predicate: String,
-    ) -> Result<Option<AskSessionResponse>, Status> {
-        let asked = predicate.clone();
-        let name = session.clone();
-        let (round, number, updates) = self
-            .work(move |inner| {
-                let loaded = inner.sessions.load(&name, inner)?;
-                let mut loaded = loaded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                loaded.follow(&name, inner)?;
-                let round = loaded.ask(&asked, &mut generator()?).map_err(refuse)?;
-                Ok((round, loaded.used(), loaded.updates()))
-            })
-            .await?;
-        match round {
-            Round::Lazy { answer } => {
-                let updates_left = updates.saturating_sub(number);
-                Ok(Some(AskSessionResponse { answer, updated: false, updates_left }))
-            }
-            Round::Update { answer } => {
-                let update = SessionUpdate { session, number, predicate, answer };
-                match self.0.ingest.curate(CuratorChange::Update(update)).await {
-                    Ok(()) => {}
-                    Err(AdministrationError::Store(StoreError::Curator(refusal)))
-                        if *refusal == CuratorRefusal::SessionMoved =>
-                    {
-                        return Ok(None);
-                    }
-                    Err(error) => return Err(decline(&error)),
-                }
-                let updates_left = updates.saturating_sub(number + 1);
-                Ok(Some(AskSessionResponse { answer: answer as f64, updated: true, updates_left }))
+    ) -> Result<AskSessionResponse, Status> {
+        for _ in 0..ATTEMPTS {
+            let asked = predicate.clone();
+            let (back, compared) = self
+                .work(move |inner| {
+                    let compared = held.compare(&asked, inner)?;
+                    Ok((held, compared))
+                })
+                .await?;
+            held = back;
+            match self.0.ingest.curate(CuratorChange::Round(compared.round)).await {
+                Ok(()) => return Ok(compared.answer),
+                Err(AdministrationError::Store(StoreError::Curator(refusal)))
+                    if *refusal == CuratorRefusal::SessionMoved => {}
+                Err(error) => return Err(decline(&error)),
             }
         }
+        Err(Status::unavailable(
+            "other replicas are asked about this session all the time; ask again later",
+        ))
     }
 }
 
@@ -335,13 +323,13 @@ impl Curator for CuratorService {
         request: Request<AskSessionRequest>,
     ) -> Result<Response<AskSessionResponse>, Status> {
         let AskSessionRequest { session, predicate } = request.into_inner();
-        let session = name(session)?;
-        for _ in 0..ATTEMPTS {
-            if let Some(answer) = self.try_session(session.clone(), predicate.clone()).await? {
-                return Ok(Response::new(answer));
-            }
-        }
-        Err(Status::aborted(CuratorRefusal::SessionMoved.to_string()))
+        let held = self.0.sessions.hold(name(session)?).await?;
+        let service = self.clone();
+        // Whoever asked may go away: a round that was begun is made to its end, before the next.
+        let round = async move { service.rounds(held, predicate).await };
+        let round = tokio::spawn(tracing::Instrument::in_current_span(round));
+        let answer = round.await.map_err(|error| internal("the round could not be made", error))?;
+        Ok(Response::new(answer?))
     }
 }
 

@@ -1,56 +1,134 @@
 //! Sessions in memory: what the store has of them, with the hypothesis that follows from it.
+//!
+//! Rounds of a session are made one after the other. A round is compared against the state that
+//! the store had, and is told when the store has added it to just that state. What was compared
+//! and not added is told to nobody, and whether it can be added does not depend on how the
+//! comparison went: lazy rounds are added, too. So callers hear one transcript of the sparse
+//! vector technique, however many they are and whichever replicas they ask.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use rand::Rng;
+use bandana_shared::wire::v1::AskSessionResponse;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::{Inner, internal, refuse, unreadable, unshelved};
-use crate::curator::CuratorError;
+use super::{Inner, generator, internal, refuse, unreadable, unshelved};
+use crate::curator::cells::CellSet;
 use crate::curator::universe::Universe;
 use crate::curator::weights::{MultiplicativeWeights, Round, SessionPlan};
-use crate::store::{CuratorName, CuratorRefusal, SessionRecord};
+use crate::store::{CuratorName, CuratorRefusal, SessionRecord, SessionRound, SessionUpdate};
 
 /// Most sessions whose hypotheses are in memory; the others are rebuilt when they are asked.
 const SESSIONS_MAX: usize = 16;
 
+/// Most questions that wait for one session.
+const WAITING_MAX: usize = 256;
+
+/// How long a question waits for those before it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Sessions that were asked.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<HashMap<CuratorName, Arc<Mutex<LoadedSession>>>>);
+pub(super) struct Sessions(Mutex<HashMap<CuratorName, Slot>>);
+
+/// The place of a session, whether it is in memory or not.
+#[derive(Clone, Debug)]
+struct Slot {
+    session: Arc<AsyncMutex<Option<LoadedSession>>>,
+    places: Arc<Semaphore>,
+}
+
+/// A session that nobody else in this process asks meanwhile.
+#[derive(Debug)]
+pub(super) struct HeldSession {
+    name: CuratorName,
+    session: OwnedMutexGuard<Option<LoadedSession>>,
+    _place: OwnedSemaphorePermit,
+}
 
 /// A session as of the last update that was heard of.
 #[derive(Debug)]
-pub(super) struct LoadedSession {
+struct LoadedSession {
     universe: Universe,
     histogram: Vec<u64>,
     weights: MultiplicativeWeights,
+    /// Rounds that the store had when it was last read.
+    rounds: u64,
+    /// The last predicate, and its cells.
+    selected: Option<(String, CellSet)>,
+}
+
+/// A round that was compared, and is told once it is stored.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub(super) round: SessionRound,
+    pub(super) answer: AskSessionResponse,
 }
 
 impl Sessions {
-    /// The session of this name.
-    pub(super) fn load(
-        &self,
-        name: &CuratorName,
-        inner: &Inner,
-    ) -> Result<Arc<Mutex<LoadedSession>>, Status> {
-        let kept = |sessions: &HashMap<_, Arc<_>>| sessions.get(name).map(Arc::clone);
-        if let Some(session) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(session);
+    /// Waits until nobody else asks the session of this name; those who have waited for longer
+    /// come first.
+    pub(super) async fn hold(&self, name: CuratorName) -> Result<HeldSession, Status> {
+        let Slot { session, places } = self.slot(&name);
+        let place = places.try_acquire_owned().map_err(|_| {
+            let message = format!("{WAITING_MAX} questions wait for this session; ask again later");
+            Status::resource_exhausted(message)
+        })?;
+        let held = tokio::time::timeout(PATIENCE, session.lock_owned()).await;
+        let session = held.map_err(|_| {
+            Status::unavailable("the questions before this one take too long; ask again later")
+        })?;
+        Ok(HeldSession { name, session, _place: place })
+    }
+
+    fn slot(&self, name: &CuratorName) -> Slot {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if slots.len() >= SESSIONS_MAX && !slots.contains_key(name) {
+            slots.retain(|_, slot| Arc::strong_count(&slot.session) > 1);
         }
-        let record = inner.reader.session(name).map_err(unreadable)?;
-        let none = || Status::not_found(CuratorRefusal::NoSession(name.clone()).to_string());
-        let session = Arc::new(Mutex::new(LoadedSession::new(&record.ok_or_else(none)?, inner)?));
-        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if sessions.len() >= SESSIONS_MAX {
-            sessions.clear();
-        }
-        sessions.insert(name.clone(), Arc::clone(&session));
-        Ok(session)
+        let slot = slots.entry(name.clone()).or_insert_with(|| Slot {
+            session: Arc::default(),
+            places: Arc::new(Semaphore::new(WAITING_MAX)),
+        });
+        slot.clone()
+    }
+}
+
+impl HeldSession {
+    /// Compares a query with the state that the store has now.
+    pub(super) fn compare(&mut self, predicate: &str, inner: &Inner) -> Result<Compared, Status> {
+        // Whatever fails on the way, half a state is not left behind.
+        let kept = self.session.take();
+        let mut session = LoadedSession::current(kept, &self.name, inner)?;
+        let compared = session.compare(&self.name, predicate);
+        *self.session = Some(session);
+        compared
     }
 }
 
 impl LoadedSession {
+    /// The session as the store has it.
+    fn current(kept: Option<Self>, name: &CuratorName, inner: &Inner) -> Result<Self, Status> {
+        let none = || Status::not_found(CuratorRefusal::NoSession(name.clone()).to_string());
+        // In this order: updates of later rounds than these do no harm, since the round that is
+        // made from them is not added.
+        let rounds = inner.reader.session_rounds(name).map_err(unreadable)?.ok_or_else(none)?;
+        // A store that went back in time has another state under the same name.
+        let kept = kept.filter(|session| session.rounds <= rounds);
+        let mut session = match kept {
+            Some(session) => session,
+            None => {
+                let record = inner.reader.session(name).map_err(unreadable)?;
+                Self::new(&record.ok_or_else(none)?, inner)?
+            }
+        };
+        session.rounds = rounds;
+        session.follow(name, inner)?;
+        Ok(session)
+    }
+
     fn new(record: &SessionRecord, inner: &Inner) -> Result<Self, Status> {
         let data_set = inner.record(&record.data_set)?;
         let rows = inner.shelf.rows(&data_set).map_err(unshelved)?;
@@ -60,37 +138,47 @@ impl LoadedSession {
             .map_err(|error| internal("the session's plan can't be read", error))?;
         let (count, cells) = (rows.count(), universe.cells());
         let weights = MultiplicativeWeights::new(plan, count, cells, record.threshold_noise);
-        let histogram = rows.histogram(&universe);
-        Ok(Self { universe, histogram, weights: weights.map_err(refuse)? })
+        let (histogram, weights) = (rows.histogram(&universe), weights.map_err(refuse)?);
+        Ok(Self { universe, histogram, weights, rounds: 0, selected: None })
     }
 
     /// Takes the updates that were committed since, by whichever replica.
-    pub(super) fn follow(&mut self, name: &CuratorName, inner: &Inner) -> Result<(), Status> {
+    fn follow(&mut self, name: &CuratorName, inner: &Inner) -> Result<(), Status> {
         let updates = inner.reader.session_updates(name, self.weights.used());
         for update in updates.map_err(unreadable)? {
-            let query = self.universe.select(&update.predicate).map_err(refuse)?;
+            let query = self.select(&update.predicate)?;
             self.weights.update(&query, update.answer).map_err(refuse)?;
+            self.selected = Some((update.predicate, query));
         }
         Ok(())
     }
 
-    /// Answers a query. An update takes effect when it has been committed and is heard of.
-    pub(super) fn ask<R: Rng + ?Sized>(
-        &self,
-        predicate: &str,
-        rng: &mut R,
-    ) -> Result<Round, CuratorError> {
-        let query = self.universe.select(predicate)?;
-        self.weights.ask(&self.histogram, &query, rng)
+    fn select(&mut self, predicate: &str) -> Result<CellSet, Status> {
+        match self.selected.take() {
+            Some((text, cells)) if text == predicate => Ok(cells),
+            _ => self.universe.select(predicate).map_err(refuse),
+        }
     }
 
-    /// Updates so far.
-    pub(super) fn used(&self) -> u32 {
-        self.weights.used()
-    }
-
-    /// Most updates.
-    pub(super) fn updates(&self) -> u32 {
-        self.weights.plan().updates()
+    /// Makes a round. An update takes effect when it has been committed and is heard of.
+    fn compare(&mut self, name: &CuratorName, predicate: &str) -> Result<Compared, Status> {
+        let query = self.select(predicate)?;
+        let round = self.weights.ask(&self.histogram, &query, &mut generator()?).map_err(refuse)?;
+        self.selected = Some((predicate.to_owned(), query));
+        let (session, used) = (name.clone(), self.weights.used());
+        let updates_left = self.weights.plan().updates().saturating_sub(used);
+        let (answer, update) = match round {
+            Round::Lazy { answer } => {
+                (AskSessionResponse { answer, updated: false, updates_left }, None)
+            }
+            Round::Update { answer: told } => {
+                let (session, predicate) = (session.clone(), predicate.to_owned());
+                let update = SessionUpdate { session, number: used, predicate, answer: told };
+                let updates_left = updates_left.saturating_sub(1);
+                let answer = told as f64;
+                (AskSessionResponse { answer, updated: true, updates_left }, Some(update))
+            }
+        };
+        Ok(Compared { round: SessionRound { session, number: self.rounds, update }, answer })
     }
 }

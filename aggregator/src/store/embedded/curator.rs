@@ -10,7 +10,7 @@ use crate::curator::reading::Fingerprint;
 use crate::store::curator::exhausted;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
-    SessionUpdate, StoreError, damaged,
+    SessionRound, SessionUpdate, StoreError, damaged,
 };
 
 impl SqliteStore {
@@ -27,7 +27,7 @@ impl SqliteStore {
                 debit(&transaction, entry)?;
                 open(&transaction, session)?;
             }
-            CuratorChange::Update(update) => add_update(&transaction, update)?,
+            CuratorChange::Round(round) => add_round(&transaction, round)?,
         }
         transaction.commit().map_err(committing)
     }
@@ -83,6 +83,16 @@ fn open(transaction: &Transaction<'_>, session: &SessionRecord) -> Result<(), St
         0 => Err(CuratorRefusal::SessionExists(name.clone()).into()),
         _ => Ok(()),
     }
+}
+
+fn add_round(transaction: &Transaction<'_>, round: &SessionRound) -> Result<(), StoreError> {
+    let SessionRound { session, number, update } = round;
+    let count = "UPDATE curator_session SET rounds = rounds + 1 WHERE name = ? AND rounds = ?";
+    let values = params![session.as_str(), number];
+    if transaction.execute(count, values).map_err(committing)? == 0 {
+        return Err(CuratorRefusal::SessionMoved.into());
+    }
+    update.as_ref().map_or(Ok(()), |update| add_update(transaction, update))
 }
 
 fn add_update(transaction: &Transaction<'_>, update: &SessionUpdate) -> Result<(), StoreError> {
@@ -182,6 +192,15 @@ pub(in crate::store) fn session(
         Ok(SessionRecord { name, data_set, columns, plan, threshold_noise })
     };
     found.map(record).transpose()
+}
+
+/// How many rounds a session has had.
+pub(in crate::store) fn rounds(
+    connection: &Connection,
+    name: &CuratorName,
+) -> Result<Option<u64>, StoreError> {
+    let select = "SELECT rounds FROM curator_session WHERE name = ?";
+    connection.query_row(select, [name.as_str()], |row| row.get(0)).optional().map_err(reading)
 }
 
 /// The updates of a session from a number on, in order.

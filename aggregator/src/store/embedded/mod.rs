@@ -25,7 +25,7 @@ use bandana_shared::specification::Specification;
 
 pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
-pub(super) use curator::{data_sets, debits, session, updates};
+pub(super) use curator::{data_sets, debits, rounds, session, updates};
 pub(super) use daily_tallies::daily_tallies;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;

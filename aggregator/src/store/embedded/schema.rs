@@ -2,13 +2,14 @@
 
 use rusqlite::Connection;
 
+use crate::curator::fingerprint::FingerprintKey;
 use crate::store::StoreError;
 
 /// Marks the file as ours: "BNDN".
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 7] = [
+const STEPS: [(i64, &str); 8] = [
     (1, TABLES),
     (2, SIGNATURES),
     (3, DRAFTS_AND_AUDIT),
@@ -16,6 +17,7 @@ const STEPS: [(i64, &str); 7] = [
     (5, SYMBOLS_AND_MEMORY),
     (6, TRUSTED),
     (7, GUARDRAILS),
+    (8, CONTENTS_AND_ROUNDS),
 ];
 
 /// Version of the tables that this program works with.
@@ -219,15 +221,45 @@ ALTER TABLE experiment ADD COLUMN holdout_share REAL NOT NULL DEFAULT 0
     CHECK (holdout_share BETWEEN 0 AND 1);
 ";
 
+/// Version 8: a budget belongs to the content of a file, whatever it is called. `content` and
+/// `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
+/// is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
+/// count their rounds, and answers are kept for those who have not got them.
+const CONTENTS_AND_ROUNDS: &str = "
+CREATE TABLE curator_key (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    key BLOB NOT NULL CHECK (length(key) = 32)
+) STRICT;
+ALTER TABLE curator_data_set ADD COLUMN content BLOB CHECK (length(content) = 32);
+CREATE UNIQUE INDEX curator_data_set_by_content ON curator_data_set (content);
+DROP TRIGGER curator_spends_only;
+CREATE TRIGGER curator_spends_only BEFORE UPDATE ON curator_data_set
+WHEN NEW.spent < OLD.spent OR NEW.budget <> OLD.budget OR (OLD.content IS NOT NULL
+    AND (NEW.content IS NOT OLD.content OR NEW.fingerprint <> OLD.fingerprint))
+BEGIN SELECT raise(ABORT, 'what was spent is never given back'); END;
+ALTER TABLE curator_session ADD COLUMN rounds INTEGER NOT NULL DEFAULT 0 CHECK (rounds >= 0);
+CREATE TABLE curator_answer (
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind     TEXT NOT NULL CHECK (kind IN ('data-set', 'session')),
+    name     TEXT NOT NULL,
+    caller   TEXT NOT NULL,
+    question BLOB NOT NULL CHECK (length(question) = 16),
+    digest   BLOB NOT NULL CHECK (length(digest) = 32),
+    answer   BLOB NOT NULL,
+    at       INTEGER NOT NULL,
+    UNIQUE (kind, name, caller, question)
+) STRICT;
+";
+
 /// Creates the tables in an empty file, and brings those of an earlier version up
 /// to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     match marks(connection)? {
         (APPLICATION_ID, VERSION) => Ok(()),
-        (0, 0) => upgrade(connection, 0).map_err(failed),
+        (0, 0) => upgrade(connection, 0),
         (application, version) => {
             known(application, version)?;
-            upgrade(connection, version).map_err(failed)
+            upgrade(connection, version)
         }
     }
 }
@@ -271,7 +303,16 @@ fn failed(source: rusqlite::Error) -> StoreError {
 
 /// Takes all steps after version `from`, in one transaction: a crash leaves the
 /// old version or the new one.
-fn upgrade(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
+fn upgrade(connection: &mut Connection, from: i64) -> Result<(), StoreError> {
+    let key = FingerprintKey::random().map_err(|source| StoreError::Entropy { source })?;
+    take_steps(connection, from, &key).map_err(failed)
+}
+
+fn take_steps(
+    connection: &mut Connection,
+    from: i64,
+    key: &FingerprintKey,
+) -> rusqlite::Result<()> {
     // A table that others refer to can't be replaced while that is watched, and within a
     // transaction nothing can be said about it.
     connection.pragma_update(None, "foreign_keys", false)?;
@@ -279,6 +320,8 @@ fn upgrade(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
     for (_, step) in STEPS.iter().filter(|(version, _)| *version > from) {
         transaction.execute_batch(step)?;
     }
+    let insert = "INSERT INTO curator_key (one, key) VALUES (1, ?) ON CONFLICT DO NOTHING";
+    transaction.execute(insert, [&key.as_bytes()[..]])?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;

@@ -12,7 +12,7 @@ use crate::curator::reading::Fingerprint;
 use crate::store::curator::exhausted;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
-    SessionUpdate, StoreError, damaged, postgres,
+    SessionRound, SessionUpdate, StoreError, damaged, postgres,
 };
 
 /// Makes a change for the curator, in one transaction.
@@ -29,7 +29,7 @@ pub(super) async fn curate(
             debit(&transaction, entry).await?;
             open(&transaction, record).await?;
         }
-        CuratorChange::Update(update) => add_update(&transaction, update).await?,
+        CuratorChange::Round(round) => add_round(&transaction, round).await?,
     }
     transaction.commit().await.map_err(failed)
 }
@@ -84,8 +84,20 @@ async fn open(client: &impl GenericClient, session: &SessionRecord) -> Result<()
     }
 }
 
-/// The key keeps two replicas from adding the same number; one of them hears that it was
-/// late.
+/// Of replicas that were at the same round one adds it, and the others hear that they were late.
+async fn add_round(client: &impl GenericClient, round: &SessionRound) -> Result<(), StoreError> {
+    let SessionRound { session, number, update } = round;
+    let count = "UPDATE curator_session SET rounds = rounds + 1 WHERE name = $1 AND rounds = $2";
+    let counted = client.execute(count, &[&session.as_str(), &signed(*number)]).await;
+    if counted.map_err(postgres("committing"))? == 0 {
+        return Err(CuratorRefusal::SessionMoved.into());
+    }
+    match update {
+        Some(update) => add_update(client, update).await,
+        None => Ok(()),
+    }
+}
+
 async fn add_update(client: &impl GenericClient, update: &SessionUpdate) -> Result<(), StoreError> {
     let failed = postgres("committing");
     let SessionUpdate { session, number, predicate, answer } = update;
@@ -169,6 +181,16 @@ pub(super) async fn session(
         Ok(SessionRecord { name, data_set, columns, plan, threshold_noise })
     };
     row.map(record).transpose()
+}
+
+/// How many rounds a session has had.
+pub(super) async fn rounds(
+    client: &impl GenericClient,
+    name: &CuratorName,
+) -> Result<Option<u64>, StoreError> {
+    let select = "SELECT rounds FROM curator_session WHERE name = $1";
+    let row = client.query_opt(select, &[&name.as_str()]).await.map_err(postgres("reading"))?;
+    row.map(|row| unsigned(row.get(0))).transpose()
 }
 
 /// The updates of a session from a number on, in order.

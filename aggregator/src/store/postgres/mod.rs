@@ -359,6 +359,11 @@ pub(super) fn session(
     link.run("reading", async |session| curator::session(&session.client, name).await)
 }
 
+/// How many rounds a session has had.
+pub(super) fn rounds(link: &mut Link, name: &CuratorName) -> Result<Option<u64>, StoreError> {
+    link.run("reading", async |session| curator::rounds(&session.client, name).await)
+}
+
 /// The updates of a session from a number on, in order.
 pub(super) fn updates(
     link: &mut Link,

@@ -3,14 +3,21 @@
 use tokio_postgres::IsolationLevel;
 
 use super::link::Session;
+use crate::curator::fingerprint::FingerprintKey;
 use crate::store::{StoreError, damaged, postgres};
 
 /// Oldest server that has all that is used here, as `server_version_num`.
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 5] =
-    [(1, TABLES), (2, CURATOR), (3, SYMBOLS_AND_MEMORY), (4, TRUSTED), (5, GUARDRAILS)];
+const STEPS: [(i64, &str); 6] = [
+    (1, TABLES),
+    (2, CURATOR),
+    (3, SYMBOLS_AND_MEMORY),
+    (4, TRUSTED),
+    (5, GUARDRAILS),
+    (6, CONTENTS_AND_ROUNDS),
+];
 
 /// Version of the tables that this program works with.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
@@ -200,6 +207,39 @@ ALTER TABLE experiment
         CHECK (holdout_share BETWEEN 0 AND 1);
 ";
 
+/// Version 6: a budget belongs to the content of a file, whatever it is called. `content` and
+/// `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
+/// is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
+/// count their rounds, and answers are kept for those who have not got them.
+const CONTENTS_AND_ROUNDS: &str = "
+CREATE TABLE curator_key (
+    one integer PRIMARY KEY CHECK (one = 1),
+    key bytea NOT NULL CHECK (octet_length(key) = 32)
+);
+ALTER TABLE curator_data_set ADD COLUMN content bytea UNIQUE CHECK (octet_length(content) = 32);
+CREATE OR REPLACE FUNCTION curator_spends_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.spent >= OLD.spent AND NEW.budget = OLD.budget
+        AND (OLD.content IS NULL
+            OR (NEW.content = OLD.content AND NEW.fingerprint = OLD.fingerprint)) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'what was spent is never given back';
+END $$;
+ALTER TABLE curator_session ADD COLUMN rounds bigint NOT NULL DEFAULT 0 CHECK (rounds >= 0);
+CREATE TABLE curator_answer (
+    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind     text NOT NULL CHECK (kind IN ('data-set', 'session')),
+    name     text NOT NULL,
+    caller   text NOT NULL,
+    question bytea NOT NULL CHECK (octet_length(question) = 16),
+    digest   bytea NOT NULL CHECK (octet_length(digest) = 32),
+    answer   bytea NOT NULL,
+    at       bigint NOT NULL,
+    UNIQUE (kind, name, caller, question)
+);
+";
+
 /// Creates the tables in an empty database, and brings those of an earlier version up to
 /// date, in one transaction: a crash leaves the old version or the new one.
 pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
@@ -231,6 +271,9 @@ pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
         let update = "UPDATE bandana_schema SET version = $1";
         transaction.execute(update, &[number]).await.map_err(failed)?;
     }
+    let key = FingerprintKey::random().map_err(|source| StoreError::Entropy { source })?;
+    let insert = "INSERT INTO curator_key (one, key) VALUES (1, $1) ON CONFLICT DO NOTHING";
+    transaction.execute(insert, &[&&key.as_bytes()[..]]).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)
 }
 

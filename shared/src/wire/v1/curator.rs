@@ -222,8 +222,10 @@ pub mod curator_client {
             self.inner.unary(req, path, codec).await
         }
         /// Answers a counting query of a session, at no further price. Sessions outlive
-        /// restarts, and replicas share them. FAILED_PRECONDITION: the session has used
-        /// all of its updates.
+        /// restarts, and replicas share them. Questions are answered one after the
+        /// other; some wait. FAILED_PRECONDITION: the session has used all of its
+        /// updates. RESOURCE_EXHAUSTED: too many wait. UNAVAILABLE: it took too long,
+        /// or could not be stored; it may have been an update.
         pub async fn ask_session(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::AskSessionRequest>,
@@ -311,8 +313,10 @@ pub mod curator_server {
             tonic::Status,
         >;
         /// Answers a counting query of a session, at no further price. Sessions outlive
-        /// restarts, and replicas share them. FAILED_PRECONDITION: the session has used
-        /// all of its updates.
+        /// restarts, and replicas share them. Questions are answered one after the
+        /// other; some wait. FAILED_PRECONDITION: the session has used all of its
+        /// updates. RESOURCE_EXHAUSTED: too many wait. UNAVAILABLE: it took too long,
+        /// or could not be stored; it may have been an update.
         async fn ask_session(
             &self,
             request: tonic::Request<crate::wire::v1::AskSessionRequest>,

@@ -1,0 +1,102 @@
+//! Fingerprints of data sets, which only holders of the store's key can compute.
+//!
+//! A plain hash of a file tells whoever knows nearly all of it the rest: they try what is missing
+//! until the hash fits. So fingerprints are HMAC-SHA-256 with a key that never leaves the store, and
+//! are not sent either.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// The key of a store: 32 random bytes.
+#[derive(Clone)]
+pub struct FingerprintKey(Zeroizing<[u8; 32]>);
+
+impl fmt::Debug for FingerprintKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FingerprintKey(<secret>)")
+    }
+}
+
+impl FingerprintKey {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut key = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut key[..])?;
+        Ok(Self(key))
+    }
+
+    /// As it was stored.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// As it is stored.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The fingerprint of the bytes of a file, given their SHA-256.
+    pub fn of_file(&self, digest: &[u8; 32]) -> Fingerprint {
+        self.code(b"file", digest)
+    }
+
+    /// The fingerprint of the content of a file, given its digest.
+    pub fn of_content(&self, digest: &[u8; 32]) -> Fingerprint {
+        self.code(b"content", digest)
+    }
+
+    fn code(&self, what: &[u8], digest: &[u8; 32]) -> Fingerprint {
+        // The digest has a fixed length, so that where it begins is clear. HMAC takes keys of any
+        // length.
+        let code = <Hmac<Sha256>>::new_from_slice(&self.0[..]).map(|code| {
+            code.chain_update(what).chain_update(digest).finalize().into_bytes().into()
+        });
+        Fingerprint(code.unwrap_or_default())
+    }
+}
+
+/// The fingerprint of a file, or of its content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// As it was stored.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// As it is stored.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint(<secret>)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_hmac_and_belong_to_the_key_and_to_what_they_are_of() {
+        let key = FingerprintKey::from_bytes([7; 32]);
+        // python3 -c "import hmac; print(hmac.digest(b'\7'*32, b'file' + b'\1'*32, 'sha256').hex())"
+        let expected = "98349ef6ad2c0e80d5322b3f8bee099cfcd7cc2876b063c864f5424922184a56";
+        let hex: String =
+            key.of_file(&[1; 32]).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, expected);
+        assert_ne!(key.of_file(&[1; 32]), key.of_content(&[1; 32]));
+        assert_ne!(key.of_file(&[1; 32]), FingerprintKey::from_bytes([8; 32]).of_file(&[1; 32]));
+        assert_eq!(format!("{key:?} {:?}", key.of_file(&[1; 32])).matches('7').count(), 0);
+    }
+}
