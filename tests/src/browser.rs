@@ -13,9 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::page;
-
-/// Set to 1 where a test that is skipped for want of a browser must fail.
-const REQUIRED: &str = "BANDANA_REQUIRE_BROWSER";
+use crate::suite::Requirement;
 
 /// How long a browser may take to start and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -66,8 +64,8 @@ pub struct Browser {
 struct Driver(Child);
 
 impl Driver {
-    /// Starts it, and tells its address. None: there is none.
-    async fn start() -> anyhow::Result<Option<(Self, String)>> {
+    /// Starts it, and tells its address.
+    async fn start() -> anyhow::Result<(Self, String)> {
         let spawned = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -75,7 +73,9 @@ impl Driver {
             .stderr(Stdio::null())
             .spawn();
         let mut child = match spawned {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Requirement::Browser.missing("no chromedriver is installed"));
+            }
             spawned => spawned?,
         };
         let stdout = child.stdout.take().context("no standard output")?;
@@ -92,7 +92,7 @@ impl Driver {
         let port = tokio::time::timeout(PATIENCE, port).await??;
         // Whoever writes must not wait for us.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Some((driver, format!("127.0.0.1:{port}"))))
+        Ok((driver, format!("127.0.0.1:{port}")))
     }
 
     fn end(&self) {
@@ -122,16 +122,12 @@ async fn command(address: &str, method: &str, path: &str, body: &Value) -> anyho
 }
 
 impl Browser {
-    /// Starts one. None: none is installed, and nobody requires one.
+    /// Starts one.
     ///
     /// # Errors
-    /// When it does not start, or one is required.
-    pub async fn start() -> anyhow::Result<Option<Self>> {
-        let Some((driver, address)) = Driver::start().await? else {
-            let required = std::env::var_os(REQUIRED).is_some_and(|value| value == "1");
-            ensure!(!required, "no chromedriver is installed, and {REQUIRED} is set");
-            return Ok(None);
-        };
+    /// When it does not start; [`Missing`](crate::suite::Missing) when none is installed.
+    pub async fn start() -> anyhow::Result<Self> {
+        let (driver, address) = Driver::start().await?;
         let folder = tempfile::tempdir()?;
         let mut arguments: Vec<_> = ARGUMENTS.map(str::to_owned).into();
         arguments.push(format!("--user-data-dir={}", folder.path().display()));
@@ -144,7 +140,7 @@ impl Browser {
         }}});
         let session = command(&address, "POST", "/session", &capabilities).await?;
         let session = session["sessionId"].as_str().context("no session")?.to_owned();
-        Ok(Some(Self { address, session, driver, _folder: folder }))
+        Ok(Self { address, session, driver, _folder: folder })
     }
 
     async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {

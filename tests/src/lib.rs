@@ -12,6 +12,7 @@ pub mod raw_http2;
 pub mod recorder;
 pub mod siege;
 pub mod steps;
+pub mod suite;
 pub mod test_clock;
 pub mod trusted_app;
 pub mod vectors;

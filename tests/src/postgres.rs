@@ -5,14 +5,14 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-/// Set to 1 where a test that is skipped for want of a server must fail.
-const REQUIRED: &str = "BANDANA_REQUIRE_POSTGRES";
+use crate::suite::{Missing, Requirement, Suite};
 
 /// A server that listens on a socket of its own. It is stopped when this is dropped.
 #[derive(Debug)]
@@ -25,12 +25,28 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server. None: none is installed, and nobody requires one.
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// When it does not start; [`Missing`] when none is installed.
+    pub fn start() -> anyhow::Result<Self> {
+        Self::start_with("-c listen_addresses=''", |_| Ok(()))
+    }
+
+    /// Starts a server for tests to share, unless they are only listed. None: none is
+    /// installed, and nobody requires one.
     ///
     /// # Errors
     /// When it does not start, or one is required.
-    pub fn start() -> anyhow::Result<Option<Self>> {
-        Self::start_with("-c listen_addresses=''", |_| Ok(()))
+    pub fn for_all(suite: &Suite) -> anyhow::Result<Shared> {
+        if suite.is_listed() {
+            return Ok(Shared(None));
+        }
+        match Self::start() {
+            Ok(server) => Ok(Shared(Some(Arc::new(server)))),
+            Err(error) if error.is::<Missing>() => Ok(Shared(None)),
+            Err(error) => Err(error),
+        }
     }
 
     /// As [`Self::start`] with these options, after `prepare` has changed its data folder.
@@ -40,12 +56,9 @@ impl Postgres {
     pub fn start_with(
         options: &str,
         prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Option<Self>> {
-        let Some(programs) = programs() else {
-            let required = std::env::var_os(REQUIRED).is_some_and(|value| value == "1");
-            ensure!(!required, "no PostgreSQL is installed, and {REQUIRED} is set");
-            return Ok(None);
-        };
+    ) -> anyhow::Result<Self> {
+        let programs = programs()
+            .ok_or_else(|| Requirement::Postgres.missing("no PostgreSQL is installed"))?;
         let folder = tempfile::Builder::new().prefix("bandana-pg-").tempdir()?;
         let owner = unprivileged()?;
         if let Some((user, group)) = owner {
@@ -72,7 +85,7 @@ impl Postgres {
         )?;
         prepare(&data)?;
         server.resume()?;
-        Ok(Some(server))
+        Ok(server)
     }
 
     /// Its data folder.
@@ -155,6 +168,20 @@ impl Postgres {
         let said = || std::fs::read_to_string(&said).unwrap_or_default();
         ensure!(status.success(), "{program} ended with {status}: {}", said());
         Ok(())
+    }
+}
+
+/// A server that tests share, if there is one. It ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Shared(Option<Arc<Postgres>>);
+
+impl Shared {
+    /// The server.
+    ///
+    /// # Errors
+    /// [`Missing`] when there is none.
+    pub fn server(&self) -> anyhow::Result<&Postgres> {
+        Ok(self.0.as_deref().ok_or(Missing(Requirement::Postgres))?)
     }
 }
 

@@ -4,8 +4,7 @@
 //! refused for good, or when a replica shows an older policy than before. The size comes
 //! from `BANDANA_CLUSTER_UPLOADS`.
 
-#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
-
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::postgres::{Postgres, query};
-use libtest_mimic::{Arguments, Trial};
+use bandana_tests::suite::Suite;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -55,26 +54,19 @@ const CASES: &[(&str, Case)] = &[
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::from_args();
-    let server = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
-    let is_missing = server.is_none() && !arguments.list;
-    if is_missing {
-        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
+fn main() -> anyhow::Result<ExitCode> {
+    let mut suite = Suite::from_args();
+    let postgres = Postgres::for_all(&suite)?;
+    // One of them stops the database.
+    suite.one_at_a_time();
+    for (name, case) in CASES {
+        let server = postgres.clone();
+        suite.add(*name, move || case(server.server()?));
     }
-    let trial = |(name, case): &(&str, Case)| {
-        let (server, case) = (server.clone(), *case);
-        let run = move || -> Result<(), libtest_mimic::Failed> {
-            let server = server.as_deref().ok_or("no server")?;
-            Ok(case(server).map_err(|error| format!("{error:?}"))?)
-        };
-        Trial::test(*name, run).with_ignored_flag(is_missing)
-    };
-    // One after the other: the second one stops the database.
-    let arguments = Arguments { test_threads: Some(1), ..arguments };
-    let conclusion = libtest_mimic::run(&arguments, CASES.iter().map(trial).collect());
-    drop(server);
-    conclusion.exit()
+    let conclusion = suite.run();
+    // The server ends before the process does.
+    drop(postgres);
+    Ok(conclusion.exit_code())
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

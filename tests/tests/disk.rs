@@ -1,7 +1,7 @@
 //! A disk that is full, can't be written, or does not hold what was written.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command as Blocking, Stdio};
+use std::process::{Command as Blocking, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,9 @@ use bandana_shared::identity::Day;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
+use bandana_tests::add_async;
 use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
+use bandana_tests::suite::{Requirement, Suite};
 use bandana_tests::watched_server::WatchedServer;
 use tokio::process::Command;
 
@@ -23,11 +25,21 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Set where a test that needs a file system of its own must not be left out.
-const REQUIRED: &str = "BANDANA_REQUIRE_DISKS";
-
 /// Users that own nothing have this number.
 const NOBODY: u32 = 65_534;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::from_args();
+    add_async!(suite;
+        a_file_that_can_not_grow_ends_the_server_and_loses_nothing,
+        a_full_disk_ends_the_server_and_loses_nothing,
+        a_server_does_not_start_where_files_can_not_grow,
+        a_server_does_not_start_on_a_full_disk_or_one_that_can_not_be_written,
+        a_directory_without_permission_is_named,
+        devices_keep_what_a_full_disk_did_not_take,
+    );
+    suite.run().exit_code()
+}
 
 /// The program, with files that may have so many blocks of 512 bytes.
 fn with_small_files(blocks: u32) -> Command {
@@ -42,21 +54,14 @@ fn with_small_files(blocks: u32) -> Command {
 struct Disk(PathBuf);
 
 impl Disk {
-    /// None, with the reason printed, where only the system's owner can have one; an error
-    /// if it must not be left out.
-    #[expect(clippy::print_stdout, reason = "whoever runs the tests should know what was not")]
-    fn new(path: PathBuf, size: &str) -> anyhow::Result<Option<Self>> {
+    /// It needs privileges.
+    fn new(path: PathBuf, size: &str) -> anyhow::Result<Self> {
         std::fs::create_dir(&path)?;
         let disk = Self(path);
         let outcome = disk.mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
-        match outcome {
-            Ok(()) => Ok(Some(disk)),
-            Err(error) if std::env::var_os(REQUIRED).is_none() => {
-                println!("left out: a file system of its own needs privileges: {error:#}");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let why = |error| Requirement::Disks.missing(format!("no tmpfs can be mounted: {error:#}"));
+        outcome.map_err(why)?;
+        Ok(disk)
     }
 
     fn mount(&self, arguments: &[&str]) -> anyhow::Result<()> {
@@ -134,7 +139,6 @@ async fn upload_until_it_fails(
     Ok(log)
 }
 
-#[tokio::test]
 async fn a_file_that_can_not_grow_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let log = upload_until_it_fails(with_small_files(1024), folder.path(), || Ok(())).await?;
@@ -146,10 +150,9 @@ async fn a_file_that_can_not_grow_ends_the_server_and_loses_nothing() -> anyhow:
     Ok(())
 }
 
-#[tokio::test]
 async fn a_full_disk_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let Some(disk) = Disk::new(folder.path().join("disk"), "1m")? else { return Ok(()) };
+    let disk = Disk::new(folder.path().join("disk"), "1m")?;
     let data_dir = disk.0.join("data");
     let mut command = Command::new(PROGRAM);
     command.env_clear();
@@ -160,14 +163,17 @@ async fn a_full_disk_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_server_does_not_start_on_a_full_disk_or_one_that_can_not_be_written()
--> anyhow::Result<()> {
+async fn a_server_does_not_start_where_files_can_not_grow() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let said = start_in_vain(with_small_files(8), folder.path()).await?;
     assert!(said.contains("limits of file size"), "{said}");
+    Ok(())
+}
 
-    let Some(disk) = Disk::new(folder.path().join("disk"), "40k")? else { return Ok(()) };
+async fn a_server_does_not_start_on_a_full_disk_or_one_that_can_not_be_written()
+-> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let disk = Disk::new(folder.path().join("disk"), "40k")?;
     let data_dir = disk.0.join("data");
     let named = data_dir.display().to_string();
     let said = start_in_vain(Command::new(PROGRAM), &data_dir).await?;
@@ -181,8 +187,6 @@ async fn a_server_does_not_start_on_a_full_disk_or_one_that_can_not_be_written()
     Ok(())
 }
 
-#[cfg(unix)]
-#[tokio::test]
 async fn a_directory_without_permission_is_named() -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir()?;
@@ -242,7 +246,6 @@ impl App {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devices_keep_what_a_full_disk_did_not_take() -> anyhow::Result<()> {
     const REPORTS: usize = 30;
     let folder = tempfile::tempdir()?;

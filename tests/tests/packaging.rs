@@ -4,19 +4,37 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context as _, ensure};
+use bandana_tests::suite::{Requirement, Suite};
 use saphyr::{LoadableYamlNode as _, Yaml};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// Set to 1 where a test that is skipped for want of systemd must fail.
-const REQUIRED: &str = "BANDANA_REQUIRE_SYSTEMD";
-
 /// The exposure that `systemd-analyze security` may find, in tenths. What it has against the
 /// rest is that a server talks to the network, and raises its limit of open files.
 const EXPOSURE: &str = "15";
+
+fn main() -> ExitCode {
+    let mut suite = Suite::from_args();
+    let tests: [(&str, fn() -> anyhow::Result<()>); 4] = [
+        (
+            "the_unit_starts_what_there_is_and_waits_for_its_end",
+            the_unit_starts_what_there_is_and_waits_for_its_end,
+        ),
+        ("the_unit_is_understood_and_shut_in", the_unit_is_understood_and_shut_in),
+        ("the_image_is_of_what_there_is", the_image_is_of_what_there_is),
+        (
+            "the_replicas_of_the_compose_file_find_what_they_need",
+            the_replicas_of_the_compose_file_find_what_they_need,
+        ),
+    ];
+    for (name, test) in tests {
+        suite.add(name, test);
+    }
+    suite.run().exit_code()
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -70,22 +88,16 @@ fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.strip_prefix(key))
 }
 
-/// None, with the reason printed, where there is no systemd.
-#[expect(clippy::print_stdout, reason = "whoever runs the tests should know what was not")]
-fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Option<Output>> {
+fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
     let output = Command::new("systemd-analyze").args(arguments).output();
     match output {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let required = std::env::var_os(REQUIRED).is_some_and(|value| value == "1");
-            ensure!(!required, "no systemd-analyze is installed, and {REQUIRED} is set");
-            println!("left out: there is no systemd-analyze");
-            Ok(None)
+            Err(Requirement::Systemd.missing("no systemd-analyze is installed"))
         }
-        output => Ok(Some(output?)),
+        output => Ok(output?),
     }
 }
 
-#[test]
 fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {
     let unit = packaging("bandana.service")?;
     let start = values(&unit, "ExecStart=").next().context("it starts nothing")?;
@@ -105,7 +117,6 @@ fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {
     is_given_time(values(&unit, "TimeoutStopSec=").next().context("no time to end")?)
 }
 
-#[test]
 fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("bandana.service");
@@ -116,7 +127,7 @@ fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
     )?;
     let path = path.to_str().context("a path in UTF-8")?;
     let verify = ["verify", "--man=no", "--recursive-errors=no", path];
-    let Some(output) = systemd_analyze(&verify)? else { return Ok(()) };
+    let output = systemd_analyze(&verify)?;
     // What it does not know it only warns of. Other units of this host may not be in order.
     let said = String::from_utf8(output.stderr)?;
     let of_this = said.lines().filter(|line| line.contains("bandana.service"));
@@ -125,12 +136,11 @@ fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
 
     let threshold = format!("--threshold={EXPOSURE}");
     let security = ["security", "--offline=true", "--no-pager", &threshold, path];
-    let output = systemd_analyze(&security)?.context("it was there a moment ago")?;
+    let output = systemd_analyze(&security)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     Ok(())
 }
 
-#[test]
 fn the_image_is_of_what_there_is() -> anyhow::Result<()> {
     let file = packaging("Dockerfile")?;
     let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
@@ -174,7 +184,6 @@ fn keys(yaml: &Yaml<'_>) -> anyhow::Result<BTreeSet<String>> {
     keys.map(|key| Ok(key.as_str().context("not a name")?.to_owned())).collect()
 }
 
-#[test]
 fn the_replicas_of_the_compose_file_find_what_they_need() -> anyhow::Result<()> {
     let text = packaging("compose.yaml")?;
     let documents = Yaml::load_from_str(&text)?;

@@ -4,14 +4,13 @@
 //! Each chapter follows on a rehearsal: the one on PostgreSQL if it speaks of `$DATABASE`, and
 //! then it needs a database server. The steps call curl and openssl besides.
 
-#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
-
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use bandana_tests::postgres::Postgres;
+use bandana_tests::postgres::{Postgres, Shared};
 use bandana_tests::steps::{Chapter, Shell, chapters};
-use libtest_mimic::{Arguments, Failed, Trial};
+use bandana_tests::suite::Suite;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../RUNBOOK.md");
 
@@ -43,31 +42,19 @@ const CHAPTERS: [&str; 13] = [
     "An alarm goes off",
 ];
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::from_args();
+fn main() -> anyhow::Result<ExitCode> {
+    let mut suite = Suite::from_args();
     let chapters = Arc::new(chapters(&std::fs::read_to_string(PAGE)?)?);
-    let server = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
-    let is_missing = server.is_none() && !arguments.list;
-    if is_missing {
-        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
-    }
-    let mut trials = Vec::new();
+    let postgres = Postgres::for_all(&suite)?;
     for title in CHAPTERS {
-        let on_database = needs_database(chapter(&chapters, title)?);
-        let (chapters, server) = (Arc::clone(&chapters), server.clone());
-        let run = move || rehearse(&chapters, title, server.as_deref()).map_err(failed);
-        trials.push(Trial::test(title, run).with_ignored_flag(is_missing && on_database));
+        let (chapters, server) = (Arc::clone(&chapters), postgres.clone());
+        suite.add(title, move || rehearse(&chapters, title, &server));
     }
-    let all = Arc::clone(&chapters);
-    trials.push(Trial::test("no step is left out", move || none_left_out(&all).map_err(failed)));
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(server);
-    conclusion.exit()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "what the harness wants")]
-fn failed(error: anyhow::Error) -> Failed {
-    format!("{error:#}").into()
+    suite.add("no step is left out", move || none_left_out(&chapters));
+    let conclusion = suite.run();
+    // The server ends before the process does.
+    drop(postgres);
+    Ok(conclusion.exit_code())
 }
 
 fn needs_database(chapter: &Chapter) -> bool {
@@ -79,10 +66,10 @@ fn chapter<'a>(chapters: &'a [Chapter], title: &str) -> anyhow::Result<&'a Chapt
     found.with_context(|| format!("the runbook has no chapter {title:?}"))
 }
 
-fn rehearse(chapters: &[Chapter], title: &str, server: Option<&Postgres>) -> anyhow::Result<()> {
+fn rehearse(chapters: &[Chapter], title: &str, postgres: &Shared) -> anyhow::Result<()> {
     let wanted = chapter(chapters, title)?;
     let (before, folders, variables) = if needs_database(wanted) {
-        let server = server.context("no database server")?;
+        let server = postgres.server()?;
         let variables = [("DATABASE", server.database()?), ("SPARE", server.database()?)];
         (chapter(chapters, ON_POSTGRES)?, vec![server.programs()], variables.to_vec())
     } else {

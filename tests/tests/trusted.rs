@@ -1,7 +1,7 @@
 //! Experiments with a trusted curator, by the calls of devices and operators to real servers.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,8 +17,10 @@ use bandana_shared::wire::v1::{
     RecommendRequest, ReleasedStatistics, TrustedExperimentName, TrustedSpecification,
     TrustedStatus, Vector, disclose_request,
 };
+use bandana_tests::add_async;
 use bandana_tests::harness::{Aggregator, create, three_arms};
 use bandana_tests::postgres::{Postgres, query};
+use bandana_tests::suite::Suite;
 use bandana_tests::test_clock::TestClock;
 use rusqlite::Connection;
 use tokio::process::Command;
@@ -29,6 +31,21 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+fn main() -> ExitCode {
+    let mut suite = Suite::from_args();
+    add_async!(suite;
+        an_episode_goes_on_after_the_server_was_killed_in_its_middle,
+        all_algorithms_are_served,
+        what_is_wrong_is_refused_and_changes_nothing,
+        an_experiment_is_paused_and_ended_and_the_log_tells_of_it,
+        a_day_leaves_the_window_when_another_one_is_borne_out,
+        a_backup_has_no_reward_that_was_not_released,
+        damage_to_a_trusted_experiment_is_found,
+        replicas_share_an_experiment_and_count_each_disclosure_once,
+    );
+    suite.run().exit_code()
+}
 
 fn specification(id: &str, algorithm: Algorithm) -> TrustedSpecification {
     TrustedSpecification {
@@ -147,7 +164,6 @@ fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path in UTF-8")
 }
 
-#[tokio::test]
 async fn an_episode_goes_on_after_the_server_was_killed_in_its_middle() -> anyhow::Result<()> {
     let server = Aggregator::start(PROGRAM).await?;
     let mut ways = Ways::of(&server.process).await?;
@@ -181,7 +197,6 @@ async fn an_episode_goes_on_after_the_server_was_killed_in_its_middle() -> anyho
     server.process.stop().await
 }
 
-#[tokio::test]
 async fn all_algorithms_are_served() -> anyhow::Result<()> {
     let server = Aggregator::start(PROGRAM).await?;
     let mut ways = Ways::of(&server.process).await?;
@@ -223,7 +238,6 @@ async fn all_algorithms_are_served() -> anyhow::Result<()> {
     server.process.stop().await
 }
 
-#[tokio::test]
 async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
     let mut server = Aggregator::start(PROGRAM).await?;
     let mut ways = Ways::of(&server.process).await?;
@@ -277,7 +291,6 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
     server.process.stop().await
 }
 
-#[tokio::test]
 async fn an_experiment_is_paused_and_ended_and_the_log_tells_of_it() -> anyhow::Result<()> {
     let server = Aggregator::start(PROGRAM).await?;
     let mut ways = Ways::of(&server.process).await?;
@@ -334,7 +347,6 @@ async fn an_experiment_is_paused_and_ended_and_the_log_tells_of_it() -> anyhow::
     Ok(())
 }
 
-#[tokio::test]
 async fn a_day_leaves_the_window_when_another_one_is_borne_out() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let today = Day::new(20_000);
@@ -379,7 +391,6 @@ async fn a_day_leaves_the_window_when_another_one_is_borne_out() -> anyhow::Resu
     Ok(())
 }
 
-#[tokio::test]
 async fn a_backup_has_no_reward_that_was_not_released() -> anyhow::Result<()> {
     let server = Aggregator::start(PROGRAM).await?;
     let mut ways = Ways::of(&server.process).await?;
@@ -421,7 +432,6 @@ fn private_key(store: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(private[private.len() - 20..private.len() - 4].to_vec())
 }
 
-#[tokio::test]
 async fn damage_to_a_trusted_experiment_is_found() -> anyhow::Result<()> {
     let server = Aggregator::start(PROGRAM).await?;
     let mut ways = Ways::of(&server.process).await?;
@@ -448,15 +458,14 @@ async fn damage_to_a_trusted_experiment_is_found() -> anyhow::Result<()> {
     server.process.stop().await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow::Result<()> {
     const EACH: u128 = 60;
     // It starts on a thread of its own.
-    let start = || anyhow::Ok(Postgres::start()?.map(|server| (server.database(), server)));
-    let Some((url, database)) = tokio::task::spawn_blocking(start).await?? else {
-        return Ok(());
+    let start = || {
+        let server = Postgres::start()?;
+        anyhow::Ok((server.database()?, server))
     };
-    let url = url?;
+    let (url, database) = tokio::task::spawn_blocking(start).await??;
     let one = AggregatorProcess::start_replica(Path::new(PROGRAM), &url).await?;
     let two = AggregatorProcess::start_replica(Path::new(PROGRAM), &url).await?;
     let (mut first, mut second) = (Ways::of(&one).await?, Ways::of(&two).await?);

@@ -186,7 +186,7 @@ fn changed(
 async fn released(connection: &Connection, id: &ExperimentId) -> anyhow::Result<ReleasedView> {
     let mut client = connection.connect_trusted().await?;
     let name = TrustedExperimentName { experiment_id: id.to_string() };
-    let released = client.get_released(name.clone()).await.map_err(Failure::from)?.into_inner();
-    let status = client.get_trusted_status(name).await.map_err(Failure::from)?;
-    Ok(ReleasedView::new(&TrustedView::new(status.get_ref())?, released))
+    let released = client.get_released(name).await.map_err(Failure::from)?.into_inner();
+    let status = released.experiment.clone().unwrap_or_default();
+    Ok(ReleasedView::new(&TrustedView::new(&status)?, released))
 }

@@ -84,9 +84,9 @@ async fn show(
 ) -> Answer {
     let service = desk.trusted()?;
     let name = TrustedExperimentName { experiment_id };
-    let released = service.get_released(call(&caller, name.clone())).await?.into_inner();
-    let status = service.get_trusted_status(call(&caller, name)).await?.into_inner();
-    let experiment = view(&status)?;
+    // One call: between two there may be a release.
+    let released = service.get_released(call(&caller, name)).await?.into_inner();
+    let experiment = view(&released.experiment.clone().unwrap_or_default())?;
     let released = ReleasedView::new(&experiment, released);
     json(&Moment { experiment, released })
 }

@@ -182,7 +182,12 @@ fn statistics(experiment: &TrustedExperiment) -> ReleasedStatistics {
         Shown::Actions(means) => (means.into_iter().map(action).collect(), None),
         Shown::Parameter(coordinates) => (Vec::new(), Some(Vector { coordinates })),
     };
-    ReleasedStatistics { rewards: experiment.released.rewards(), means, parameter }
+    ReleasedStatistics {
+        rewards: experiment.released.rewards(),
+        means,
+        parameter,
+        experiment: Some(status(experiment)),
+    }
 }
 
 #[tonic::async_trait]

@@ -1,6 +1,6 @@
 //! The dashboard, in a browser.
 //!
-//! Each test drives a Chromium of its own, and is skipped where there is none unless
+//! Most tests drive a Chromium of their own, and are ignored where there is none unless
 //! `BANDANA_REQUIRE_BROWSER` is 1.
 
 mod alarms;
@@ -10,13 +10,33 @@ mod sign_in;
 mod strangers;
 mod trusted;
 
+use std::process::ExitCode;
+
 use anyhow::ensure;
+use bandana_tests::add_async;
+use bandana_tests::suite::Suite;
 use serde_json::Value;
 use tokio::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-const SKIPPED: &str = "skipped: there is no chromedriver";
+fn main() -> ExitCode {
+    let mut suite = Suite::from_args();
+    add_async!(suite;
+        alarms::guardrails_are_created_and_alarms_shown,
+        content::a_page_shows_what_the_command_line_prints_and_stays_up_to_date,
+        keyboard::an_experiment_is_created_paused_resumed_and_stopped_by_keyboard,
+        sign_in::operators_show_a_token_and_a_revoked_one_ends_what_they_see,
+        strangers::the_pages_can_reach_nobody_else_and_make_no_markup,
+        strangers::pages_of_others_can_neither_read_nor_change_anything,
+        strangers::what_is_wrong_with_a_change_is_said,
+        trusted::nothing_is_created_without_a_declaration_or_beside_the_rules,
+        trusted::no_answer_has_more_than_what_was_released,
+        trusted::an_experiment_is_declared_shown_as_it_changes_paused_and_stopped,
+        trusted::the_form_has_what_each_algorithm_needs,
+    );
+    suite.run().exit_code()
+}
 
 /// What a command prints with `--json`, of the server with this URL.
 async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {

@@ -32,15 +32,16 @@ mod watched_store;
 mod world;
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::WriterError;
 use bandana_aggregator::store::{Outcome, StoreError};
 use bandana_tests::postgres::Postgres;
-use libtest_mimic::{Arguments, Failed, Trial};
+use bandana_tests::suite::Suite;
 
 use place::Place;
 use simulation::Simulation;
@@ -103,40 +104,27 @@ const REPLICAS: &[&str] = &[
 /// How often something happened.
 type Counts = BTreeMap<&'static str, u64>;
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::from_args();
+fn main() -> anyhow::Result<ExitCode> {
+    let mut suite = Suite::from_args();
     let number = |name: &str| -> anyhow::Result<Option<u64>> {
         let text = std::env::var(name).ok();
         text.map(|text| text.parse().with_context(|| format!("{name}={text}"))).transpose()
     };
     let only = number("BANDANA_SIMULATION_SEED")?;
     let seeds = number("BANDANA_SIMULATION_SEEDS")?.unwrap_or(SEEDS);
-    let postgres = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
-    let is_missing = postgres.is_none() && !arguments.list;
-    if is_missing {
-        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
-    }
+    let postgres = Postgres::for_all(&suite)?;
+    suite
+        .add("embedded", move || worlds("embedded", only, seeds, EMBEDDED, &|_| Place::embedded()));
     let server = postgres.clone();
-    let trials = vec![
-        Trial::test("embedded", move || {
-            told(worlds("embedded", only, seeds, EMBEDDED, &|_| Place::embedded()))
-        }),
-        Trial::test("replicas", move || {
-            let server = server.as_deref().ok_or("no server")?;
-            let seeds = seeds / SEEDS_PER_DATABASE;
-            told(worlds("replicas", only, seeds, REPLICAS, &|seed| Place::postgres(server, seed)))
-        })
-        .with_ignored_flag(is_missing),
-        Trial::test("a_seed_replays_to_the_same_history", || told(same_history())),
-    ];
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    suite.add("replicas", move || {
+        let (server, seeds) = (server.server()?, seeds / SEEDS_PER_DATABASE);
+        worlds("replicas", only, seeds, REPLICAS, &|seed| Place::postgres(server, seed))
+    });
+    suite.add("a_seed_replays_to_the_same_history", same_history);
+    let conclusion = suite.run();
     // The server ends before the process does.
     drop(postgres);
-    conclusion.exit()
-}
-
-fn told(outcome: anyhow::Result<()>) -> Result<(), Failed> {
-    outcome.map_err(|error| format!("{error:?}").into())
+    Ok(conclusion.exit_code())
 }
 
 /// Runs the world of every seed, on all processors.

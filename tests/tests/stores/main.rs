@@ -1,8 +1,6 @@
 //! What every store promises, asked of each of them; and what replicas that share one
 //! promise beyond that.
 
-#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
-
 mod cases;
 mod crashes;
 mod curator;
@@ -17,23 +15,18 @@ mod transport;
 mod trusted;
 mod verification;
 
-use std::sync::Arc;
+use std::process::ExitCode;
 
-use anyhow::Context as _;
 use bandana_tests::postgres::Postgres;
-use libtest_mimic::{Arguments, Trial};
+use bandana_tests::suite::Suite;
 
 use places::Place;
 
 type Case = fn(&Place) -> anyhow::Result<()>;
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::from_args();
-    let postgres = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
-    let is_missing = postgres.is_none() && !arguments.list;
-    if is_missing {
-        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
-    }
+fn main() -> anyhow::Result<ExitCode> {
+    let mut suite = Suite::from_args();
+    let postgres = Postgres::for_all(&suite)?;
     let cases = [
         cases::ALL,
         crashes::ALL,
@@ -43,14 +36,12 @@ fn main() -> anyhow::Result<()> {
         trusted::ALL,
         verification::ALL,
     ];
-    let cases = cases.concat();
-    let mut trials = Vec::new();
-    for (name, case) in cases {
-        trials.push(Trial::test(format!("embedded::{name}"), move || run(Place::embedded(), case)));
+    for (name, case) in cases.concat() {
+        suite.add(format!("embedded::{name}"), move || run(&Place::embedded()?, case));
         let server = postgres.clone();
-        let place = move || Place::postgres(server.as_deref().context("no server")?);
-        let trial = Trial::test(format!("postgres::{name}"), move || run(place(), case));
-        trials.push(trial.with_ignored_flag(is_missing));
+        suite.add(format!("postgres::{name}"), move || {
+            run(&Place::postgres(server.server()?)?, case)
+        });
     }
     let of_replicas = [
         replicas::ALL,
@@ -62,30 +53,21 @@ fn main() -> anyhow::Result<()> {
     ];
     for (name, case) in of_replicas.concat() {
         let server = postgres.clone();
-        let trial = Trial::test(format!("replicas::{name}"), move || {
-            Ok(case(server.as_deref().ok_or("no server")?).map_err(|error| format!("{error:?}"))?)
-        });
-        trials.push(trial.with_ignored_flag(is_missing));
+        suite.add(format!("replicas::{name}"), move || case(server.server()?));
     }
     for (name, case) in transport::ALL {
-        let trial = Trial::test(format!("transport::{name}"), move || {
-            Ok(case().map_err(|error| format!("{error:?}"))?)
-        });
-        trials.push(trial.with_ignored_flag(is_missing));
+        suite.add(format!("transport::{name}"), case);
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = suite.run();
     // The server ends before the process does.
     drop(postgres);
-    conclusion.exit()
+    Ok(conclusion.exit_code())
 }
 
-fn run(place: anyhow::Result<Place>, case: Case) -> Result<(), libtest_mimic::Failed> {
-    let outcome = place.and_then(|place| {
-        case(&place)?;
-        // Whatever was done to it, a store is in order.
-        let findings = place.verify()?.findings;
-        anyhow::ensure!(findings.is_empty(), "{findings:?}");
-        Ok(())
-    });
-    outcome.map_err(|error| format!("{error:?}").into())
+fn run(place: &Place, case: Case) -> anyhow::Result<()> {
+    case(place)?;
+    // Whatever was done to it, a store is in order.
+    let findings = place.verify()?.findings;
+    anyhow::ensure!(findings.is_empty(), "{findings:?}");
+    Ok(())
 }

@@ -1577,6 +1577,9 @@ pub struct ReleasedStatistics {
     /// For AdaC-OFUL, the estimated parameter.
     #[prost(message, optional, tag = "3")]
     pub parameter: ::core::option::Option<Vector>,
+    /// The experiment at the same moment.
+    #[prost(message, optional, tag = "4")]
+    pub experiment: ::core::option::Option<TrustedStatus>,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct ReleasedMean {

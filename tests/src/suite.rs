@@ -1,0 +1,242 @@
+//! Programs of tests that count as ignored what this machine can't run, and name it at the end.
+//!
+//! libtest knows no test that finds out by itself that it can't run: it would count it as passed.
+//! So programs with such tests have `harness = false` and a [`Suite`]. A test that lacks something
+//! returns [`Missing`]; with the requirement's variable set to 1 it fails.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, FormatSetting, Trial};
+
+/// How many tests are named for want of one thing.
+const NAMED_MAX: usize = 20;
+
+/// A requirement of some tests that not every machine meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Requirement {
+    /// A browser, and the program that drives it.
+    Browser,
+    /// The right to mount a file system.
+    Disks,
+    /// The programs of a PostgreSQL server.
+    Postgres,
+    /// `systemd-analyze`.
+    Systemd,
+}
+
+impl Requirement {
+    /// The variable that has tests fail which lack it.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::Browser => "BANDANA_REQUIRE_BROWSER",
+            Self::Disks => "BANDANA_REQUIRE_DISKS",
+            Self::Postgres => "BANDANA_REQUIRE_POSTGRES",
+            Self::Systemd => "BANDANA_REQUIRE_SYSTEMD",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Browser => "a browser",
+            Self::Disks => "a disk of its own",
+            Self::Postgres => "PostgreSQL",
+            Self::Systemd => "systemd",
+        }
+    }
+
+    /// What has it met.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Browser => "install Chromium and chromedriver (Debian: chromium-driver)",
+            Self::Disks => "run the tests as root, who may mount a tmpfs",
+            Self::Postgres => "install a PostgreSQL server (Debian: postgresql)",
+            Self::Systemd => "install systemd-analyze (Debian: systemd)",
+        }
+    }
+
+    /// The error of a test that lacks it; `why` says what was not there.
+    pub fn missing(self, why: impl fmt::Display) -> anyhow::Error {
+        let is_required = std::env::var(self.variable()).is_ok_and(|value| value == "1");
+        if is_required {
+            anyhow::anyhow!("{why}, and {} is set", self.variable())
+        } else {
+            Missing(self).into()
+        }
+    }
+}
+
+/// A test can't run here.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing(pub Requirement);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "for want of {}", self.0.name())
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// The names of the tests that did not run, by what they lack.
+type Names = Arc<Mutex<BTreeMap<Requirement, Vec<String>>>>;
+
+/// The tests of a program.
+#[derive(Debug)]
+pub struct Suite {
+    arguments: Arguments,
+    trials: Vec<Trial>,
+    ignored: Names,
+}
+
+impl Suite {
+    /// One without tests, with the arguments of the program.
+    pub fn from_args() -> Self {
+        Self { arguments: Arguments::from_args(), trials: Vec::new(), ignored: Names::default() }
+    }
+
+    /// Whether tests are only listed.
+    pub fn is_listed(&self) -> bool {
+        self.arguments.list
+    }
+
+    /// Has its tests run one after the other.
+    pub fn one_at_a_time(&mut self) {
+        self.arguments.test_threads = Some(1);
+    }
+
+    /// Adds a test.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        test: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+    ) {
+        let (name, ignored) = (name.into(), Arc::clone(&self.ignored));
+        let run = {
+            let name = name.clone();
+            move || -> Result<Completion, Failed> {
+                let Err(error) = test() else { return Ok(Completion::Completed) };
+                let Some(missing) = error.downcast_ref::<Missing>() else {
+                    return Err(format!("{error:?}").into());
+                };
+                let mut names = ignored.lock().unwrap_or_else(PoisonError::into_inner);
+                names.entry(missing.0).or_default().push(name);
+                Ok(Completion::ignored_with(missing))
+            }
+        };
+        self.trials.push(Trial::ignorable_test(name, run));
+    }
+
+    /// Adds a test that runs on a runtime of its own, of one thread.
+    pub fn add_async<F>(&mut self, name: impl Into<String>, test: fn() -> F)
+    where
+        F: Future<Output = anyhow::Result<()>> + 'static,
+    {
+        self.add(name, move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test())
+        });
+    }
+
+    /// Runs the tests, and says at the end which of them did not run, and why.
+    #[expect(clippy::print_stdout, reason = "where the results of tests are")]
+    pub fn run(self) -> Conclusion {
+        let conclusion = libtest_mimic::run(&self.arguments, self.trials);
+        let ignored =
+            std::mem::take(&mut *self.ignored.lock().unwrap_or_else(PoisonError::into_inner));
+        // Who reads objects has them among the results.
+        if !matches!(self.arguments.format, Some(FormatSetting::Json)) {
+            for (requirement, names) in &ignored {
+                println!("{}\n", summary(*requirement, names));
+            }
+        }
+        conclusion
+    }
+}
+
+fn summary(requirement: Requirement, names: &[String]) -> String {
+    let mut shown = names.to_vec();
+    shown.sort();
+    let more = shown.len().saturating_sub(NAMED_MAX);
+    shown.truncate(NAMED_MAX);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    format!(
+        "{} ignored {}: {}{more}\n  to run them, {}; with {}=1 they fail instead",
+        names.len(),
+        Missing(requirement),
+        shown.join(", "),
+        requirement.remedy(),
+        requirement.variable(),
+    )
+}
+
+/// Adds asynchronous tests by their paths, each under its path as a name.
+#[macro_export]
+macro_rules! add_async {
+    ($suite:expr; $($($part:ident)::+),+ $(,)?) => {
+        $($suite.add_async(
+            stringify!($($part)::+).replace(' ', ""),
+            $($part)::+,
+        );)+
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn suite() -> Suite {
+        // Its own results are none of the program's.
+        let arguments = Arguments { logfile: Some("/dev/null".into()), ..Arguments::default() };
+        Suite { arguments, trials: Vec::new(), ignored: Names::default() }
+    }
+
+    #[test]
+    fn what_could_not_run_is_neither_passed_nor_failed_and_named() {
+        let mut suite = suite();
+        suite.add("passes", || Ok(()));
+        suite.add("fails", || anyhow::bail!("no"));
+        for name in ["b", "a"] {
+            suite.add(name, || Err(anyhow::Error::new(Missing(Requirement::Browser)).context("x")));
+        }
+        let ignored = Arc::clone(&suite.ignored);
+        let trials = std::mem::take(&mut suite.trials);
+        let ran = libtest_mimic::run(&suite.arguments, trials);
+        assert_eq!((ran.num_passed, ran.num_failed, ran.num_ignored), (1, 1, 2));
+        let names = ignored.lock().unwrap();
+        let said = summary(Requirement::Browser, &names[&Requirement::Browser]);
+        assert!(said.starts_with("2 ignored for want of a browser: a, b\n"), "{said}");
+        assert!(said.contains("chromedriver") && said.contains("BANDANA_REQUIRE_BROWSER=1"));
+    }
+
+    /// The attribute does nothing in a program that has no libtest: such a test never runs.
+    #[test]
+    fn no_program_with_a_suite_has_tests_that_libtest_would_run() -> anyhow::Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml"))?;
+        let programs = manifest.split("[[test]]").skip(1);
+        let programs = programs.filter(|text| text.contains("harness = false"));
+        let names = programs.filter_map(|text| text.split('"').nth(1));
+        let mut files = Vec::new();
+        for name in names {
+            let path = folder.join("tests").join(name);
+            if path.is_dir() {
+                for file in std::fs::read_dir(path)? {
+                    files.push(file?.path());
+                }
+            } else {
+                files.push(path.with_extension("rs"));
+            }
+        }
+        assert!(files.len() > 20, "{files:?}");
+        for file in files {
+            let text = std::fs::read_to_string(&file)?;
+            let attributes = ["#[test]", "#[tokio::test"];
+            let found = attributes.iter().find(|attribute| text.contains(*attribute));
+            assert_eq!(found, None, "{} has a test that never runs", file.display());
+        }
+        Ok(())
+    }
+}
