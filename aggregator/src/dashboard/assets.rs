@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 25] = [
+const ASSETS: [Asset; 26] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -43,6 +43,7 @@ const ASSETS: [Asset; 25] = [
     asset!("experiment.js", SCRIPT),
     asset!("arms.js", SCRIPT),
     asset!("arm-names.js", SCRIPT),
+    asset!("symbols.js", SCRIPT),
     asset!("traffic.js", SCRIPT),
     asset!("details.js", SCRIPT),
     asset!("conduct.js", SCRIPT),

@@ -3,6 +3,7 @@
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::Level;
+use bandana_shared::estimate::Estimand;
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
@@ -32,16 +33,28 @@ pub(super) struct Moment {
     /// As `bandana estimate --json` has them.
     estimates: EstimatesView,
     /// For each arm the posterior probability that its mean is the largest, each private
-    /// mean with a uniform prior.
+    /// mean with a uniform prior; empty for categories.
     probability_best: Vec<f64>,
-    /// How likely a one is for some rewards, from the lowest to the highest.
+    /// How likely a one is for some rewards, from the lowest to the highest; empty unless a
+    /// report is a bit.
     curve: Vec<Point>,
+    /// How likely each symbol is; null if a report is a bit.
+    response: Option<Response>,
 }
 
 #[derive(Debug, Serialize)]
 struct Point {
     reward: f64,
     probability_of_one: f64,
+}
+
+/// What k-ary randomized response makes of the true symbol.
+#[derive(Debug, Serialize)]
+struct Response {
+    symbols: u8,
+    probability_of_truth: f64,
+    /// Of each of the other symbols.
+    probability_of_other: f64,
 }
 
 impl Listed {
@@ -66,6 +79,7 @@ impl Moment {
             probability_best: probability_best(&specification, &estimates.arms),
             estimates: estimates.into(),
             curve: curve(&specification),
+            response: response(&specification),
         })
     }
 }
@@ -76,6 +90,10 @@ pub(super) fn unreadable(error: &anyhow::Error) -> Refusal {
 }
 
 fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<f64> {
+    // Categories have no order, so no arm has the largest mean.
+    if specification.estimand() == Estimand::Frequencies {
+        return Vec::new();
+    }
     let tally = |arm: &ArmEstimate| {
         let symbols = specification.channel().alphabet().symbols().zip(&arm.symbols);
         let said = symbols.map(|(symbol, estimate)| (symbol, estimate.count));
@@ -105,4 +123,14 @@ fn curve(specification: &Specification) -> Vec<Point> {
         Some(Point { reward, probability_of_one })
     };
     (0..=steps).filter_map(point).collect()
+}
+
+fn response(specification: &Specification) -> Option<Response> {
+    const WORDS: f64 = (1_u128 << 64) as f64;
+    let Channel::Kary(channel) = specification.channel() else { return None };
+    Some(Response {
+        symbols: channel.alphabet().len(),
+        probability_of_truth: channel.truth() as f64 / WORDS,
+        probability_of_other: channel.share() as f64 / WORDS,
+    })
 }

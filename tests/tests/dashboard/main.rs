@@ -6,6 +6,7 @@
 mod alarms;
 mod content;
 mod keyboard;
+mod kinds;
 mod sign_in;
 mod strangers;
 mod trusted;
@@ -26,6 +27,10 @@ fn main() -> ExitCode {
         alarms::guardrails_are_created_and_alarms_shown,
         content::a_page_shows_what_the_command_line_prints_and_stays_up_to_date,
         keyboard::an_experiment_is_created_paused_resumed_and_stopped_by_keyboard,
+        kinds::every_kind_of_private_experiment_has_a_page_and_is_paused_there,
+        kinds::an_experiment_of_categories_is_a_page_in_every_state,
+        kinds::every_kind_of_trusted_experiment_has_a_page_and_is_paused_there,
+        kinds::shares_of_levels_and_categories_are_those_of_the_command_line,
         sign_in::operators_show_a_token_and_a_revoked_one_ends_what_they_see,
         strangers::the_pages_can_reach_nobody_else_and_make_no_markup,
         strangers::pages_of_others_can_neither_read_nor_change_anything,

@@ -3,7 +3,14 @@
 import { name, places } from "./arm-names.js";
 import { ARMS_SHOWN, chart, intervals } from "./charts.js";
 import { element, numberCell, shareCell, table } from "./elements.js";
+import { symbols } from "./symbols.js";
 import { count, estimate, percent, plain, visible } from "./text.js";
+
+/** What the chart shows. */
+const ESTIMANDS = { mean_reward: "Mean reward", mean_curved_reward: "Mean of g(reward)" };
+
+/** Columns that say nothing of categories: they have no mean, and no order. */
+const OF_MEANS = [3, 4, 5, 7, 8];
 
 /** The section, what brings it up to date, and what it asks for. */
 export function arms({ signal }) {
@@ -25,12 +32,14 @@ export function arms({ signal }) {
   const share = element("input", { id: "dishonest", type: "number", min: "0", max: "100", step: "any", value: "0", class: "short" });
   const summary = element("p", { id: "summary" });
   const caption = element("figcaption");
+  const figure = element("figure", {}, plot.place, caption);
+  const shares = symbols();
   const section = element("section", { "aria-labelledby": "arms-title" },
     element("h2", { id: "arms-title" }, "Arms"), summary,
     element("div", { class: "row" },
       element("label", { for: "level" }, "Confidence"), level,
       element("label", { for: "dishonest" }, "Dishonest reports, in percent"), share),
-    element("figure", {}, plot.place, caption), frame);
+    figure, frame, shares.frame);
   const dishonest = () => Math.min(1, Math.max(0, Number(share.value) / 100 || 0));
   const show = ({ estimates, probability_best: best }) => {
     const order = places(estimates.arms);
@@ -46,15 +55,24 @@ export function arms({ signal }) {
       shareCell(arm.weight, percent(arm.weight)),
       numberCell(arm.manipulation_shift, estimate(arm.manipulation_shift)),
       shareCell(best[arm.arm] ?? 0, percent(best[arm.arm] ?? 0)))));
+    const isRanked = estimates.estimand !== "frequencies";
+    for (const row of frame.querySelectorAll("tr")) {
+      for (const place of OF_MEANS) row.cells[place].hidden = !isRanked;
+    }
     const confidence = `${plain(100 * (1 - estimates.alpha))}%`;
+    shares.show(estimates, confidence);
     const leader = estimates.arms.find((arm) => arm.arm === estimates.best_arm);
     summary.replaceChildren(
       element("data", { id: "reports", value: String(estimates.reports) }, `${count(estimates.reports)} reports. `),
-      leader ? "Best with confidence " : `No arm is best with confidence ${confidence} yet.`,
+      leader ? "Best with confidence "
+        : isRanked ? `No arm is best with confidence ${confidence} yet.`
+          : "Categories have no order, so no arm is best.",
       ...(leader ? [`${confidence}: `, element("strong", {}, element("bdi", {}, visible(leader.label)))] : []));
+    figure.hidden = !isRanked;
+    if (!isRanked) return;
     const inChart = [...estimates.arms].sort((a, b) => order.get(a.arm) - order.get(b.arm)).slice(0, ARMS_SHOWN);
     const isCut = inChart.length < estimates.arms.length;
-    caption.textContent = `${estimates.estimand === "mean_reward" ? "Mean reward" : "Mean of g(reward)"}: debiased estimates, and intervals of ${confidence} that hold at all times at once`
+    caption.textContent = `${ESTIMANDS[estimates.estimand] ?? estimates.estimand}: debiased estimates, and intervals of ${confidence} that hold at all times at once`
       + (dishonest() > 0 ? "; dashed, how far dishonest reports can have moved an estimate" : "")
       + (isCut ? `; the ${ARMS_SHOWN} arms with the most reports.` : ".");
     plot.show({

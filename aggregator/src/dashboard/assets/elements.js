@@ -23,10 +23,10 @@ export function numberCell(value, shown, ...more) {
   return cell;
 }
 
-/** A cell with a share of one, and a bar as long. */
+/** A cell with a share of one, and a bar as long. An estimate of a share may lie beyond 0 and 1. */
 export function shareCell(share, shown) {
   const bar = element("span", { class: "bar" });
-  bar.style.width = `${100 * share}%`;
+  bar.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
   const data = element("data", { value: String(share) }, shown);
   return element("td", { class: "number" }, element("span", { class: "track" }, data,
     element("span", { class: "bars", "aria-hidden": "true" }, bar)));

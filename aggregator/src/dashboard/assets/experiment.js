@@ -95,7 +95,8 @@ function speaker(announce, signal) {
   };
 }
 
-function inWords({ reports, best_arm: best, arms: all }) {
+function inWords({ estimand, reports, best_arm: best, arms: all }) {
+  if (estimand === "frequencies") return `${count(reports)} reports`;
   const arm = all.find((arm) => arm.arm === best);
   return `${count(reports)} reports; ${arm ? `${visible(arm.label)} is best` : "no arm is best yet"}`;
 }

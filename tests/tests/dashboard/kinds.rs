@@ -1,0 +1,258 @@
+//! Every kind of experiment that can be created has a page, without an error in the console, and
+//! is paused there.
+
+use anyhow::Context as _;
+use bandana_shared::alphabet::{Alphabet, Symbol};
+use bandana_shared::identity::{ArmIndex, UploadId};
+use bandana_shared::specification::Specification;
+use bandana_shared::upload::{PackedReports, Upload};
+use bandana_shared::wire::v1::{ExperimentName, UploadRequest, UploadStatus};
+use bandana_tests::browser::Browser;
+use bandana_tests::harness::{Aggregator, upload};
+use bandana_tests::trusted_app::{open, play};
+use prost::Message as _;
+use serde_json::Value;
+
+use super::{PROGRAM, printed};
+
+/// How each kind is created; the name comes first.
+const PRIVATE: &[&[&str]] = &[
+    &["linear", "--mechanism", "linear"],
+    &["warner", "--mechanism", "randomized-response"],
+    &["range", "--reward-kind", "bounded", "--reward-low=-1", "--out-of-range", "clamp"],
+    &["quadratic", "--mechanism", "quadratic", "--curvature=-0.5"],
+    &["exponential", "--mechanism", "exponential"],
+    &[
+        "curved-range",
+        "--mechanism",
+        "exponential",
+        "--reward-kind",
+        "bounded",
+        "--accept-nonlinear-estimand",
+    ],
+    &["levels", "--reward-kind", "bounded", "--mechanism", "k-ary", "--levels", "6"],
+    &["two-levels", "--reward-kind", "bounded", "--mechanism", "k-ary", "--levels", "2"],
+    &["categories", "--categories", "4"],
+    &["two-categories", "--categories", "2"],
+    &["window", "--window-days", "14", "--burn-in-reports", "100", "--holdout-share", "0.1"],
+    &["discount", "--discount-per-day", "0.9", "--learner", "rand-ada-kl"],
+    &["simulation", "--simulation"],
+];
+
+const TRUSTED: &[&[&str]] = &[
+    &["ucb", "--algorithm", "adac-ucb", "--arms", "3"],
+    &["lazy", "--algorithm", "lazy-release", "--arms", "3"],
+    &["gope", "--algorithm", "adac-gope", "--actions", "ACTIONS"],
+    &["oful", "--algorithm", "adac-oful", "--dimension", "2"],
+];
+
+const STATE: &str = "document.getElementById('state')?.textContent";
+
+async fn create(url: &str, kind: &[&str]) -> anyhow::Result<Value> {
+    let common = [
+        "experiment",
+        "create",
+        "--epsilon=2",
+        "--arm=red",
+        "--arm=green",
+        "--attribution-window-seconds=3600",
+    ];
+    printed(url, &[&common[..], kind].concat()).await.with_context(|| format!("{kind:?}"))
+}
+
+/// Opens the page of an experiment, which shows itself whole.
+async fn open_page(browser: &Browser, url: &str, path: &str, state: &str) -> anyhow::Result<()> {
+    browser.open("about:blank").await?;
+    browser.open(&format!("{url}/#/{path}")).await?;
+    browser.until(&format!("{STATE} === '{state}'")).await.with_context(|| path.to_owned())?;
+    let facts = "document.querySelectorAll('section dl dt').length > 3 \
+                 && document.querySelectorAll('#changes tbody tr').length > 0";
+    browser.until(facts).await.with_context(|| path.to_owned())?;
+    has_no_errors(browser, path).await
+}
+
+async fn has_no_errors(browser: &Browser, path: &str) -> anyhow::Result<()> {
+    let console = browser.console().await?;
+    anyhow::ensure!(console.is_empty(), "{path}: {console:#?}");
+    let shown = browser.value("document.querySelectorAll('main .problem').length").await?;
+    anyhow::ensure!(shown == 0, "{path}: a problem is shown");
+    let text = browser.value("document.querySelector('main').innerText").await?;
+    for senseless in ["undefined", "NaN", "null", "Infinity"] {
+        let text = text.as_str().unwrap_or_default();
+        anyhow::ensure!(!text.contains(senseless), "{path}: {senseless} in {text}");
+    }
+    Ok(())
+}
+
+/// Presses a button and waits for the state that it leads to.
+async fn press(browser: &Browser, button: &str, state: &str) -> anyhow::Result<()> {
+    browser.run("document.getElementById(arguments[0]).click()", &[button.into()]).await?;
+    browser.until(&format!("{STATE} === '{state}'")).await
+}
+
+async fn pause(browser: &Browser, url: &str, path: &str) -> anyhow::Result<()> {
+    open_page(browser, url, path, "running").await?;
+    press(browser, "pause", "paused").await.with_context(|| path.to_owned())?;
+    has_no_errors(browser, path).await
+}
+
+pub(super) async fn every_kind_of_private_experiment_has_a_page_and_is_paused_there()
+-> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = &aggregator.process.operator_url;
+    for kind in PRIVATE {
+        create(url, kind).await?;
+        pause(&browser, url, &format!("experiments/{}", kind[0])).await?;
+        let made = printed(url, &["experiment", "show", kind[0]]).await?;
+        assert_eq!(made["state"], "paused", "{made}");
+    }
+    // The list has them all.
+    browser.run("location.hash = '#/'", &[]).await?;
+    let rows =
+        format!("document.querySelectorAll('#experiments tbody tr').length === {}", PRIVATE.len());
+    browser.until(&rows).await?;
+    has_no_errors(&browser, "the list").await?;
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+pub(super) async fn an_experiment_of_categories_is_a_page_in_every_state() -> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = &aggregator.process.operator_url;
+    create(url, &["drafted", "--categories", "4", "--draft"]).await?;
+    open_page(&browser, url, "experiments/drafted", "draft").await?;
+    for (button, state) in [("start", "running"), ("pause", "paused"), ("resume", "running")] {
+        press(&browser, button, state).await?;
+    }
+    browser.run("document.getElementById('stop').click()", &[]).await?;
+    press(&browser, "stop-confirmed", "stopped").await?;
+    open_page(&browser, url, "experiments/drafted", "stopped").await?;
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+pub(super) async fn every_kind_of_trusted_experiment_has_a_page_and_is_paused_there()
+-> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = &aggregator.process.operator_url;
+    let folder = tempfile::tempdir()?;
+    let actions = folder.path().join("actions.csv");
+    std::fs::write(&actions, "1,0\n0,1\n")?;
+    let actions = actions.to_str().context("a path in UTF-8")?;
+    for kind in TRUSTED {
+        let common = ["trusted", "create", "--rewards-are-disclosed", "--rho", "0.5"];
+        let own = kind.iter().map(|word| if *word == "ACTIONS" { actions } else { word });
+        let arguments: Vec<_> = common.into_iter().chain(own).collect();
+        printed(url, &arguments).await.with_context(|| format!("{kind:?}"))?;
+        if kind[0] != "oful" {
+            play(&open(&aggregator.process.device_url, kind[0]).await?, 5).await?;
+        }
+        pause(&browser, url, &format!("trusted/{}", kind[0])).await?;
+        let made = printed(url, &["trusted", "show", kind[0]]).await?;
+        assert_eq!(made["state"], "paused", "{made}");
+    }
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+/// An upload of one report for each symbol of each arm.
+fn all_symbols(
+    number: u128,
+    specification: &Specification,
+    day: bandana_shared::identity::Day,
+) -> anyhow::Result<UploadRequest> {
+    let alphabet: Alphabet = specification.channel().alphabet();
+    let of_arm =
+        |arm| alphabet.symbols().map(move |symbol: Symbol| Ok((ArmIndex::new(arm)?, symbol)));
+    let reports = (0..specification.arms().len()).flat_map(of_arm);
+    let reports = reports.collect::<anyhow::Result<Vec<_>>>()?;
+    let upload = Upload {
+        id: UploadId::new(number.to_be_bytes()),
+        digest: specification.digest(),
+        day,
+        reports: PackedReports::pack_symbols(reports, alphabet)?,
+    };
+    Ok(UploadRequest::decode(&upload.to_bytes()[..])?)
+}
+
+async fn specification(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<Specification> {
+    let name = ExperimentName { experiment_id: id.to_owned() };
+    let status = aggregator.operator.get_experiment_status(name).await?.into_inner();
+    Ok(Specification::try_from(&status.specification.context("no specification")?)?)
+}
+
+/// The cells of a column of a table, as programs read them.
+async fn column(browser: &Browser, table: &str, place: usize) -> anyhow::Result<Vec<Value>> {
+    let cells = format!(
+        "[...document.querySelectorAll('#{table} tbody tr')].map((row) => \
+         row.cells[{place}].querySelector('data')?.value ?? null)"
+    );
+    Ok(browser.value(&cells).await?.as_array().cloned().context("no cells")?)
+}
+
+pub(super) async fn shares_of_levels_and_categories_are_those_of_the_command_line()
+-> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    for (number, (id, is_ranked)) in
+        [("levels", true), ("categories", false), ("bits", false)].into_iter().enumerate()
+    {
+        let kind: &[&str] = match id {
+            "levels" => PRIVATE[6],
+            "categories" => PRIVATE[8],
+            _ => &["bits"],
+        };
+        create(&url, kind).await?;
+        let made = specification(&mut aggregator, id).await?;
+        let day = aggregator.day(&made).await?;
+        let number = u128::try_from(number)?;
+        let request = match id {
+            "bits" => upload(number, &made, day, &[(0, true), (1, false)])?,
+            _ => all_symbols(number, &made, day)?,
+        };
+        let told = aggregator.device.submit_upload(request).await?.into_inner();
+        assert_eq!(told.status(), UploadStatus::Accepted, "{told:?}");
+        let path = format!("experiments/{id}");
+        open_page(&browser, &url, &path, "running").await?;
+        let expected = printed(&url, &["estimate", id]).await?;
+        let reports =
+            format!("document.getElementById('reports').value === '{}'", expected["reports"]);
+        browser.until(&reports).await?;
+        let arms = expected["arms"].as_array().context("no arms")?;
+        let symbols: Vec<_> =
+            arms.iter().filter_map(|arm| arm["symbols"].as_array()).flatten().collect();
+        for (place, name) in [(2, "count"), (3, "frequency"), (4, "low"), (5, "high")] {
+            let shown = column(&browser, "symbols", place).await?;
+            assert_eq!(shown.len(), symbols.len(), "{id}");
+            for (shown, symbol) in shown.iter().zip(&symbols) {
+                let shown: f64 = shown.as_str().context("an empty cell")?.parse()?;
+                let expected = symbol[name].as_f64().context("no number")?;
+                assert!((shown - expected).abs() < 1e-12, "{name} of {symbol} is {shown}");
+            }
+        }
+        let is_shown = |what: &str| format!("document.querySelector('{what}').checkVisibility()");
+        assert_eq!(browser.value(&is_shown("#symbols")).await?, !symbols.is_empty(), "{id}");
+        // What has no order has no estimate, and what is no bit no curve.
+        let has_means = is_ranked || id == "bits";
+        assert_eq!(browser.value(&is_shown("#arms-chart")).await?, has_means, "{id}");
+        assert_eq!(browser.value(&is_shown("#arms th:nth-child(4)")).await?, has_means, "{id}");
+        assert_eq!(browser.value(&is_shown("#curve-chart")).await?, id == "bits", "{id}");
+        let summary = browser.value("document.getElementById('summary').textContent").await?;
+        let says = summary.as_str().is_some_and(|text| text.contains("have no order"));
+        assert_eq!(says, id == "categories", "{summary}");
+        if id == "levels" {
+            // e^2/(e^2 + 5), as the channel has it.
+            let truth = browser.value("document.getElementById('truth').value").await?;
+            let truth: f64 = truth.as_str().context("no probability")?.parse()?;
+            let exact = 2_f64.exp() / (2_f64.exp() + 5.0);
+            assert!((truth - exact).abs() < 1e-6, "{truth} {exact}");
+        }
+        has_no_errors(&browser, &path).await?;
+    }
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
