@@ -9,8 +9,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::core::Task;
-use crate::grpc::{CALL_TIME_MAX, Transport, tell_answer};
+use crate::core::{Fetched, Task};
+use crate::grpc::{CALL_TIME_MAX, Transport, TransportError, tell_answer};
 use crate::handle::Shared;
 use crate::outbox::UploadOutcome;
 
@@ -193,8 +193,10 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
             }
             (Ok(Task::Fetch(task)), _) => {
                 let answer = until(shared, &mut end, transport.fetch(&task)).await;
+                let failure = why_not(answer.as_ref());
                 // What was wrong with it is counted, and can be asked for.
                 tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
+                shared.note_heard(failure);
             }
             (_, wait) => {
                 if end.is_some() && shared.is_written() {
@@ -205,6 +207,19 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
                 either(shared.network.woken(), sleep_until(wait)).await;
             }
         }
+    }
+}
+
+/// Why a question got no answer, in words; `None`: it got one.
+fn why_not(answer: Option<&Result<Fetched, TransportError>>) -> Option<String> {
+    match answer {
+        None => Some("no answer came in time".to_owned()),
+        Some(Ok(_)) => None,
+        Some(Err(TransportError::Status(status))) => {
+            let (code, message) = (status.code(), status.message());
+            Some(format!("{code:?}: {message:?}"))
+        }
+        Some(Err(error)) => Some(error.to_string()),
     }
 }
 

@@ -43,7 +43,8 @@
 //!     .consent(Consent::Given)
 //!     .start()?; // a thread; `driver()` instead for an app with a tokio runtime
 //!
-//! // Wherever there is something to choose. Never waits, never fails.
+//! // Wherever there is something to choose. Never waits, never fails. Until a server was
+//! // heard once it gives the default: see `Experiment::wait_until_ready`.
 //! let choice = bandana.experiment("button-colour")?.choose();
 //! println!("show the {} button", choice.label_or("blue"));
 //!
@@ -184,8 +185,8 @@ pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
 pub use driver::{Driver, StartError};
 pub use handle::{
     Assignment, Bandana, Builder, Choice, Consent, DefaultReason, Experiment, ExperimentError,
-    HostTransport, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget, WantsConsent,
-    WantsStorage, WantsTransport,
+    HostTransport, NotReady, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget,
+    WantsConsent, WantsStorage, WantsTransport,
 };
 pub use ledger::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]

@@ -22,10 +22,27 @@ pub fn files() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let descriptors = (wire_code::DESCRIPTORS_PATH.to_owned(), descriptors.encode_to_vec());
     let configuration = bandana_aggregator::configuration::documented_file();
     let configuration = ("aggregator/bandana.toml".to_owned(), configuration.into_bytes());
-    let mut files = vec![descriptors, configuration];
+    let app = (APP.to_owned(), documented_app()?.into_bytes());
+    let mut files = vec![descriptors, configuration, app];
     let texts = wire_code.into_iter().chain(crate::vectors::generate()?);
     files.extend(texts.map(|(path, content)| (path, content.into_bytes())));
     Ok(files)
+}
+
+/// The app of the README's chapter on embedding, as a program.
+const APP: &str = "tests/src/bin/documented-app.rs";
+
+fn documented_app() -> anyhow::Result<String> {
+    let page = std::fs::read_to_string(root().join("README.md"))?;
+    let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("Embedding the client"));
+    let block = chapter.and_then(|chapter| chapter.split("```rust,no_run\n").nth(1));
+    let code =
+        block.and_then(|block| block.split("```").next()).context("the README has no app")?;
+    Ok(format!(
+        "//! The app of the README's chapter on embedding, taken from there by `regenerate`.\n\n\
+         #![allow(clippy::print_stdout, clippy::print_stderr, reason = \"an app shows something\")]\n\n\
+         {code}"
+    ))
 }
 
 /// Writes every generated file.

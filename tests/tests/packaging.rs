@@ -18,21 +18,16 @@ const EXPOSURE: &str = "15";
 
 fn main() -> ExitCode {
     let mut suite = Suite::from_args();
-    let tests: [(&str, fn() -> anyhow::Result<()>); 4] = [
-        (
-            "the_unit_starts_what_there_is_and_waits_for_its_end",
-            the_unit_starts_what_there_is_and_waits_for_its_end,
-        ),
-        ("the_unit_is_understood_and_shut_in", the_unit_is_understood_and_shut_in),
-        ("the_image_is_of_what_there_is", the_image_is_of_what_there_is),
-        (
-            "the_replicas_of_the_compose_file_find_what_they_need",
-            the_replicas_of_the_compose_file_find_what_they_need,
-        ),
-    ];
-    for (name, test) in tests {
-        suite.add(name, test);
-    }
+    suite.add(
+        "the_unit_starts_what_there_is_and_waits_for_its_end",
+        the_unit_starts_what_there_is_and_waits_for_its_end,
+    );
+    suite.add("the_unit_is_understood_and_shut_in", the_unit_is_understood_and_shut_in);
+    suite.add("the_image_is_of_what_there_is", the_image_is_of_what_there_is);
+    suite.add(
+        "the_replicas_of_the_compose_file_find_what_they_need",
+        the_replicas_of_the_compose_file_find_what_they_need,
+    );
     suite.run().exit_code()
 }
 

@@ -1,12 +1,16 @@
-//! The README's five minutes, as they stand there, against a real server.
+//! The README's first chapters, as they stand there, with a real server and a real app.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
+use bandana_shared::wire::v1::Specification;
 use bandana_tests::add_async;
 use bandana_tests::browser::Browser;
+use bandana_tests::harness::{Aggregator, three_arms};
 use bandana_tests::steps::{Shell, Step, chapters};
 use bandana_tests::suite::Suite;
+use serde_json::Value;
+use tokio::process::Command;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
 
@@ -14,6 +18,14 @@ const PROGRAMS: [(&str, &str); 2] = [
     ("bandana", env!("CARGO_BIN_EXE_aggregator-under-test")),
     ("simulated-users", env!("CARGO_BIN_EXE_users-under-test")),
 ];
+
+/// The app of the README, taken from there.
+const APP: &str = env!("CARGO_BIN_EXE_documented-app");
+
+const APP_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/documented-app.rs");
+
+/// What `.ci/run` does, and what makes this program.
+const FIRST: [&str; 2] = ["cargo run --release --bin simulated-users", "cargo test --workspace"];
 
 /// What `.ci/run` does as it stands there. It makes the programs that are here already.
 const INSTALLING: [&str; 2] = [
@@ -24,30 +36,114 @@ const INSTALLING: [&str; 2] = [
 fn main() -> ExitCode {
     let mut suite = Suite::from_args();
     add_async!(suite;
-        five_minutes_end_with_the_best_arm,
+        the_first_commands_are_those_that_are_always_run,
+        five_minutes_end_with_the_best_arm_and_an_app_that_reports,
+        the_app_can_be_built_from_what_its_manifest_names,
+        the_app_says_why_it_shows_its_default,
         the_browser_shows_the_experiment_of_the_five_minutes,
     );
     suite.run().exit_code()
 }
 
-/// The steps from the server's start on.
-fn five_minutes() -> anyhow::Result<Vec<Step>> {
+/// The steps of a chapter.
+fn steps(title: &str) -> anyhow::Result<Vec<Step>> {
     let chapters = chapters(&std::fs::read_to_string(PAGE)?)?;
-    let tour = chapters.iter().find(|chapter| chapter.title == "Five minutes");
-    let steps = &tour.context("the README has no tour")?.steps;
+    let chapter = chapters.into_iter().find(|chapter| chapter.title == title);
+    Ok(chapter.with_context(|| format!("the README has no chapter {title:?}"))?.steps)
+}
+
+async fn the_first_commands_are_those_that_are_always_run() -> anyhow::Result<()> {
+    let first = chapters(&std::fs::read_to_string(PAGE)?)?;
+    let first = &first.first().context("no chapters")?.steps;
+    let commands: Vec<_> = first.iter().map(|step| step.command.split("  ").next()).collect();
+    ensure!(commands == FIRST.map(Some), "{commands:?}");
+    Ok(())
+}
+
+/// The steps of the five minutes, from the server's start on.
+fn five_minutes() -> anyhow::Result<Vec<Step>> {
+    let steps = steps("Five minutes")?;
     let (installing, steps) = steps.split_at_checked(2).context("too few steps")?;
     let installing: Vec<_> = installing.iter().map(|step| &step.command[..]).collect();
     ensure!(installing == INSTALLING, "{installing:?}");
     Ok(steps.to_vec())
 }
 
-async fn five_minutes_end_with_the_best_arm() -> anyhow::Result<()> {
-    let steps = five_minutes()?;
-    let end = steps.last().context("no steps")?;
+/// What `cargo run` does in the app's folder, where it has been built before.
+fn as_cargo() -> anyhow::Result<Vec<Step>> {
+    let run = "cargo() { [ \"$1 $2\" = 'run --' ] && \"$APP\" \"$3\"; }";
+    Ok(chapters(&format!("## Cargo\n```sh\n{run}\n```\n"))?.remove(0).steps)
+}
+
+async fn five_minutes_end_with_the_best_arm_and_an_app_that_reports() -> anyhow::Result<()> {
+    let (tour, embedding) = (five_minutes()?, steps("Embedding the client")?);
+    let end = embedding.last().context("no steps")?;
     ensure!(end.command.starts_with("kill \"$server\""), "the last step is {:?}", end.command);
-    let mut shell = Shell::start(&PROGRAMS, &[], &[])?;
-    shell.run_all(&steps).await?;
+    let mut shell = Shell::start(&PROGRAMS, &[], &[("APP", APP.to_owned())])?;
+    shell.run_all(&tour).await?;
+    shell.run_all(&as_cargo()?).await?;
+    shell.run_all(&embedding).await?;
     shell.end().await
+}
+
+/// The folders that it names are those of the crates, and what it takes of them is there.
+async fn the_app_can_be_built_from_what_its_manifest_names() -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(PAGE)?;
+    let block = page.split("```toml\n[dependencies]\n").nth(1).context("no dependencies")?;
+    let dependencies = block.split("```").next().unwrap_or_default();
+    let folder = tempfile::tempdir()?;
+    let root = bandana_tests::committed::root().canonicalize()?;
+    std::os::unix::fs::symlink(&root, folder.path().join("bandana"))?;
+    let app = folder.path().join("colours-app");
+    std::fs::create_dir_all(app.join("src"))?;
+    let package = "[package]\nname = \"colours-app\"\nedition = \"2024\"\n\n[workspace]\n";
+    std::fs::write(app.join("Cargo.toml"), format!("{package}\n[dependencies]\n{dependencies}"))?;
+    std::fs::copy(APP_SOURCE, app.join("src/main.rs"))?;
+    std::fs::copy(root.join("Cargo.lock"), app.join("Cargo.lock"))?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--format-version", "1", "--offline"]).current_dir(app);
+    let output = cargo.output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let graph: Value = serde_json::from_slice(&output.stdout)?;
+    let nodes = graph["resolve"]["nodes"].as_array().context("no crates")?;
+    let client = nodes.iter().find(|node| {
+        node["id"].as_str().is_some_and(|id| id.contains("client") && id.contains("bandana"))
+    });
+    let features = client.context("it does not take the client")?["features"].to_string();
+    for feature in ["grpc", "storage"] {
+        ensure!(features.contains(feature), "the client is without {feature}: {features}");
+    }
+    Ok(())
+}
+
+/// What an app prints that starts in an empty folder.
+async fn app(url: &str) -> anyhow::Result<(String, String)> {
+    let folder = tempfile::tempdir()?;
+    let mut app = Command::new(APP);
+    let output = app.arg(url).current_dir(folder.path()).env_clear().output().await?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok((String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
+}
+
+async fn the_app_says_why_it_shows_its_default() -> anyhow::Result<()> {
+    for (simulation, epsilon, why) in [
+        (true, 1.0, "simulation mark"),
+        (false, 2.0, "asks for an epsilon of 2; the app accepts 1"),
+    ] {
+        let mut aggregator = Aggregator::start(PROGRAMS[0].1).await?;
+        let made = three_arms("button-colour");
+        aggregator.create(Specification { simulation, epsilon, ..made }).await?;
+        let (shown, said) = app(&aggregator.process.device_url).await?;
+        assert_eq!(shown, "show blue\nreports counted: 0\n");
+        assert!(said.contains("shows its default") && said.contains(why), "{said}");
+        aggregator.process.stop().await?;
+    }
+    // There is a server, and no experiment.
+    let aggregator = Aggregator::start(PROGRAMS[0].1).await?;
+    let (shown, said) = app(&aggregator.process.device_url).await?;
+    assert_eq!(shown, "show blue\nreports counted: 0\n");
+    assert!(said.contains("no server has told") && said.contains("NotFound"), "{said}");
+    aggregator.process.stop().await
 }
 
 async fn the_browser_shows_the_experiment_of_the_five_minutes() -> anyhow::Result<()> {
@@ -60,7 +156,7 @@ async fn the_browser_shows_the_experiment_of_the_five_minutes() -> anyhow::Resul
         shell.run(step).await?;
     }
     browser.open(&format!("http://127.0.0.1:{}/", shell.port(7302)?)).await?;
-    browser.until("document.body.innerText.includes('button-colour')").await?;
+    browser.until("document.body.innerText.includes('rehearsal')").await?;
     browser.quit().await?;
     shell.end().await
 }

@@ -221,7 +221,7 @@ async fn all_algorithms_are_served() -> anyhow::Result<()> {
         assert_eq!((told.status(), told.server_day), (S::Counted, day), "{told:?}");
     }
     for (id, actions) in [("changing", Vec::new()), ("lazy", actions.clone())] {
-        let refused = ways.recommend(id, actions).await.unwrap_err();
+        let refused = ways.recommend(id, actions).await.expect_err("it is to be refused");
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
     let server = server.kill_and_restart().await?;
@@ -250,7 +250,8 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
         (specification("headlines", ucb(1)), "1 arms"),
         (specification("headlines", Algorithm::AdacOful(AdacOful { dimension: 0 })), "dimension"),
     ] {
-        let refused = ways.trusted.create_trusted_experiment(bad).await.unwrap_err();
+        let refused =
+            ways.trusted.create_trusted_experiment(bad).await.expect_err("it is to be refused");
         assert_eq!(refused.code(), Code::InvalidArgument);
         assert!(refused.message().contains(word), "{refused}");
     }
@@ -258,7 +259,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
     // An id is one of a single kind.
     server.create(three_arms("bits")).await?;
     for taken in ["headlines", "bits"] {
-        let refused = ways.create(taken, ucb(2)).await.unwrap_err();
+        let refused = ways.create(taken, ucb(2)).await.expect_err("it is to be refused");
         assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
     }
     assert!(server.create(three_arms("headlines")).await.is_err());
@@ -279,14 +280,17 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
         assert_eq!(told.status(), S::Malformed, "{told:?}");
         assert!(told.message.contains(word) && !told.message.contains("1.125"), "{told:?}");
     }
-    let unknown = ways.send(disclosure("unknown", 1, arm(0), 0.5, day)).await.unwrap_err();
+    let unknown = ways
+        .send(disclosure("unknown", 1, arm(0), 0.5, day))
+        .await
+        .expect_err("it is to be refused");
     assert_eq!(unknown.code(), Code::NotFound);
     assert_eq!(ways.released("headlines").await?.rewards, 0);
     // The name is not used up.
     assert_eq!(ways.send(good).await?.status(), S::Counted);
     // The operators' calls are not on the devices' port.
     let mut operator = TrustedOperatorClient::connect(server.process.device_url.clone()).await?;
-    let refused = operator.get_released(named("headlines")).await.unwrap_err();
+    let refused = operator.get_released(named("headlines")).await.expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::Unimplemented);
     server.process.stop().await
 }
@@ -296,7 +300,11 @@ async fn an_experiment_is_paused_and_ended_and_the_log_tells_of_it() -> anyhow::
     let mut ways = Ways::of(&server.process).await?;
     ways.create("headlines", ucb(2)).await?;
     ways.play("headlines", 0..20).await?;
-    let refused = ways.trusted.resume_trusted_experiment(named("headlines")).await.unwrap_err();
+    let refused = ways
+        .trusted
+        .resume_trusted_experiment(named("headlines"))
+        .await
+        .expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     let paused = ways.trusted.pause_trusted_experiment(named("headlines")).await?.into_inner();
     assert_eq!((paused.state(), paused.rewards), (ExperimentState::Paused, 20));
@@ -307,7 +315,11 @@ async fn an_experiment_is_paused_and_ended_and_the_log_tells_of_it() -> anyhow::
     assert_eq!(ways.disclose("headlines", 20, arm, 1.0).await?, S::Counted);
     let stopped = ways.trusted.stop_trusted_experiment(named("headlines")).await?.into_inner();
     assert_eq!((stopped.state(), stopped.rewards), (ExperimentState::Stopped, 21));
-    let refused = ways.trusted.pause_trusted_experiment(named("headlines")).await.unwrap_err();
+    let refused = ways
+        .trusted
+        .pause_trusted_experiment(named("headlines"))
+        .await
+        .expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
 
     // What was released goes on to be recommended and shown, and nothing else is left.
@@ -473,7 +485,10 @@ async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow
     // Nobody waits between a change at one and a call at another.
     let day = second.day("headlines").await?;
     create(&mut first.operator, three_arms("bits")).await?;
-    assert_eq!(second.create("bits", ucb(2)).await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(
+        second.create("bits", ucb(2)).await.expect_err("it is to be refused").code(),
+        Code::AlreadyExists
+    );
 
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..EACH {

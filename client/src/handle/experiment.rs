@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use bandana_shared::identity::{ArmIndex, ExperimentId};
+use thiserror::Error;
 
 use super::Bandana;
 use crate::acceptance::Refusal;
@@ -52,6 +55,50 @@ impl Experiment {
         !core.is_opted_out() && core.specification(&self.id).is_some()
     }
 
+    /// Waits until [`Self::is_ready`], at most so long. Blocks, so it is for the first start
+    /// of a program that has nothing else to do: a later one knows the experiment from its
+    /// directory, and an app shows its default meanwhile.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # use bandana_client::Bandana;
+    /// # let (bandana, _tasks) = agree(Bandana::builder().host_transport().in_memory())?.build();
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// if let Err(why) = experiment.wait_until_ready(Duration::ZERO) {
+    ///     eprintln!("showing the default: {why}");
+    /// }
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// # let experiment = bandana.experiment("button-colour")?;
+    /// // ... and once a server was heard:
+    /// assert_eq!(experiment.wait_until_ready(Duration::from_secs(5)), Ok(()));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotReady`] after that time, and at once when the client has refused what the server
+    /// asks for, or the user has not agreed.
+    pub fn wait_until_ready(&self, patience: Duration) -> Result<(), NotReady> {
+        let shared = &self.bandana.shared;
+        shared.wait_until(patience, |core| {
+            core.is_opted_out()
+                || core.specification(&self.id).is_some()
+                || core.refusal(&self.id).is_some()
+        });
+        let failure = shared.failure();
+        let core = shared.core();
+        let reason = match (core.is_opted_out(), core.specification(&self.id)) {
+            (true, _) => DefaultReason::OptedOut,
+            (false, Some(_)) => return Ok(()),
+            (false, None) => match core.refusal(&self.id) {
+                Some(refusal) => DefaultReason::Refused(refusal.clone()),
+                None => DefaultReason::NoPolicyYet,
+            },
+        };
+        let failure = failure.filter(|_| reason == DefaultReason::NoPolicyYet);
+        Err(NotReady { reason, failure })
+    }
+
     /// Draws an arm, and decides then and there whether and when there will be a report
     /// of it. Waits for nothing.
     ///
@@ -86,6 +133,47 @@ impl Experiment {
         }
     }
 }
+
+/// Why an experiment gives no arms yet.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::DefaultReason;
+/// # let (bandana, mut tasks, _clock) = started()?;
+/// let experiment = bandana.experiment("font-size")?;
+/// # let bandana_client::Task::Fetch(task) = tasks.next_task()? else { return Err("none".into()) };
+/// # tasks.on_fetch_failed(&task.experiment_id)?;
+/// let why = experiment.wait_until_ready(Duration::ZERO).unwrap_err();
+/// assert_eq!(why.reason(), &DefaultReason::NoPolicyYet);
+/// assert!(why.to_string().ends_with("the last time, the host could not ask"), "{why}");
+/// # Ok::<(), Failure>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotReady {
+    reason: DefaultReason,
+    /// Why the last question got no answer.
+    failure: Option<String>,
+}
+
+impl NotReady {
+    /// The reason that choices give too.
+    pub fn reason(&self) -> &DefaultReason {
+        &self.reason
+    }
+}
+
+impl std::fmt::Display for NotReady {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.reason)?;
+        match &self.failure {
+            Some(failure) => write!(f, "; the last time, {failure}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for NotReady {}
 
 /// What an app is to show.
 ///
@@ -168,20 +256,26 @@ impl Choice {
 /// let choice = bandana.experiment("font-size")?.choose();
 /// let Choice::Default(reason) = choice else { return Err("an arm".into()) };
 /// assert_eq!(reason, DefaultReason::NoPolicyYet);
+/// println!("showing the default: {reason}");
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DefaultReason {
     /// No server has answered yet; ask again with the next choice.
+    #[error("no server has told of the experiment yet")]
     NoPolicyYet,
     /// The server asks for what the app does not accept.
+    #[error("the app does not accept what the server asks for: {0}")]
     Refused(Refusal),
     /// Nobody vouches for the experiment any more.
+    #[error("the experiment's signatures have expired")]
     SignaturesExpired,
     /// The user has withdrawn, or has not agreed yet.
+    #[error("the user does not take part")]
     OptedOut,
     /// The operating system has no randomness.
+    #[error("the operating system has no randomness")]
     NoRandomness,
 }
 

@@ -24,7 +24,7 @@ pub use builder::{
     Builder, HostTransport, Ready, WantsAcceptance, WantsBudget, WantsConsent, WantsStorage,
     WantsTransport,
 };
-pub use experiment::{Assignment, Choice, DefaultReason, Experiment};
+pub use experiment::{Assignment, Choice, DefaultReason, Experiment, NotReady};
 pub use settings::Consent;
 pub(crate) use shared::Shared;
 pub use tasks::Tasks;
@@ -200,6 +200,7 @@ impl Bandana {
         self.shared.core().opt_out();
         // A call under way is given up.
         self.shared.network.wake();
+        self.shared.note_heard(None);
         self.shared.write_now()
     }
 
@@ -237,6 +238,7 @@ impl Bandana {
         self.shared.core().opt_out();
         // A call under way is given up.
         self.shared.network.wake();
+        self.shared.note_heard(None);
         Ok(())
     }
 

@@ -25,6 +25,10 @@ pub(crate) struct Shared {
     pub(crate) writes: Wake,
     /// There may be something to be asked or sent.
     pub(crate) network: Wake,
+    /// Goes with `core`: something was heard from a server, or will not be any more.
+    heard: Condvar,
+    /// Why the last question got no answer.
+    failure: Mutex<Option<String>>,
     end: Mutex<End>,
     ended: Condvar,
 }
@@ -58,6 +62,8 @@ impl Shared {
             clock: settings.clock,
             writes: Wake::default(),
             network: Wake::default(),
+            heard: Condvar::new(),
+            failure: Mutex::default(),
             end: Mutex::default(),
             ended: Condvar::new(),
         };
@@ -102,6 +108,24 @@ impl Shared {
             self.network.wake();
         }
         true
+    }
+
+    /// Notes that something was heard, or why not.
+    pub(crate) fn note_heard(&self, failure: Option<String>) {
+        *lock(&self.failure) = failure;
+        self.heard.notify_all();
+    }
+
+    /// Why the last question got no answer, if it got none.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// Waits until the core is so, but not when nothing is heard any more.
+    pub(super) fn wait_until(&self, patience: Duration, is_so: impl Fn(&Core<OsNoise>) -> bool) {
+        let waits = |core: &mut Core<OsNoise>| !is_so(core) && !lock(&self.end).reached;
+        let waited = self.heard.wait_timeout_while(self.core(), patience, waits);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Writes what is to be written, and says whether anything was that more can be sent
@@ -157,6 +181,14 @@ impl Shared {
         self.disk.close();
         lock(&self.end).reached = true;
         self.ended.notify_all();
+        self.note_closed();
+    }
+
+    /// Ends the waits for what will not be heard any more.
+    fn note_closed(&self) {
+        // Whoever has looked, and does not wait yet, holds the core.
+        drop(self.core());
+        self.heard.notify_all();
     }
 
     /// Waits until the driver has ended; says whether it has.

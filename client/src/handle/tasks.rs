@@ -102,7 +102,9 @@ impl Tasks {
     /// # Errors
     /// As there.
     pub fn on_fetched(&mut self, id: &ExperimentId, fetched: Fetched) -> Result<(), ClientError> {
-        self.shared.core().on_fetched(id, fetched, self.shared.now())
+        let told = self.shared.core().on_fetched(id, fetched, self.shared.now());
+        self.shared.note_heard(None);
+        told
     }
 
     /// Notes that a server could not be asked; the client asks again after a random wait.
@@ -121,7 +123,9 @@ impl Tasks {
     /// # Errors
     /// As [`crate::Core::on_fetch_failed`].
     pub fn on_fetch_failed(&mut self, id: &ExperimentId) -> Result<(), ClientError> {
-        self.shared.core().on_fetch_failed(id, self.shared.now())
+        let told = self.shared.core().on_fetch_failed(id, self.shared.now());
+        self.shared.note_heard(Some("the host could not ask".to_owned()));
+        told
     }
 
     /// Notes what became of an upload.

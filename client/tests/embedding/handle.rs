@@ -1,5 +1,7 @@
 //! Choosing, rewarding, restarting.
 
+use std::time::Duration;
+
 use bandana_client::{
     Acceptance, Assignment, Bandana, Choice, Consent, DefaultReason, ExperimentError, Refusal,
     Task, Unreported,
@@ -9,7 +11,8 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::rewards::Rewards;
 
 use super::{
-    Failure, Hands, NAME, budget, builder, choose, fetched, serve, specification, started,
+    Failure, Hands, NAME, acceptance, budget, builder, choose, fetched, serve, specification,
+    started,
 };
 
 fn assert_shared<T: Clone + Send + Sync + 'static>() {}
@@ -34,6 +37,42 @@ fn a_default_comes_with_its_reason_until_a_server_has_answered() -> Result<(), F
 }
 
 #[test]
+fn whoever_waits_for_an_experiment_is_told_when_it_is_there() -> Result<(), Failure> {
+    const LONG: Duration = Duration::from_mins(1);
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
+    let experiment = bandana.experiment(NAME)?;
+    let early = experiment.wait_until_ready(Duration::ZERO).unwrap_err();
+    assert_eq!(early.reason(), &DefaultReason::NoPolicyYet);
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let waiting = scope.spawn(|| experiment.wait_until_ready(LONG));
+        serve(&mut tasks, &clock)?;
+        assert_eq!(waiting.join().map_err(|_| "it panicked")?, Ok(()));
+        Ok(())
+    })?;
+    // Who would wait for nothing is told at once.
+    let unknown = bandana.experiment("unknown")?;
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let waiting = scope.spawn(|| unknown.wait_until_ready(LONG));
+        drop(tasks);
+        let told = waiting.join().map_err(|_| "it panicked")?;
+        assert_eq!(told.unwrap_err().reason(), &DefaultReason::NoPolicyYet);
+        Ok(())
+    })?;
+    let (bandana, _tasks) = Bandana::builder()
+        .host_transport()
+        .in_memory()
+        .accept(acceptance()?)
+        .budget(budget(10)?)
+        .consent(Consent::Withheld)
+        .build();
+    let told = bandana.experiment(NAME)?.wait_until_ready(LONG).unwrap_err();
+    assert_eq!(told.reason(), &DefaultReason::OptedOut);
+    Ok(())
+}
+
+#[test]
 fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     let clock = Hands::new();
     let strict = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
@@ -54,6 +93,10 @@ fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     };
     let refusal = Refusal::Epsilon { offered: 1.0, accepted: 0.5 };
     assert_eq!(reason, DefaultReason::Refused(refusal));
+    // Whoever waits is told at once.
+    let told = bandana.experiment(NAME)?.wait_until_ready(Duration::from_mins(1)).unwrap_err();
+    assert_eq!(told.reason(), &reason);
+    assert!(told.to_string().contains("asks for an epsilon of 1; the app accepts 0.5"), "{told}");
     assert_eq!(bandana.status().statistics.answers_refused, 1);
     Ok(())
 }

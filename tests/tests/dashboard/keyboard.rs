@@ -1,5 +1,6 @@
 //! Everything is done by keyboard, and told to those who don't see it.
 
+use anyhow::Context as _;
 use bandana_tests::browser::{Browser, keys};
 use bandana_tests::harness::Aggregator;
 use serde_json::json;
@@ -77,7 +78,8 @@ pub(super) async fn an_experiment_is_created_paused_resumed_and_stopped_by_keybo
     let made = printed(url, &["experiment", "show", "checkout"]).await?;
     assert_eq!((&made["state"], &made["epsilon"]), (&json!("running"), &json!(1.0)));
     assert_eq!(made["attribution_window_seconds"], 3600);
-    let labels: Vec<_> = made["arms"].as_array().unwrap().iter().map(|arm| &arm["label"]).collect();
+    let labels: Vec<_> =
+        made["arms"].as_array().context("no arms")?.iter().map(|arm| &arm["label"]).collect();
     assert_eq!(labels, ["red", "green"]);
 
     tab_to(&browser, "#pause").await?;

@@ -190,7 +190,7 @@ async fn column(browser: &Browser, table: &str, place: usize) -> anyhow::Result<
         "[...document.querySelectorAll('#{table} tbody tr')].map((row) => \
          row.cells[{place}].querySelector('data')?.value ?? null)"
     );
-    Ok(browser.value(&cells).await?.as_array().cloned().context("no cells")?)
+    browser.value(&cells).await?.as_array().cloned().context("no cells")
 }
 
 pub(super) async fn shares_of_levels_and_categories_are_those_of_the_command_line()

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::Context as _;
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, three_arms};
 use bandana_tests::page;
@@ -76,7 +77,11 @@ pub(super) async fn the_pages_can_reach_nobody_else_and_make_no_markup() -> anyh
         browser.until(&is_blocked).await?;
     }
     assert_eq!(browser.value("blocked.includes('evaluated')").await?, false);
-    assert_eq!(*calls.lock().unwrap(), Vec::<String>::new(), "somebody else was called");
+    assert_eq!(
+        *calls.lock().unwrap_or_else(PoisonError::into_inner),
+        Vec::<String>::new(),
+        "somebody else was called"
+    );
     browser.quit().await?;
     aggregator.process.stop().await
 }
@@ -106,7 +111,8 @@ pub(super) async fn pages_of_others_can_neither_read_nor_change_anything() -> an
             call(`${url}/bandana.v1.Operator/PauseExperiment`, { method: 'POST', mode: 'no-cors', body: 'x' }),
         ]).then(done);";
     let heard = browser.run_async(attempts, &[url.as_str().into()]).await?;
-    let heard: Vec<_> = heard.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let heard: Vec<_> =
+        heard.as_array().context("no list")?.iter().filter_map(Value::as_str).collect();
     assert_eq!(heard, ["failed"; 6]);
     assert_eq!(actions(url, "checkout").await?, ["create"]);
     assert_eq!(printed(url, &["experiment", "show", "checkout"]).await?["state"], "running");

@@ -1,0 +1,44 @@
+//! The app of the README's chapter on embedding, taken from there by `regenerate`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an app shows something")]
+
+use std::time::Duration;
+
+use bandana_client::{Acceptance, Bandana, Budget, Consent};
+use bandana_shared::{accounting::loss::PrivacyLoss, epsilon::Epsilon, rewards::Rewards};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = std::env::args().nth(1).unwrap_or("http://127.0.0.1:7301".to_owned());
+    // What the app agrees to, whatever a server asks for: rewards of 0 or 1, at most
+    // epsilon = 1 for each report, 5 nats in any week and 100 in all.
+    let nats = PrivacyLoss::new;
+    let bandana = Bandana::builder()
+        .endpoint(&server)?
+        .directory("app-data/bandana")
+        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        .budget(Budget::new(nats(5.0)?, 7, nats(100.0)?)?)
+        .consent(Consent::Given)
+        .start()?;
+
+    // Only the first start has to hear of a server; later ones know the experiment.
+    let experiment = bandana.experiment("button-colour")?;
+    if let Err(why) = experiment.wait_until_ready(Duration::from_secs(10)) {
+        eprintln!("no arm yet, so the app shows its default: {why}");
+    }
+
+    // In the app: offline too, at once, and without an error.
+    let choice = experiment.choose();
+    println!("show {}", choice.label_or("blue"));
+    // ... and when the user reacts, within the experiment's attribution window:
+    choice.reward(1.0);
+
+    // An app goes on, and its reports leave when they are due. This one waits for its own.
+    let mut status = bandana.status();
+    while status.open_assignments + status.waiting_reports > 0 {
+        std::thread::sleep(Duration::from_millis(100));
+        status = bandana.status();
+    }
+    println!("reports counted: {}", status.statistics.uploads_accepted);
+    bandana.shutdown(Duration::from_secs(2));
+    Ok(())
+}
