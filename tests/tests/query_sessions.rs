@@ -5,12 +5,10 @@
 //! rounds one after the other, each of them compared once, with no more updates than were
 //! paid for. And when a question fails that nothing was wrong with.
 
-#![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -24,7 +22,7 @@ use bandana_shared::wire::v1::{
     SessionChoice, open_session_request, register_data_set_request,
 };
 use bandana_tests::postgres::{Postgres, query};
-use libtest_mimic::{Arguments, Trial};
+use bandana_tests::suite::Suite;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -45,37 +43,23 @@ const EPSILON: f64 = 32.0;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::from_args();
-    let server = if arguments.list { None } else { Postgres::start()?.map(Arc::new) };
-    let is_missing = server.is_none() && !arguments.list;
-    if is_missing {
-        eprintln!("no PostgreSQL is installed: what concerns it is skipped");
-    }
-    let embedded: [(&str, fn() -> anyhow::Result<()>); 2] = [
-        ("no_more_is_told_in_parallel_than_was_paid_for", || parallel(60)),
-        ("no_honest_question_fails_for_others", || parallel(100)),
-    ];
+fn main() -> anyhow::Result<ExitCode> {
+    let mut suite = Suite::from_args();
+    let postgres = Postgres::for_all(&suite)?;
+    suite.add("embedded::no_more_is_told_in_parallel_than_was_paid_for", || parallel(60));
+    suite.add("embedded::no_honest_question_fails_for_others", || parallel(100));
     let replicas: [(&str, fn(&Postgres) -> anyhow::Result<()>); 2] = [
         ("replicas_that_die_tell_no_more_than_was_paid_for", deaths),
         ("what_can_not_be_stored_is_not_told_whichever_way_it_went", read_only),
     ];
-    let mut trials = Vec::new();
-    for (name, case) in embedded {
-        let run = move || case().map_err(|error| format!("{error:?}").into());
-        trials.push(Trial::test(format!("embedded::{name}"), run));
-    }
     for (name, case) in replicas {
-        let server = server.clone();
-        let run = move || {
-            let server = server.as_deref().ok_or("no server")?;
-            Ok(case(server).map_err(|error| format!("{error:?}"))?)
-        };
-        trials.push(Trial::test(format!("replicas::{name}"), run).with_ignored_flag(is_missing));
+        let server = postgres.clone();
+        suite.add(format!("replicas::{name}"), move || case(server.server()?));
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(server);
-    conclusion.exit()
+    let conclusion = suite.run();
+    // The server ends before the process does.
+    drop(postgres);
+    Ok(conclusion.exit_code())
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
