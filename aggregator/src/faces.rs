@@ -11,7 +11,6 @@ use bandana_shared::wire::v1::operator_server::OperatorServer;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
 use bandana_shared::wire::v1::trusted_server::TrustedServer;
 use tonic::service::Routes;
-use tonic::service::interceptor::InterceptedService;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Layer as _;
 
@@ -23,7 +22,7 @@ use crate::http;
 use crate::ingest::Ingest;
 use crate::network::{ConnectionLimits, Incoming, Listener};
 use crate::registry::Registry;
-use crate::security::Authorization;
+use crate::security::{Authorization, OperatorGate};
 use crate::server::ServerError;
 use crate::service::{
     CuratorService, DeviceService, Door, Exports, OperatorService, TrustedService, with_reflection,
@@ -133,13 +132,13 @@ impl<H: Health> Doors<H> {
             CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
         let curator =
             CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
-        let curator = InterceptedService::new(curator, authorization.clone());
+        let curator = OperatorGate::new(authorization, curator);
         let exports = Exports::new(reader.clone());
         let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
         desk.open(operator.clone(), trusted.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
-        let operator = InterceptedService::new(operator, authorization.clone());
+        let operator = OperatorGate::new(authorization, operator);
 
         let device = DeviceGate::new(Arc::clone(&gates), device);
         let disclosing =
@@ -149,7 +148,7 @@ impl<H: Health> Doors<H> {
         self.device.open(of_devices.add_service(disclosing));
         let trusted = TrustedOperatorServer::new(trusted)
             .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
-        let trusted = InterceptedService::new(trusted, authorization.clone());
+        let trusted = OperatorGate::new(authorization, trusted);
         let routes = Routes::from(self.pages).add_service(self.health).add_service(operator);
         let routes = routes.add_service(curator).add_service(trusted);
         self.operator.open(with_reflection(routes, authorization)?);

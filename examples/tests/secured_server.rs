@@ -30,7 +30,7 @@ fn write_certificates(folder: &Path) -> anyhow::Result<()> {
 /// Writes a token to `token`, and the file of its hash to `tokens`.
 fn write_token(folder: &Path) -> anyhow::Result<()> {
     let token = Token::generate(TokenKind::Operator)?;
-    let list = TokenList::with("", &"anna".parse()?, &token.hash())?;
+    let list = TokenList::with(TokenKind::Operator, "", &"anna".parse()?, &token.hash(), None)?;
     std::fs::write(folder.join("tokens"), list)?;
     Ok(std::fs::write(folder.join("token"), token.reveal().as_bytes())?)
 }

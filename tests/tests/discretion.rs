@@ -56,6 +56,9 @@ async fn secret(folder: &Path, command: &str) -> anyhow::Result<String> {
     let file = folder.join(command);
     let mut program = Command::new(PROGRAM);
     program.args([command, "new", "--name", "anna", "--file"]).arg(file).env_clear();
+    if command == "token" {
+        program.args(["--role", "administrator"]);
+    }
     let output = program.output().await?;
     ensure!(output.status.success(), "{output:?}");
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

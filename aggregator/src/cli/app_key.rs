@@ -48,7 +48,7 @@ pub(super) struct AppKeysFile {
 
 pub(super) fn run(command: &AppKeyCommand) -> anyhow::Result<()> {
     match command {
-        AppKeyCommand::New(Named { name, file }) => file.open().add(name),
+        AppKeyCommand::New(Named { name, file }) => file.open().add(name, None),
         AppKeyCommand::List { file } => file.open().list(),
         AppKeyCommand::Revoke(Named { name, file }) => file.open().remove(name),
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::token_file::TokenFile;
-use crate::security::{TokenKind, TokenName};
+use crate::security::{Role, Roles, TokenKind, TokenName};
 
 /// Make and revoke tokens of operators.
 #[derive(Debug, Subcommand)]
@@ -14,8 +14,8 @@ pub(super) enum TokenCommand {
     ///
     /// The token is printed once and kept nowhere: the file has its SHA-256. A running
     /// server takes the changed file by itself.
-    New(Named),
-    /// Print the names of the tokens in a tokens file.
+    New(New),
+    /// Print the names of the tokens in a tokens file, and their roles.
     List {
         #[command(flatten)]
         file: TokensFile,
@@ -24,6 +24,18 @@ pub(super) enum TokenCommand {
     ///
     /// A running server takes the changed file with the next call, or on SIGHUP.
     Revoke(Named),
+}
+
+/// A new token.
+#[derive(Debug, Args)]
+pub(super) struct New {
+    #[command(flatten)]
+    named: Named,
+    /// What may be done with the token; several roles with commas in between, or by several flags.
+    ///
+    /// The roles are in the tokens file and can be changed there, at the end of the token's line.
+    #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
+    roles: Vec<Role>,
 }
 
 /// A token of a file.
@@ -46,7 +58,9 @@ pub(super) struct TokensFile {
 
 pub(super) fn run(command: &TokenCommand) -> anyhow::Result<()> {
     match command {
-        TokenCommand::New(Named { name, file }) => file.open().add(name),
+        TokenCommand::New(New { named: Named { name, file }, roles }) => {
+            file.open().add(name, Some(Roles::from_iter(roles.iter().copied())))
+        }
         TokenCommand::List { file } => file.open().list(),
         TokenCommand::Revoke(Named { name, file }) => file.open().remove(name),
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{Readers, say, write_new};
-use crate::security::{Token, TokenKind, TokenList, TokenName};
+use crate::security::{Roles, Token, TokenKind, TokenList, TokenName};
 
 /// A file that a command was told to work on.
 #[derive(Clone, Copy, Debug)]
@@ -20,21 +20,26 @@ impl<'a> TokenFile<'a> {
         Self { kind, path }
     }
 
-    /// Makes a token, adds its hash, and prints it.
-    pub(super) fn add(self, name: &TokenName) -> anyhow::Result<()> {
+    /// Makes a token, adds its hash, and prints it. App keys have no roles.
+    pub(super) fn add(self, name: &TokenName, roles: Option<Roles>) -> anyhow::Result<()> {
         let Self { kind, path } = self;
         let token = Token::generate(kind)?;
-        change(kind, path, |text| Ok(TokenList::with(text, name, &token.hash())?))?;
+        change(kind, path, |text| Ok(TokenList::with(kind, text, name, &token.hash(), roles)?))?;
         say(&format!("{}\n", token.reveal()))
     }
 
-    /// Prints the names.
+    /// Prints the names, and the roles of tokens.
     pub(super) fn list(self) -> anyhow::Result<()> {
         let Self { kind, path } = self;
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("can't read {}", path.display()))?;
-        let list = TokenList::parse(&text).with_context(|| unusable(kind, path))?;
-        say(&list.names().flat_map(|name| [name.to_string(), "\n".to_owned()]).collect::<String>())
+        let list = TokenList::parse(kind, &text).with_context(|| unusable(kind, path))?;
+        let line = |(name, roles): (&TokenName, Option<Roles>)| match (kind, roles) {
+            (TokenKind::App, _) => format!("{name}\n"),
+            (TokenKind::Operator, Some(roles)) => format!("{name}  {roles}\n"),
+            (TokenKind::Operator, None) => format!("{name}  administrator (no role in its line)\n"),
+        };
+        say(&list.names().map(line).collect::<String>())
     }
 
     /// Removes a token.

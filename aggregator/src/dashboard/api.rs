@@ -33,7 +33,10 @@ pub(super) fn router() -> Router<Desk> {
         .route("/api/experiments/{id}", get(show))
         .route("/api/experiments/{id}/watch", get(watch))
         .route("/api/experiments/{id}/tallies", get(tallies))
-        .route("/api/experiments/{id}/{step}", post(change))
+        .route("/api/experiments/{id}/start", post(start))
+        .route("/api/experiments/{id}/pause", post(pause))
+        .route("/api/experiments/{id}/resume", post(resume))
+        .route("/api/experiments/{id}/stop", post(stop))
         .route("/api/audit", get(audit))
 }
 
@@ -116,19 +119,38 @@ async fn audit(State(desk): State<Desk>, Extension(caller): Extension<Caller>, u
     json(&AuditView::new(entries.entries))
 }
 
-async fn change(
+async fn start(
     State(desk): State<Desk>,
     Extension(caller): Extension<Caller>,
-    Path((experiment_id, step)): Path<(String, String)>,
+    Path(experiment_id): Path<String>,
 ) -> Answer {
-    let service = desk.service()?;
     let name = call(&caller, ExperimentName { experiment_id });
-    let changed = match &*step {
-        "start" => service.start_experiment(name).await,
-        "pause" => service.pause_experiment(name).await,
-        "resume" => service.resume_experiment(name).await,
-        "stop" => service.stop_experiment(name).await,
-        _ => Err(Status::not_found("an experiment can be started, paused, resumed and stopped")),
-    };
-    json(&experiment(changed?.get_ref())?)
+    json(&experiment(desk.service()?.start_experiment(name).await?.get_ref())?)
+}
+
+async fn pause(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, ExperimentName { experiment_id });
+    json(&experiment(desk.service()?.pause_experiment(name).await?.get_ref())?)
+}
+
+async fn resume(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, ExperimentName { experiment_id });
+    json(&experiment(desk.service()?.resume_experiment(name).await?.get_ref())?)
+}
+
+async fn stop(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, ExperimentName { experiment_id });
+    json(&experiment(desk.service()?.stop_experiment(name).await?.get_ref())?)
 }

@@ -27,6 +27,7 @@ use http::header;
 
 pub use desk::Desk;
 use origin::same_origin;
+pub(crate) use refusal::Refusal;
 
 /// Headers of everything that a browser may show. Scripts make all their text with
 /// `textContent`, and browsers that know trusted types hold them to it.

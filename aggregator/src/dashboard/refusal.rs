@@ -13,7 +13,7 @@ pub(super) const JSON: &str = "application/json";
 
 /// What the service said instead of an answer.
 #[derive(Debug)]
-pub(super) struct Refusal(Status);
+pub(crate) struct Refusal(Status);
 
 impl Refusal {
     /// What is wrong with a request.

@@ -12,7 +12,6 @@ use bandana_shared::wire::v1::{
 };
 use http::StatusCode;
 use serde::Serialize;
-use tonic::Status;
 
 use super::api::{Answer, json};
 use super::desk::Desk;
@@ -29,7 +28,9 @@ pub(super) fn router() -> Router<Desk> {
     Router::new()
         .route("/api/trusted", get(list).post(create))
         .route("/api/trusted/{id}", get(show))
-        .route("/api/trusted/{id}/{step}", post(change))
+        .route("/api/trusted/{id}/pause", post(pause))
+        .route("/api/trusted/{id}/resume", post(resume))
+        .route("/api/trusted/{id}/stop", post(stop))
 }
 
 /// As `bandana trusted list --json`.
@@ -91,18 +92,29 @@ async fn show(
     json(&Moment { experiment, released })
 }
 
-async fn change(
+async fn pause(
     State(desk): State<Desk>,
     Extension(caller): Extension<Caller>,
-    Path((experiment_id, step)): Path<(String, String)>,
+    Path(experiment_id): Path<String>,
 ) -> Answer {
-    let service = desk.trusted()?;
     let name = call(&caller, TrustedExperimentName { experiment_id });
-    let changed = match &*step {
-        "pause" => service.pause_trusted_experiment(name).await,
-        "resume" => service.resume_trusted_experiment(name).await,
-        "stop" => service.stop_trusted_experiment(name).await,
-        _ => Err(Status::not_found("a trusted experiment can be paused, resumed and stopped")),
-    };
-    json(&view(changed?.get_ref())?)
+    json(&view(desk.trusted()?.pause_trusted_experiment(name).await?.get_ref())?)
+}
+
+async fn resume(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, TrustedExperimentName { experiment_id });
+    json(&view(desk.trusted()?.resume_trusted_experiment(name).await?.get_ref())?)
+}
+
+async fn stop(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, TrustedExperimentName { experiment_id });
+    json(&view(desk.trusted()?.stop_trusted_experiment(name).await?.get_ref())?)
 }

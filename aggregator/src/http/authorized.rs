@@ -8,8 +8,10 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use tonic::Status;
 
-use crate::security::Authorization;
+use crate::dashboard::Refusal;
+use crate::security::{Access, Authorization};
 
 /// Answers callers that may not see the page, and lets others through.
 pub(super) async fn authorized(
@@ -25,8 +27,16 @@ pub(super) async fn authorized(
     if caller.is_anybody() && !is_local(request.uri(), headers) {
         return elsewhere();
     }
-    request.extensions_mut().insert(caller);
-    next.run(request).await
+    // A page that is not in the table is for nobody.
+    let access = Access::of_page(request.method(), request.uri().path());
+    let nobody = || Status::permission_denied("this page is for nobody");
+    match access.ok_or_else(nobody).and_then(|access| caller.admitted_to(access)) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(status) => Refusal::from(status).into_response(),
+    }
 }
 
 /// Lets through everybody who calls this host by a name of its own.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap};
 use prometheus_client::metrics::counter::Counter;
-use tonic::service::Interceptor;
-use tonic::{Request, Status};
+use tonic::Status;
 use tracing::field::display;
 
+use super::access::Access;
+use super::role::{Role, Roles};
 use super::token::{TokenHash, TokenName};
 use super::tokens::Tokens;
 use crate::clock::Clock;
@@ -63,10 +64,24 @@ impl Authorization {
         caller
     }
 
+    /// Who calls the method at this path, if that caller may.
+    pub(super) fn admit(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Status> {
+        let caller = self.check(headers, extensions).ok_or_else(denied)?;
+        let unknown = || Status::unimplemented("there is no such method for operators");
+        caller.admitted_to(Access::of_method(path).ok_or_else(unknown)?)
+    }
+
     fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
         let peer: Option<&Peer> = extensions.get();
         let certificate = peer.and_then(|peer| peer.certificate.clone());
-        let Some(tokens) = &self.tokens else { return Some(Caller { named: None, certificate }) };
+        let Some(tokens) = &self.tokens else {
+            return Some(Caller { certificate, ..Caller::default() });
+        };
         let mut headers = headers.get_all(AUTHORIZATION).iter();
         let (Some(header), None) = (headers.next(), headers.next()) else { return None };
         let (scheme, presented) = header.as_bytes().split_at_checked(SCHEME.len())?;
@@ -74,41 +89,38 @@ impl Authorization {
             return None;
         }
         let hash = TokenHash::of(presented);
-        let name = tokens.find(&hash)?;
-        let named = Some(Named { name, hash, tokens: Arc::clone(tokens) });
-        Some(Caller { named, certificate })
+        let (name, roles) = tokens.find(&hash)?;
+        let named = Some(Named { name, hash, roles, tokens: Arc::clone(tokens) });
+        Some(Caller { named, certificate, access: Access::AnyRole })
     }
 }
 
-impl Interceptor for Authorization {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        match self.check(request.metadata().as_ref(), request.extensions()) {
-            Some(caller) => {
-                request.extensions_mut().insert(caller);
-                Ok(request)
-            }
-            None => Err(denied()),
-        }
-    }
-}
-
-/// What a caller hears who may not call: the same in all cases.
-pub(crate) fn denied() -> Status {
+/// What a caller hears without a valid token: the same in all cases.
+fn denied() -> Status {
     Status::unauthenticated("not authorised; a valid token is needed")
 }
 
 /// Who makes a call.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     named: Option<Named>,
     /// The certificate (DER) that was shown.
     certificate: Option<Arc<[u8]>>,
+    /// To what the caller was let in.
+    access: Access,
+}
+
+impl Default for Caller {
+    fn default() -> Self {
+        Self { named: None, certificate: None, access: Access::AnyRole }
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Named {
     name: TokenName,
     hash: TokenHash,
+    roles: Roles,
     tokens: Arc<Tokens>,
 }
 
@@ -123,15 +135,44 @@ impl Caller {
         self.named.is_none() && self.certificate.is_none()
     }
 
-    /// Whether the caller may still call.
-    pub(crate) fn is_allowed(&self) -> bool {
-        self.named.as_ref().is_none_or(|named| named.tokens.find(&named.hash).is_some())
+    /// The same caller, let in to what has this access. Whoever needs no token has every role.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`, with the roles that are needed.
+    pub(crate) fn admitted_to(self, access: Access) -> Result<Self, Status> {
+        if access.allows(self.roles()) {
+            return Ok(Self { access, ..self });
+        }
+        let (needed, roles) = (access.roles(), self.roles());
+        Err(Status::permission_denied(format!(
+            "this needs a token with the role {needed}; that of {self} has {roles}"
+        )))
+    }
+
+    fn roles(&self) -> Roles {
+        self.named.as_ref().map_or(Roles::ALL, |named| named.roles)
+    }
+
+    /// Whether the caller may see what others have spent.
+    pub(crate) fn sees_all_debits(&self) -> bool {
+        self.roles().have(Role::Custodian)
+    }
+
+    /// What the caller hears who may call no more. None: whoever may still do what it was let
+    /// in to.
+    pub(crate) fn turned_away(&self) -> Option<Status> {
+        let named = self.named.as_ref()?;
+        let Some((_, roles)) = named.tokens.find(&named.hash) else { return Some(denied()) };
+        let named = Some(Named { roles, ..named.clone() });
+        Self { named, ..self.clone() }.admitted_to(self.access).err()
     }
 
     /// Returns when the caller may call no more.
     pub(crate) async fn revoked(self) {
         match self.named {
-            Some(Named { hash, tokens, .. }) => tokens.revoked(hash).await,
+            Some(Named { hash, tokens, .. }) => {
+                tokens.revoked(hash, move |roles| self.access.allows(roles)).await;
+            }
             None => std::future::pending().await,
         }
     }

@@ -1,18 +1,23 @@
 //! Who may call, and what nobody on the way can read.
 
+mod access;
 mod app_keys;
 mod authorization;
+mod operator_gate;
 mod reloader;
+mod role;
 mod tls;
 mod token;
 mod token_list;
 mod tokens;
 
+pub(crate) use access::Access;
 pub(crate) use app_keys::unknown_app;
 pub use app_keys::{App, AppKeys};
-pub(crate) use authorization::denied;
 pub use authorization::{Authorization, Caller};
+pub use operator_gate::OperatorGate;
 pub use reloader::Reloader;
+pub use role::{Role, RoleError, Roles};
 pub use tls::{ALPN_GRPC, ALPN_GRPC_AND_PAGES, Tls, TlsError, TlsFiles};
 pub(crate) use tls::{provider, roots};
 pub use token::{Token, TokenHash, TokenKind, TokenName, TokenNameError};

@@ -1,6 +1,7 @@
 //! What an operator or an app shows, and what the server keeps of it.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -95,6 +96,22 @@ impl fmt::Debug for Token {
 #[derive(Clone, Copy, Debug)]
 pub struct TokenHash([u8; 32]);
 
+/// In constant time.
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.ct_eq(other).into()
+    }
+}
+
+impl Eq for TokenHash {}
+
+/// Two that are equal have the same hash.
+impl Hash for TokenHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.0);
+    }
+}
+
 impl TokenHash {
     /// The hash of what somebody presented as a token.
     pub fn of(presented: &[u8]) -> Self {
@@ -123,9 +140,10 @@ impl FromStr for TokenHash {
             return Err(());
         }
         let mut hash = [0; 32];
-        for (place, byte) in hash.iter_mut().enumerate() {
-            let digits = text.get(2 * place..2 * place + 2).ok_or(())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(drop)?;
+        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+            let digits = digits.map(|digit| char::from(digit).to_digit(16));
+            let [Some(high), Some(low)] = digits else { return Err(()) };
+            *byte = u8::try_from(high << 4 | low).map_err(drop)?;
         }
         Ok(Self(hash))
     }

@@ -1,94 +1,173 @@
 //! The text of a tokens file.
 //!
 //! ```text
-//! # name, and the SHA-256 of the token
-//! anna@laptop 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
+//! # name, the SHA-256 of the token, and its roles
+//! anna@laptop 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 experimenter,analyst
 //! ```
 //!
-//! Lines that are empty or begin with `#` are skipped. Changes leave them as they are.
+//! Lines that are empty or begin with `#` are skipped. Changes leave them as they are. A line
+//! without roles was made before there were any, and has all. App keys have no roles.
 
-use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
+use std::collections::HashMap;
+use std::io::{BufRead, Read as _};
+
 use thiserror::Error;
 
-use super::token::{TokenHash, TokenName, TokenNameError};
+use super::role::{RoleError, Roles};
+use super::token::{TokenHash, TokenKind, TokenName, TokenNameError};
 
-/// The tokens of a file, by name.
+/// More than any line with a token has, in bytes.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// The tokens of a file, by name and by hash.
+///
+/// The index by hash is keyed by a secret of the process, and hashes are compared in constant
+/// time. So the time of a search tells nothing about the hashes of a list; and who knew one
+/// would have no token yet.
 #[derive(Clone, Debug, Default)]
-pub struct TokenList(Vec<(TokenName, TokenHash)>);
+pub struct TokenList {
+    lines: Vec<Line>,
+    by_name: HashMap<TokenName, usize>,
+    by_hash: HashMap<TokenHash, usize>,
+}
+
+/// A token of a list.
+#[derive(Clone, Debug)]
+struct Line {
+    name: TokenName,
+    hash: TokenHash,
+    /// None: as in files from before there were roles.
+    roles: Option<Roles>,
+}
 
 impl TokenList {
-    /// Longest text of a list, in bytes: several hundred tokens, and a bound on what
-    /// one call can cost.
-    pub const BYTES_MAX: usize = 64 * 1024;
+    /// Longest text of a list, in bytes: about 150,000 tokens.
+    pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 
     /// Reads a list.
     ///
     /// # Errors
     /// [`TokenListError`] says what is wrong in which line.
-    pub fn parse(text: &str) -> Result<Self, TokenListError> {
+    pub fn parse(kind: TokenKind, text: &str) -> Result<Self, TokenListError> {
         if text.len() > Self::BYTES_MAX {
             return Err(TokenListError::TooLong);
         }
         let mut list = Self::default();
         for (line, number) in text.lines().zip(1..) {
-            if is_comment(line) {
-                continue;
+            if !is_comment(line) {
+                list.push(Line::parse(kind, line, number)?, number)?;
             }
-            let mut words = line.split_whitespace();
-            let (Some(name), Some(hash), None) = (words.next(), words.next(), words.next()) else {
-                return Err(TokenListError::Words { line: number });
-            };
-            let name = TokenName::new(name)
-                .map_err(|source| TokenListError::Name { line: number, source })?;
-            let hash = hash.parse().map_err(|()| TokenListError::Hash { line: number })?;
-            if list.names().any(|other| *other == name) {
-                return Err(TokenListError::Twice { line: number, name });
-            }
-            list.0.push((name, hash));
         }
         Ok(list)
     }
 
-    /// The names, in the order of the file.
-    pub fn names(&self) -> impl Iterator<Item = &TokenName> {
-        self.0.iter().map(|(name, _)| name)
+    fn push(&mut self, line: Line, number: usize) -> Result<(), TokenListError> {
+        let place = self.lines.len();
+        if self.by_name.contains_key(&line.name) {
+            return Err(TokenListError::Twice { line: number, name: line.name });
+        }
+        if let Some(other) = self.by_hash.get(&line.hash) {
+            let other = self.lines[*other].name.clone();
+            return Err(TokenListError::SameToken { line: number, name: line.name, other });
+        }
+        self.by_name.insert(line.name.clone(), place);
+        self.by_hash.insert(line.hash, place);
+        self.lines.push(line);
+        Ok(())
     }
 
-    /// The name of the token with this hash. Takes the same time whichever it is, and
-    /// if there is none.
-    pub fn find(&self, hash: &TokenHash) -> Option<&TokenName> {
-        // Place 0 stands for "none".
-        let mut found = 0_u64;
-        for ((_, known), place) in self.0.iter().zip(1_u64..) {
-            found.conditional_assign(&place, known.ct_eq(hash));
+    /// What is left of this list by a text that is too long to be a list: its tokens that the
+    /// text still has, with no more roles than it says. So what somebody has removed from the
+    /// text counts no more.
+    ///
+    /// # Errors
+    /// When the text can't be read.
+    pub fn left_by(&self, kind: TokenKind, mut text: impl BufRead) -> std::io::Result<Self> {
+        let (mut left, mut bytes, mut is_whole) = (Self::default(), Vec::new(), true);
+        loop {
+            bytes.clear();
+            if text.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
+                return Ok(left);
+            }
+            // What is longer comes in pieces, none of which is a line.
+            let (begins, ends) = (is_whole, bytes.ends_with(b"\n"));
+            is_whole = ends;
+            let line = str::from_utf8(&bytes).ok().filter(|_| begins);
+            let Some(Ok(line)) = line.map(|line| Line::parse(kind, line, 0)) else { continue };
+            let Some(known) = self.by_hash.get(&line.hash).map(|place| &self.lines[*place]) else {
+                continue;
+            };
+            if known.name == line.name {
+                let both = known.roles.into_iter().chain(line.roles).reduce(Roles::and);
+                // One that is there twice is taken once.
+                left.push(Line { roles: both, ..line }, 0).ok();
+            }
         }
-        let place = usize::try_from(found).ok()?.checked_sub(1)?;
-        self.0.get(place).map(|(name, _)| name)
+    }
+
+    /// The names, in the order of the file, each with its roles. None: a line that says none.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = (&TokenName, Option<Roles>)> {
+        self.lines.iter().map(|line| (&line.name, line.roles))
+    }
+
+    /// Whether a token has this name.
+    pub fn has(&self, name: &TokenName) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The name and the roles of the token with this hash.
+    pub fn find(&self, hash: &TokenHash) -> Option<(&TokenName, Roles)> {
+        let line = &self.lines[*self.by_hash.get(hash)?];
+        Some((&line.name, line.roles.unwrap_or(Roles::ALL)))
     }
 
     /// A text with one token more.
     ///
     /// # Errors
     /// When the text is not a list, or has the name or no room.
-    pub fn with(text: &str, name: &TokenName, hash: &TokenHash) -> Result<String, TokenListError> {
+    pub fn with(
+        kind: TokenKind,
+        text: &str,
+        name: &TokenName,
+        hash: &TokenHash,
+        roles: Option<Roles>,
+    ) -> Result<String, TokenListError> {
         let ends = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        let text = format!("{text}{ends}{name} {hash}\n");
-        Self::parse(&text).map(|_| text)
+        let roles = roles.map(|roles| format!(" {roles}")).unwrap_or_default();
+        let text = format!("{text}{ends}{name} {hash}{roles}\n");
+        Self::parse(kind, &text).map(|_| text)
     }
 
-    /// A text without the token of this name.
+    /// A text without the token of this name. The text may be too long, and other lines may be
+    /// no tokens: neither must keep one from being revoked.
     ///
     /// # Errors
-    /// When the text is not a list, or lacks the name.
+    /// When the text lacks the name.
     pub fn without(text: &str, name: &TokenName) -> Result<String, TokenListError> {
-        if !Self::parse(text)?.names().any(|other| other == name) {
+        let name_text = name.to_string();
+        let is_other =
+            |line: &&str| is_comment(line) || line.split_whitespace().next() != Some(&*name_text);
+        if text.lines().all(|line| is_other(&line)) {
             return Err(TokenListError::Unknown(name.clone()));
         }
-        let is_other = |line: &&str| {
-            let word = line.split_whitespace().next();
-            is_comment(line) || word != Some(&*name.to_string())
-        };
         Ok(text.lines().filter(is_other).flat_map(|line| [line, "\n"]).collect())
+    }
+}
+
+impl Line {
+    fn parse(kind: TokenKind, line: &str, number: usize) -> Result<Self, TokenListError> {
+        let mut words = line.split_whitespace();
+        let (name, hash, roles, rest) = (words.next(), words.next(), words.next(), words.next());
+        let is_too_much = rest.is_some() || (roles.is_some() && kind == TokenKind::App);
+        let (Some(name), Some(hash), false) = (name, hash, is_too_much) else {
+            return Err(TokenListError::Words { line: number });
+        };
+        let name =
+            TokenName::new(name).map_err(|source| TokenListError::Name { line: number, source })?;
+        let hash = hash.parse().map_err(|()| TokenListError::Hash { line: number })?;
+        let roles = roles.map(str::parse).transpose();
+        let roles = roles.map_err(|source| TokenListError::Roles { line: number, source })?;
+        Ok(Self { name, hash, roles })
     }
 }
 
@@ -102,10 +181,13 @@ fn is_comment(line: &str) -> bool {
 #[non_exhaustive]
 pub enum TokenListError {
     /// It is longer than any list.
-    #[error("it has more than {max} bytes; revoke what nobody uses", max = TokenList::BYTES_MAX)]
+    #[error(
+        "it has more than {} MiB, so nothing is added from it; revoke what nobody uses",
+        TokenList::BYTES_MAX >> 20
+    )]
     TooLong,
     /// A line has too few or too many words.
-    #[error("line {line} is not \"NAME SHA-256\", as the command `new` writes it")]
+    #[error("line {line} is not as the command `new` writes it: NAME SHA-256, and roles of tokens")]
     Words {
         /// The line, from 1.
         line: usize,
@@ -120,12 +202,30 @@ pub enum TokenListError {
     },
     /// A hash is not one.
     #[error(
-        "line {line} does not end with a SHA-256 of 64 hexadecimal digits; the token itself does \
-         not belong into this file"
+        "line {line} lacks a SHA-256 of 64 hexadecimal digits after the name; the token itself \
+         does not belong into this file"
     )]
     Hash {
         /// The line, from 1.
         line: usize,
+    },
+    /// A word is no role.
+    #[error("line {line} ends with something else than roles with commas in between")]
+    Roles {
+        /// The line, from 1.
+        line: usize,
+        /// What roles are.
+        source: RoleError,
+    },
+    /// Two names have one token.
+    #[error("line {line}: {name} is the token of {other} once more; make each a token of its own")]
+    SameToken {
+        /// The line, from 1.
+        line: usize,
+        /// The name.
+        name: TokenName,
+        /// The name in a line before.
+        other: TokenName,
     },
     /// Two tokens have one name.
     #[error(
@@ -150,39 +250,93 @@ mod tests {
         TokenName::new(name).unwrap()
     }
 
+    fn hash(text: &str) -> TokenHash {
+        TokenHash::of(text.as_bytes())
+    }
+
+    fn parse(text: &str) -> Result<TokenList, TokenListError> {
+        TokenList::parse(TokenKind::Operator, text)
+    }
+
+    fn roles(text: &str) -> Roles {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn tokens_come_and_go_and_comments_stay() {
-        let hash = |text: &str| TokenHash::of(text.as_bytes());
+        let with = |text: &str, who: &str, token, roles| {
+            TokenList::with(TokenKind::Operator, text, &name(who), &hash(token), roles)
+        };
         let text = "# ours\n\n# anna is first";
-        let text = TokenList::with(text, &name("anna"), &hash("1")).unwrap();
-        let text = TokenList::with(&text, &name("ben"), &hash("2")).unwrap();
-        let list = TokenList::parse(&text).unwrap();
-        assert_eq!(list.find(&hash("1")), Some(&name("anna")));
-        assert_eq!(list.find(&hash("2")), Some(&name("ben")));
+        let text = with(text, "anna", "1", None).unwrap();
+        let text = with(&text, "ben", "2", Some(roles("viewer,analyst"))).unwrap();
+        let list = parse(&text).unwrap();
+        assert_eq!(list.find(&hash("1")), Some((&name("anna"), Roles::ALL)));
+        assert_eq!(list.find(&hash("2")), Some((&name("ben"), roles("viewer,analyst"))));
         assert_eq!(list.find(&hash("3")), None);
         assert_eq!(TokenList::default().find(&hash("1")), None);
 
         let left = TokenList::without(&text, &name("anna")).unwrap();
         assert!(left.starts_with("# ours\n\n# anna is first\nben "), "{left}");
-        let list = TokenList::parse(&left).unwrap();
+        let list = parse(&left).unwrap();
         assert_eq!(list.find(&hash("1")), None);
-        assert_eq!(list.names().collect::<Vec<_>>(), [&name("ben")]);
+        let names: Vec<_> = list.names().collect();
+        assert_eq!(names, [(&name("ben"), Some(roles("viewer,analyst")))]);
         let unknown = TokenListError::Unknown(name("anna"));
         assert_eq!(TokenList::without(&left, &name("anna")), Err(unknown));
         let twice = TokenListError::Twice { line: 5, name: name("ben") };
-        assert_eq!(TokenList::with(&left, &name("ben"), &hash("3")), Err(twice));
+        assert_eq!(with(&left, "ben", "3", None), Err(twice));
+        let (line, other) = (5, name("ben"));
+        let same = TokenListError::SameToken { line, name: name("eve"), other };
+        assert_eq!(with(&left, "eve", "2", None), Err(same));
     }
 
     #[test]
     fn what_is_not_a_list_is_refused_with_its_line() {
-        let refuse = |text: &str| TokenList::parse(text).unwrap_err();
+        let refuse = |text: &str| parse(text).unwrap_err();
         let hash = TokenHash::of(b"");
         assert_eq!(refuse("\nanna\n"), TokenListError::Words { line: 2 });
-        assert_eq!(refuse(&format!("anna {hash} x")), TokenListError::Words { line: 1 });
+        assert_eq!(refuse(&format!("anna {hash} viewer x")), TokenListError::Words { line: 1 });
+        let source = RoleError;
+        assert_eq!(refuse(&format!("anna {hash} x")), TokenListError::Roles { line: 1, source });
+        let key = TokenList::parse(TokenKind::App, &format!("anna {hash} viewer"));
+        assert_eq!(key.unwrap_err(), TokenListError::Words { line: 1 });
         let source = TokenNameError;
         assert_eq!(refuse(&format!("ann! {hash}")), TokenListError::Name { line: 1, source });
         assert_eq!(refuse("anna bndn_secret"), TokenListError::Hash { line: 1 });
         assert!(!refuse("anna bndn_secret").to_string().contains("secret"));
-        assert_eq!(refuse(&"#\n".repeat(40_000)), TokenListError::TooLong);
+        let long = "#\n".repeat(TokenList::BYTES_MAX / 2 + 1);
+        assert_eq!(refuse(&long), TokenListError::TooLong);
+        let unknown = Err(TokenListError::Unknown(name("anna")));
+        assert_eq!(TokenList::without("", &name("anna")), unknown);
+    }
+
+    #[test]
+    fn a_hundred_thousand_tokens_are_a_list() {
+        let line = |i: u32| format!("app-{i} {} viewer\n", hash(&i.to_string()));
+        let text: String = (0..100_000).map(line).collect();
+        let list = parse(&text).unwrap();
+        assert_eq!(list.names().len(), 100_000);
+        for i in [0, 50_000, 99_999] {
+            let found = list.find(&hash(&i.to_string())).unwrap();
+            assert_eq!(found, (&name(&format!("app-{i}")), roles("viewer")));
+        }
+        assert_eq!(list.find(&hash("100000")), None);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_revokes_and_adds_nothing() {
+        let line = |who: &str, token: &str, roles: &str| format!("{who} {} {roles}\n", hash(token));
+        let old = line("anna", "1", "") + &line("ben", "2", "") + &line("cem", "3", "viewer");
+        let old = old + &line("dora", "4", "viewer,analyst");
+        let long_line = format!("{} {}", "#".repeat(5000), line("x", "5", ""));
+        let text = line("anna", "1", "") + &line("eve", "3", "") + &line("fay", "6", "");
+        let text = text + &long_line + "\u{0}\n" + &line("dora", "4", "analyst,custodian");
+        let left = parse(&old).unwrap().left_by(TokenKind::Operator, text.as_bytes()).unwrap();
+        assert_eq!(left.find(&hash("1")), Some((&name("anna"), Roles::ALL)));
+        assert_eq!(left.find(&hash("4")), Some((&name("dora"), roles("analyst"))));
+        for gone in ["2", "3", "5", "6"] {
+            assert_eq!(left.find(&hash(gone)), None, "{gone}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The tokens that count now: a file that may change while the server runs.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,20 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use super::role::Roles;
 use super::token::{TokenHash, TokenKind, TokenName};
 use super::token_list::{TokenList, TokenListError};
 use crate::clock::Clock;
 
 /// Between two looks at a file, while somebody waits for a change of it.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// How much of a file that is too long is read, to find what was revoked. What comes after
+/// it counts as not there.
+const SEARCHED_BYTES_MAX: u64 = 1 << 30;
+
+/// Most names in a line of the log.
+const LOGGED_MAX: usize = 20;
 
 /// The tokens of a file, read again when it changes.
 #[derive(Debug)]
@@ -63,12 +71,15 @@ impl Tokens {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, TokensError> {
         let stamp = Stamp::of(&path);
-        let list = watch::Sender::new(read(kind, &path)?);
+        let list = read(kind, &path)?;
+        warn_of_power(kind, &list);
+        let list = watch::Sender::new(list);
         let looked = AtomicU64::new(clock.monotonic().as_secs());
         Ok(Self { kind, path, clock, list, looked, stamp: Mutex::new(stamp) })
     }
 
-    /// Reads the file now. A file that can't be used leaves the tokens as they are.
+    /// Reads the file now. A file that can't be used leaves the tokens as they are, but for
+    /// one that is too long: that revokes those that it does not have.
     ///
     /// # Errors
     /// [`TokensError`] when it can't be used.
@@ -76,19 +87,24 @@ impl Tokens {
         self.read_after(Stamp::of(&self.path))
     }
 
-    /// The names of the tokens that count.
-    pub(super) fn names(&self) -> Vec<TokenName> {
-        self.list.borrow().names().cloned().collect()
+    /// How many tokens count.
+    pub(super) fn count(&self) -> usize {
+        self.list.borrow().names().len()
     }
 
-    /// The name of a token that counts.
-    pub(super) fn find(&self, hash: &TokenHash) -> Option<TokenName> {
+    /// Whether a token of this name counts.
+    pub(super) fn has(&self, name: &TokenName) -> bool {
+        self.list.borrow().has(name)
+    }
+
+    /// The name and the roles of a token that counts.
+    pub(super) fn find(&self, hash: &TokenHash) -> Option<(TokenName, Roles)> {
         self.follow();
-        self.list.borrow().find(hash).cloned()
+        self.list.borrow().find(hash).map(|(name, roles)| (name.clone(), roles))
     }
 
-    /// Returns when the token of this hash counts no more.
-    pub(super) async fn revoked(self: Arc<Self>, hash: TokenHash) {
+    /// Returns when the token of this hash counts no more, or has other roles than will do.
+    pub(super) async fn revoked(self: Arc<Self>, hash: TokenHash, will_do: impl Fn(Roles) -> bool) {
         let mut list = self.list.subscribe();
         let mut looks = tokio::time::interval(BETWEEN_LOOKS);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -101,7 +117,7 @@ impl Tokens {
         };
         tokio::select! {
             // The sender lives as long as `self`.
-            _ = list.wait_for(|list| list.find(&hash).is_none()) => {}
+            _ = list.wait_for(|list| !list.find(&hash).is_some_and(|(_, r)| will_do(r))) => {}
             () = looking => {}
         }
     }
@@ -129,8 +145,42 @@ impl Tokens {
     fn read_after(&self, stamp: Option<Stamp>) -> Result<(), TokensError> {
         let mut known = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         *known = stamp;
-        self.list.send_replace(read(self.kind, &self.path)?);
-        Ok(())
+        match read(self.kind, &self.path) {
+            Err(TokensError::List { source: TokenListError::TooLong, .. }) => self.revoke_only(),
+            read => {
+                let list = read?;
+                warn_of_power(self.kind, &list);
+                self.list.send_replace(list);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes no more from a file that is too long than what it has no more.
+    fn revoke_only(&self) -> Result<(), TokensError> {
+        let Self { kind, path, .. } = self;
+        let failed = |source| TokensError::Read { kind: *kind, path: path.clone(), source };
+        let file = File::open(path).map_err(failed)?.take(SEARCHED_BYTES_MAX);
+        let (list, before) = (self.list.borrow().clone(), self.count());
+        let list = list.left_by(*kind, BufReader::new(file)).map_err(failed)?;
+        let (left, revoked) = (list.names().len(), before - list.names().len());
+        self.list.send_replace(list);
+        let (kind, path, source) = (*kind, path.clone(), TokenListError::TooLong);
+        Err(TokensError::TooLong { kind, path, left, revoked, source })
+    }
+}
+
+/// Says so when tokens have all power since their lines name no role.
+fn warn_of_power(kind: TokenKind, list: &TokenList) {
+    let without = || list.names().filter(|(_, roles)| roles.is_none()).map(|(name, _)| name);
+    if kind == TokenKind::Operator && without().next().is_some() {
+        let names: Vec<_> = without().take(LOGGED_MAX).map(TokenName::to_string).collect();
+        tracing::warn!(
+            tokens = without().count(),
+            names = names.join(" "),
+            "tokens without a role may do everything; write their roles at the end of their \
+             lines in the tokens file, such as `viewer` or `experimenter,analyst`"
+        );
     }
 }
 
@@ -141,7 +191,7 @@ fn read(kind: TokenKind, path: &Path) -> Result<TokenList, TokensError> {
     // One byte more than a list has tells that it is too long.
     let longest = TokenList::BYTES_MAX as u64 + 1;
     file.take(longest).read_to_string(&mut text).map_err(failed)?;
-    let parsed = TokenList::parse(&text);
+    let parsed = TokenList::parse(kind, &text);
     parsed.map_err(|source| TokensError::List { kind, path: path.to_owned(), source })
 }
 
@@ -174,14 +224,39 @@ pub enum TokensError {
         #[source]
         source: TokenListError,
     },
+    /// The file is too long to be read anew.
+    #[error(
+        "{}: {revoked} {noun}s that were read from it before are not in it any more and count no \
+         more, {left} still count",
+        path.display(), noun = kind.noun()
+    )]
+    TooLong {
+        /// What it should have.
+        kind: TokenKind,
+        /// The file.
+        path: PathBuf,
+        /// How many still count.
+        left: usize,
+        /// How many count no more.
+        revoked: usize,
+        /// What is wrong.
+        #[source]
+        source: TokenListError,
+    },
 }
 
 impl TokensError {
-    /// Logs that the tokens that counted still do.
+    /// Logs which tokens still count.
     pub(super) fn log(&self) {
         let error = crate::service::explain(self);
-        let (Self::Read { kind, .. } | Self::List { kind, .. }) = self;
-        tracing::error!(error, "the {}s are left as they were", kind.noun());
+        match self {
+            Self::Read { kind, .. } | Self::List { kind, .. } => {
+                tracing::error!(error, "the {}s are left as they were", kind.noun());
+            }
+            Self::TooLong { kind, .. } => {
+                tracing::error!(error, "of the {}s some were revoked, none added", kind.noun());
+            }
+        }
     }
 }
 
@@ -204,7 +279,7 @@ mod tests {
         let tokens =
             Tokens::open(TokenKind::App, path.clone(), Arc::<ManualClock>::clone(&clock)).unwrap();
         let find = |token: &str| tokens.find(&TokenHash::of(token.as_bytes()));
-        let name = |name: &str| Some(TokenName::new(name).unwrap());
+        let name = |name: &str| Some((TokenName::new(name).unwrap(), Roles::ALL));
         assert_eq!((find("1"), find("2")), (name("anna"), None));
 
         std::fs::write(&path, line("anna", "1") + &line("ben", "2")).unwrap();
@@ -220,6 +295,13 @@ mod tests {
         clock.set_day(Day::new(4));
         assert_eq!(find("2"), name("ben"));
         assert!(matches!(tokens.reload(), Err(TokensError::Read { .. })));
+
+        let long = line("ben", "2") + &"#".repeat(TokenList::BYTES_MAX) + "\n" + &line("eve", "3");
+        std::fs::write(&path, long).unwrap();
+        clock.set_day(Day::new(5));
+        assert_eq!((find("1"), find("2"), find("3")), (None, name("ben"), None));
+        let outcome = tokens.reload().unwrap_err();
+        assert!(matches!(outcome, TokensError::TooLong { left: 1, revoked: 0, .. }), "{outcome}");
 
         std::fs::write(&path, "").unwrap();
         tokens.reload().unwrap();

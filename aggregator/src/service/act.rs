@@ -7,7 +7,7 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use tonic::{Request, Status};
 
 use crate::registry::Experiment;
-use crate::security::{Caller, denied};
+use crate::security::Caller;
 
 /// What somebody does to an experiment, for the log.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub(super) fn until_revoked<T: Send + 'static>(
     caller: Caller,
 ) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>> {
     let (before, after) = (caller.clone(), caller.clone());
-    let items = items.take_while(move |_| ready(before.is_allowed()));
+    let items = items.take_while(move |_| ready(before.turned_away().is_none()));
     let items = items.take_until(Box::pin(caller.revoked()));
-    let cut = move || (!after.is_allowed()).then(|| Err(denied()));
+    let cut = move || after.turned_away().map(Err);
     Box::pin(items.chain(stream::once(async move { cut() }).filter_map(ready)))
 }

@@ -1,13 +1,12 @@
 //! What the services are, for tools that ask.
 
 use tonic::service::Routes;
-use tonic::service::interceptor::InterceptedService;
 use tonic_reflection::server::{Builder, Error};
 
 use crate::gates::OPERATOR_REQUEST_BYTES_MAX;
-use crate::security::Authorization;
+use crate::security::{Authorization, OperatorGate};
 
-/// Adds the reflection service, for those who may call the operators' service.
+/// Adds the reflection service, for those who have a token.
 ///
 /// # Errors
 /// When the descriptors in this program are damaged.
@@ -22,6 +21,6 @@ pub fn with_reflection(routes: Routes, authorization: &Authorization) -> Result<
     let current = current.max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
     let older = older.max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
     Ok(routes
-        .add_service(InterceptedService::new(current, authorization.clone()))
-        .add_service(InterceptedService::new(older, authorization.clone())))
+        .add_service(OperatorGate::new(authorization, current))
+        .add_service(OperatorGate::new(authorization, older)))
 }

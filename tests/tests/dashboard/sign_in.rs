@@ -29,7 +29,8 @@ pub(super) async fn operators_show_a_token_and_a_revoked_one_ends_what_they_see(
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("tokens");
     let file = file.to_str().unwrap_or_default();
-    let annas = token(&["new", "--name", "anna", "--file", file]).await?;
+    let annas =
+        token(&["new", "--name", "anna", "--role", "administrator", "--file", file]).await?;
     Authority::new()?.sign(folder.path(), "server")?;
     let [certificate, key] = ["server.pem", "server.key"].map(|name| folder.path().join(name));
     let flag = |name: &str, path: &Path| format!("--operator-{name}={}", path.display());

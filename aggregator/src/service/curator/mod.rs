@@ -4,6 +4,7 @@
 //! whose debit is not certain is dropped. Whether a debit fails depends on budgets alone, so
 //! dropping an answer tells nothing about rows.
 
+mod debits;
 mod sessions;
 mod shelf;
 mod wire;
@@ -231,6 +232,7 @@ impl Curator for CuratorService {
         &self,
         request: Request<ListDebitsRequest>,
     ) -> Result<Response<ListDebitsResponse>, Status> {
+        let caller = Caller::of(request.extensions());
         let ListDebitsRequest { data_set, limit, before } = request.into_inner();
         let data_set = name(data_set)?;
         let limit = match limit {
@@ -246,7 +248,7 @@ impl Curator for CuratorService {
         let records = self
             .work(move |inner| {
                 inner.record(&data_set)?;
-                inner.reader.debits(&data_set, before, limit).map_err(unreadable)
+                debits::visible(inner, &caller, &data_set, before, limit)
             })
             .await?;
         let debits = records.into_iter().map(wire::debit).collect();

@@ -146,7 +146,8 @@ pub mod curator_client {
                 .insert(GrpcMethod::new("bandana.v1.Curator", "ListDataSets"));
             self.inner.unary(req, path, codec).await
         }
-        /// What was taken from a budget, the newest first.
+        /// What was taken from a budget, the newest first; an analyst is told what was
+        /// taken under the name of its token.
         pub async fn list_debits(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::ListDebitsRequest>,
@@ -285,7 +286,8 @@ pub mod curator_server {
             tonic::Response<crate::wire::v1::ListDataSetsResponse>,
             tonic::Status,
         >;
-        /// What was taken from a budget, the newest first.
+        /// What was taken from a budget, the newest first; an analyst is told what was
+        /// taken under the name of its token.
         async fn list_debits(
             &self,
             request: tonic::Request<crate::wire::v1::ListDebitsRequest>,
