@@ -8,8 +8,12 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
 use tonic_health::server::HealthReporter;
 
-/// What the health service tells about: the server as a whole, and each service.
-const SERVICES: [&str; 4] = ["", "bandana.v1.Device", "bandana.v1.Operator", "bandana.v1.Curator"];
+use crate::telemetry::methods::METHODS;
+
+/// What the health service tells about, on both ports: the server as a whole, and each service.
+fn services() -> impl Iterator<Item = &'static str> {
+    std::iter::once("").chain(METHODS.services())
+}
 
 /// Whether the server takes calls: not before the store has been read, and not once the
 /// server goes down.
@@ -68,13 +72,13 @@ impl Health {
     pub(crate) async fn draining(&mut self) {
         self.readiness.0.store(false, Ordering::Release);
         self.tell(ServingStatus::NotServing).await;
-        for service in SERVICES {
+        for service in services() {
             self.reporter.clear_service_status(service).await;
         }
     }
 
     async fn tell(&self, status: ServingStatus) {
-        for service in SERVICES {
+        for service in services() {
             self.reporter.set_service_status(service, status).await;
         }
     }

@@ -32,6 +32,11 @@ use crate::telemetry::Metrics;
 /// How long the end waits for a replica to give up its lease.
 const RESIGNATION: Duration = Duration::from_secs(2);
 
+/// Where the addresses come from.
+const DEVICES_LISTEN: &str = "--listen, $BANDANA_LISTEN, or `listen` in [devices]";
+const OPERATORS_LISTEN: &str =
+    "--operator-listen, $BANDANA_OPERATOR_LISTEN, or `listen` in [operators]";
+
 /// Where and how to serve.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -137,13 +142,13 @@ impl Server {
         let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let reloader = Reloader { tokens: files, tls };
-        let listen = async |address, tls| {
+        let listen = async |address, tls, setting| {
             let bound = Listener::bind(address, tls, connections).await;
-            bound.map_err(|source| ServerError::Listen { address, source })
+            bound.map_err(|source| ServerError::Listen { address, setting, source })
         };
         let metrics = Arc::new(Metrics::new(&clock));
-        let device = listen(settings.listen, device_tls).await?;
-        let operator = listen(settings.operator_listen, operator_tls).await?;
+        let device = listen(settings.listen, device_tls, DEVICES_LISTEN).await?;
+        let operator = listen(settings.operator_listen, operator_tls, OPERATORS_LISTEN).await?;
         Ok(Self {
             device: device.counted(metrics.device_connections.clone()),
             operator: operator.counted(metrics.operator_connections.clone()),
@@ -323,10 +328,15 @@ pub enum ServerError {
     #[error(transparent)]
     Tokens(#[from] TokensError),
     /// An address can't be bound.
-    #[error("can't listen on {address}")]
+    #[error(
+        "can't listen on {address}{}; choose another address with {setting}",
+        if source.kind() == io::ErrorKind::AddrInUse { ", where another program does" } else { "" }
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// What says so, for people.
+        setting: &'static str,
         /// The cause.
         #[source]
         source: io::Error,

@@ -105,7 +105,7 @@ async fn an_experiment_is_created_by_flags_and_lives_its_life() -> anyhow::Resul
         (&["pause"][..], "checkout is paused, revision 1\n"),
         (&["resume"], "checkout is running, revision 1\n"),
         (&["add-arm", "blue"], "checkout is running, revision 2\n"),
-        (&["retire-arm", "0"], "checkout is running, revision 3\n"),
+        (&["retire-arm", "red"], "checkout is running, revision 3\n"),
     ] {
         let (action, rest) = arguments.split_first().context("an action")?;
         let arguments = [&["experiment", action, "checkout"], rest].concat();
@@ -212,6 +212,8 @@ async fn failures_are_told_apart_by_exit_codes() -> anyhow::Result<()> {
     refused(&url, &["experiment", "resume", "checkout"], 4, &["running"]).await?;
     refused(&url, &["experiment", "add-arm", "checkout", "red"], 4, &["red"]).await?;
     refused(&url, &["experiment", "retire-arm", "checkout", "7"], 4, &["7"]).await?;
+    let arms = ["\"violet\"", "\"red\", \"green\""];
+    refused(&url, &["experiment", "retire-arm", "checkout", "violet"], 4, &arms).await?;
     refused(&url, &["estimate", "checkout", "--alpha", "2"], 4, &["InvalidArgument"]).await?;
     refused(&url, &["estimate", "checkout", "--alpha", "0"], 4, &["--alpha"]).await?;
 
@@ -314,5 +316,61 @@ async fn a_watch_tells_every_policy_until_it_is_interrupted() -> anyhow::Result<
     assert!(lines.next_line().await?.is_some());
     aggregator.process.stop().await?;
     assert_eq!(left.wait().await?.code(), Some(5));
+    Ok(())
+}
+
+#[tokio::test]
+async fn times_have_units_and_arms_are_called_by_their_labels() -> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = &aggregator.process.operator_url;
+    let create = ["experiment", "create", "py", "--epsilon", "1", "--json"];
+    let arms = ["--arm", "violet", "--arm", "1", "--arm", "blue", "--arm", "green"];
+    let times = ["--attribution-window-seconds", "1h", "--release-delay-seconds-max", "2 min"];
+    let created = object(url, &[&create[..], &arms, &times].concat()).await?;
+    assert_eq!(created["attribution_window_seconds"], 3600);
+    assert_eq!(created["release_delay_seconds_max"], 120);
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("file.toml");
+    std::fs::write(&file, "attribution_window_seconds = \"90m\"\narms = [\"a\", \"b\"]\n")?;
+    let file = file.to_str().context("a path in UTF-8")?;
+    let from_file = ["experiment", "create", "file", "--epsilon", "1", "--file", file, "--json"];
+    assert_eq!(object(url, &from_file).await?["attribution_window_seconds"], 5400);
+    let odd = [&create[..], &arms, &["--attribution-window-seconds", "soon"]].concat();
+    refused(url, &odd, 2, &["soon", "3600, 1h, 90m"]).await?;
+
+    let retire = async |arm: &[&str]| {
+        let arguments = [&["experiment", "retire-arm", "py"], arm, &["--json"]].concat();
+        let retired = object(url, &arguments).await?;
+        let arms = retired["arms"].as_array().context("arms")?.iter();
+        anyhow::Ok(arms.map(|arm| arm["retired"] == true).collect::<Vec<_>>())
+    };
+    assert_eq!(retire(&["violet"]).await?, [true, false, false, false]);
+    // The label of arm 1.
+    assert_eq!(retire(&["1"]).await?, [true, true, false, false]);
+    assert_eq!(retire(&["--index", "3"]).await?, [true, true, false, true]);
+    refused(url, &["experiment", "retire-arm", "py"], 2, &["<ARM>"]).await?;
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_taken_port_is_told_with_the_flag_that_changes_it() -> anyhow::Result<()> {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let folder = tempfile::tempdir()?;
+    let data_dir = folder.path().to_str().context("a path in UTF-8")?;
+    for (flag, other, section) in [
+        ("--listen", "--operator-listen", "[devices]"),
+        ("--operator-listen", "--listen", "[operators]"),
+    ] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--data-dir", data_dir, flag, &address, other, "127.0.0.1:0"]);
+        let output = command.env_clear().kill_on_drop(true).output().await?;
+        let errors = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let told = format!("can't listen on {address}, where another program does; choose another");
+        for part in [&told, &format!("with {flag},"), section] {
+            assert!(errors.contains(part), "{part:?} is not in: {errors}");
+        }
+    }
     Ok(())
 }

@@ -31,7 +31,9 @@ async fn guarded(folder: &Path) -> anyhow::Result<(WatchedServer, String)> {
     let file = folder.join("tokens");
     let file = file.to_str().context("a path in UTF-8")?;
     let mut command = Command::new(PROGRAM);
-    command.args(["token", "new", "--name", "anna", "--file", file]).env_clear();
+    command
+        .args(["token", "new", "--name", "anna", "--role", "administrator", "--file", file])
+        .env_clear();
     let token = String::from_utf8(command.output().await?.stdout)?.trim().to_owned();
     let arguments = ["--operator-tokens-file", file];
     let server = WatchedServer::start(PROGRAM, &folder.join("data"), &arguments).await?;
@@ -163,7 +165,15 @@ fn hold_up(data_dir: &Path) -> anyhow::Result<()> {
 async fn health(address: &str) -> anyhow::Result<Vec<ServingStatus>> {
     let mut client = HealthClient::new(channel(address).await?);
     let mut told = Vec::new();
-    for service in ["", "bandana.v1.Device", "bandana.v1.Operator"] {
+    for service in [
+        "",
+        "bandana.v1.Device",
+        "bandana.v1.Trusted",
+        "bandana.v1.Operator",
+        "bandana.v1.TrustedOperator",
+        "bandana.v1.Curator",
+        "grpc.reflection.v1.ServerReflection",
+    ] {
         let request = HealthCheckRequest { service: service.to_owned() };
         told.push(client.check(request).await?.into_inner().status());
     }
@@ -180,7 +190,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     let page = page::get(&operator, "/readyz", &[]).await?;
     assert_eq!((page.status, &*page.body), (503, "not ready\n"));
     for address in [&device, &operator] {
-        assert_eq!(health(address).await?, [ServingStatus::NotServing; 3]);
+        assert_eq!(health(address).await?, [ServingStatus::NotServing; 7]);
     }
     let mut devices = DeviceClient::new(channel(&device).await?);
     let mut operators = OperatorClient::new(channel(&operator).await?);
@@ -203,7 +213,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     let server = starting.serving().await?;
     assert_eq!(page::get(&operator, "/readyz", &[]).await?.status, 200);
     for address in [&device, &operator] {
-        assert_eq!(health(address).await?, [ServingStatus::Serving; 3]);
+        assert_eq!(health(address).await?, [ServingStatus::Serving; 7]);
     }
     // On the connections of before.
     assert_eq!(devices.get_experiment(question).await.unwrap_err().code(), Code::NotFound);

@@ -98,7 +98,7 @@ async fn token(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 async fn new_token(folder: &Path, name: &str) -> anyhow::Result<String> {
-    token(folder, &["new", "--name", name]).await
+    token(folder, &["new", "--name", name, "--role", "administrator"]).await
 }
 
 fn code(outcome: Result<(), Status>) -> Code {
@@ -176,7 +176,7 @@ async fn tokens_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     let mut guarded = Guarded::start().await?;
     let folder = guarded.folder.path().to_owned();
     let ben = new_token(&folder, "ben").await?;
-    assert_eq!(token(&folder, &["list"]).await?, "anna\nben");
+    assert_eq!(token(&folder, &["list"]).await?, "anna  administrator\nben  administrator");
     let mode = std::fs::metadata(guarded.file())?.permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     guarded.server.reload().await?;
@@ -228,6 +228,10 @@ async fn the_command_line_shows_its_token_to_the_right_server_only() -> anyhow::
     let list = ["experiment", "list", "--operator-url", &url];
     let output = bandana(&list, &[]).await?;
     assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let errors = String::from_utf8(output.stderr)?;
+    for way in ["--token-file FILE", "$BANDANA_OPERATOR_TOKEN"] {
+        assert!(errors.contains(way), "{errors}");
+    }
     let variable = ("BANDANA_OPERATOR_TOKEN", &*guarded.anna);
     let output = bandana(&list, &[variable]).await?;
     assert!(output.status.success(), "{output:?}");

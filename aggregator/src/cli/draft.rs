@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::failure::Failure;
+use super::seconds::{deserialize, seconds};
 use crate::learner::Learner;
 use crate::service::NONLINEAR;
 
@@ -28,13 +29,15 @@ pub(crate) struct Draft {
     #[arg(long = "arm", value_name = "LABEL")]
     #[serde(default)]
     arms: Vec<String>,
-    /// Seconds after a choice in which rewards still count: 1 to 7776000; 0 with
-    /// --simulation.
-    #[arg(long, value_name = "SECONDS")]
+    /// Seconds after a choice in which rewards still count: 1 to 7776000, or a time with units
+    /// such as 1h or 2d 12h; 0 with --simulation.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[serde(default, deserialize_with = "deserialize")]
     attribution_window_seconds: Option<u32>,
-    /// Random delay before a device releases a report, at most: 0 to 604800
-    /// [default: 0].
-    #[arg(long, value_name = "SECONDS")]
+    /// Random delay before a device releases a report, at most: 0 to 604800, or a time with
+    /// units [default: 0].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[serde(default, deserialize_with = "deserialize")]
     release_delay_seconds_max: Option<u32>,
     /// What rewards may be: one of two values, anything in a range, or categories [default:
     /// binary, or categorical with --categories].
@@ -271,7 +274,7 @@ impl Draft {
             (self.arms.is_empty(), "--arm for each arm (`arms`)"),
             (
                 real && self.attribution_window_seconds.is_none(),
-                "--attribution-window-seconds (`attribution_window_seconds`; 3600 is an hour)",
+                "--attribution-window-seconds (`attribution_window_seconds`; 1h is an hour)",
             ),
         ]
         .into_iter()

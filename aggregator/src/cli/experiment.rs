@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{
-    AddArmRequest, ExperimentName, ExperimentStatus, ListExperimentsRequest, RetireArmRequest,
+    AddArmRequest, Arm, ExperimentName, ExperimentStatus, ListExperimentsRequest, RetireArmRequest,
 };
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
@@ -76,8 +76,12 @@ pub(super) enum Experiment {
     RetireArm {
         #[command(flatten)]
         named: Named,
-        /// Index of the arm, as `bandana experiment show` has it.
-        arm: u32,
+        /// Label or index of the arm, as `bandana experiment show` has them.
+        #[arg(required_unless_present = "index")]
+        arm: Option<String>,
+        /// Index of the arm, where its label could be taken for that of another.
+        #[arg(long, conflicts_with = "arm")]
+        index: Option<u32>,
     },
     Export(Export),
 }
@@ -155,10 +159,16 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
             let ExperimentName { experiment_id } = name;
             client.add_arm(AddArmRequest { experiment_id, label: label.clone() }).await
         }),
-        Experiment::RetireArm { named, arm } => named.changed(async |mut client, name| {
-            let ExperimentName { experiment_id } = name;
-            client.retire_arm(RetireArmRequest { experiment_id, arm }).await
-        }),
+        Experiment::RetireArm { named, arm, index } => {
+            let arm = match (index, arm) {
+                (Some(index), _) => index,
+                (None, arm) => named.find_arm(&arm.unwrap_or_default())?,
+            };
+            named.changed(async |mut client, name| {
+                let ExperimentName { experiment_id } = name;
+                client.retire_arm(RetireArmRequest { experiment_id, arm }).await
+            })
+        }
         Experiment::Export(wanted) => export(&wanted),
     }
 }
@@ -179,6 +189,17 @@ fn change(
 }
 
 impl Named {
+    /// The index of the arm that somebody means: one in play of that label, or else that index.
+    fn find_arm(&self, text: &str) -> anyhow::Result<u32> {
+        let status = block_on(async {
+            let mut client = self.reach.connection.connect().await?;
+            let name = ExperimentName { experiment_id: self.experiment.to_string() };
+            Ok(client.get_experiment_status(name).await.map_err(Failure::from)?.into_inner())
+        })?;
+        let arms = status.specification.unwrap_or_default().arms;
+        Ok(arm_of(&arms, text)?)
+    }
+
     /// Makes a change, and prints where the experiment stands now.
     fn changed(
         &self,
@@ -196,6 +217,31 @@ impl Reach {
         for_people: impl FnOnce(&V) -> String,
     ) -> anyhow::Result<()> {
         if self.json { say_json(view) } else { say(&for_people(view)) }
+    }
+}
+
+fn arm_of(arms: &[Arm], text: &str) -> Result<u32, Failure> {
+    let labelled = (0_u32..).zip(arms).filter(|(_, arm)| arm.label == text && !arm.retired);
+    let labelled: Vec<u32> = labelled.map(|(index, _)| index).collect();
+    match (&labelled[..], text.parse()) {
+        ([], Ok(index)) => Ok(index),
+        ([label], Err(_)) => Ok(*label),
+        ([label], Ok(index)) if *label == index => Ok(index),
+        ([], Err(_)) => {
+            let labels =
+                arms.iter().filter(|arm| !arm.retired).map(|arm| format!("{:?}", arm.label));
+            let labels = labels.collect::<Vec<_>>().join(", ");
+            Err(Failure::Refused(format!(
+                "no arm in play is called {text:?}; the arms in play are {labels}"
+            )))
+        }
+        (labels, _) => {
+            let mut all: Vec<u32> = labels.to_vec();
+            all.extend(text.parse::<u32>());
+            Err(Failure::Refused(format!(
+                "{text} can be any of the arms with the indexes {all:?}; say which with --index"
+            )))
+        }
     }
 }
 
@@ -228,4 +274,24 @@ async fn list_all(reach: &Reach) -> anyhow::Result<()> {
     let views = answer.get_ref().experiments.iter().map(ExperimentView::new);
     let listed = Listed { experiments: views.collect::<Result<_, _>>()? };
     reach.print(&listed, |listed| list(&listed.experiments, terminal_columns()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_are_found_by_label_and_by_index() {
+        let arm = |label: &str| Arm { label: label.to_owned(), retired: false };
+        let arms = [arm("blue"), arm("2"), arm("green"), Arm { retired: true, ..arm("red") }];
+        for (text, index) in [("blue", 0), ("green", 2), ("0", 0), ("3", 3), ("9", 9)] {
+            assert_eq!(arm_of(&arms, text).unwrap(), index, "{text}");
+        }
+        let ambiguous = arm_of(&arms, "2").unwrap_err().to_string();
+        assert!(ambiguous.contains("--index") && ambiguous.contains("[1, 2]"), "{ambiguous}");
+        for unknown in ["red", "violet"] {
+            let refused = arm_of(&arms, unknown).unwrap_err().to_string();
+            assert!(refused.contains("\"blue\", \"2\", \"green\""), "{refused}");
+        }
+    }
 }

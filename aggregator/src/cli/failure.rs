@@ -27,8 +27,19 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Damaged(String),
     /// The server answered, and not with a success.
-    #[error("the server declined ({:?}): {}", _0.code(), _0.message())]
+    #[error("the server declined ({:?}): {}{}", _0.code(), _0.message(), hint(_0.code()))]
     Declined(Box<Status>),
+}
+
+/// What to do about it here.
+fn hint(code: Code) -> &'static str {
+    match code {
+        Code::Unauthenticated => {
+            "; show the token that `bandana token new` printed, with --token-file FILE or in \
+             $BANDANA_OPERATOR_TOKEN"
+        }
+        _ => "",
+    }
 }
 
 impl From<Status> for Failure {

@@ -28,6 +28,7 @@ mod plan;
 mod query;
 mod query_view;
 pub(crate) mod released_view;
+mod seconds;
 mod serve;
 mod settings_arguments;
 mod sign;

@@ -83,6 +83,12 @@ impl Methods {
         &self.names[index.0]
     }
 
+    /// The names of the services.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &str> {
+        let names = self.names.split_last().map_or(&[][..], |(_, names)| names);
+        names.chunk_by(|one, next| one.service == next.service).map(|methods| &*methods[0].service)
+    }
+
     /// All of them, [`Self::other`] last.
     pub(crate) fn all(&self) -> impl Iterator<Item = &MethodName> {
         self.names.iter()
@@ -104,6 +110,9 @@ mod tests {
             let index = METHODS.find(path).unwrap();
             assert_eq!(format!("/{}", METHODS.name(index).path), path);
         }
+        let services: Vec<_> = METHODS.services().collect();
+        assert_eq!(services.iter().filter(|name| **name == "bandana.v1.Trusted").count(), 1);
+        assert!(services.len() >= 8 && !services.contains(&"other"), "{services:?}");
         assert_eq!(METHODS.find("/bandana.v1.Device/Other"), None);
         assert_eq!(METHODS.name(METHODS.other()).path, "other");
     }
