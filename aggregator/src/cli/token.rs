@@ -59,7 +59,8 @@ pub(super) struct TokensFile {
 pub(super) fn run(command: &TokenCommand) -> anyhow::Result<()> {
     match command {
         TokenCommand::New(New { named: Named { name, file }, roles }) => {
-            file.open().add(name, Some(Roles::from_iter(roles.iter().copied())))
+            let roles: Roles = roles.iter().copied().collect();
+            file.open().add(name, Some(roles))
         }
         TokenCommand::List { file } => file.open().list(),
         TokenCommand::Revoke(Named { name, file }) => file.open().remove(name),

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn roles_are_read_as_they_are_written() {
         for role in Role::ALL {
-            let roles = Roles::from_iter([role]);
+            let roles = [role].into_iter().collect::<Roles>();
             assert_eq!(roles.to_string().parse(), Ok(roles));
             assert_eq!(role.to_possible_value().unwrap().get_name(), role.name());
             let others = Role::ALL.into_iter().filter(|other| *other != role);
