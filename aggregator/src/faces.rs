@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use bandana_shared::identity::StoreId;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::curator_server::CuratorServer;
 use bandana_shared::wire::v1::device_server::DeviceServer;
@@ -46,6 +47,7 @@ pub(crate) struct Faces<H: Health> {
 /// What services are made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
+    pub(crate) store: StoreId,
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
@@ -117,7 +119,8 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { registry, ingest, reader, keeper, clock, ending, data_sets, desk } = parts;
+        let Parts { store, registry, ingest, reader, keeper, clock, ending, data_sets, desk } =
+            parts;
         let trusted =
             TrustedService::new(Arc::clone(&registry), &ingest, keeper, Arc::clone(&clock));
         let device = DeviceService::new(
@@ -126,6 +129,7 @@ impl<H: Health> Doors<H> {
             Arc::clone(&clock),
             ending.clone(),
             self.calls.stream_idle_time,
+            store,
         );
         let device = DeviceServer::new(device).max_decoding_message_size(UPLOAD_BYTES_MAX);
         let curator =

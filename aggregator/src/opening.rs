@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
+use bandana_shared::identity::StoreId;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
@@ -10,12 +11,16 @@ use crate::policy;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
-use crate::store::{EmbeddedStore, PostgresStore, Store, StoreError, StoreReader};
+use crate::store::{
+    EmbeddedStore, OpenFiles, PostgresStore, Presence, Store, StoreError, StoreReader,
+};
 use crate::telemetry::Metrics;
 use crate::trusted::keeper::{Keeper, KeeperHandle};
 
 /// The store, read into memory.
 pub(crate) struct Opening {
+    store: StoreId,
+    files: Option<Arc<OpenFiles>>,
     registry: Arc<Registry>,
     ingest: Ingest,
     reader: StoreReader,
@@ -35,6 +40,8 @@ enum Policies {
 /// What there is while a server serves.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// Which store it is.
+    pub(crate) store: StoreId,
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
@@ -54,7 +61,7 @@ pub(crate) struct Core {
 impl Opening {
     /// Reads the store, on a thread of its own: it can take seconds.
     pub(crate) async fn of(
-        settings: StoreSettings,
+        (presence, settings): (Presence, StoreSettings),
         clock: &Arc<dyn Clock>,
         metrics: &Metrics,
     ) -> Result<Self, ServerError> {
@@ -62,7 +69,7 @@ impl Opening {
         let (opened, opening) = oneshot::channel::<Result<Self, ServerError>>();
         spawn("opening", move || {
             let read = || {
-                let (store, reader) = open(&settings, &*clock)?;
+                let Opened { id, files, store, reader } = Opened::of(presence, &settings, &*clock)?;
                 let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
                 let random = getrandom::u64().map_err(ServerError::Entropy)?;
                 let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
@@ -83,13 +90,22 @@ impl Opening {
                     StoreSettings::Embedded { .. } => Policies::Own(experiments_due),
                     StoreSettings::Postgres(settings) => {
                         let (follower, reachable) = Follower::new(settings, &registry, clock)?;
-                        Policies::Shared(Box::new(follower), reachable)
+                        Policies::Shared(Box::new(follower.expecting(id)), reachable)
                     }
                 };
                 let experiments = registry.all().len();
-                tracing::info!(experiments, trusted, ids, "store opened");
+                tracing::info!(store = %id, experiments, trusted, ids, "store opened");
                 let window_days = settings.window_days();
-                Ok(Self { registry, ingest, reader, window_days, writer, policies })
+                Ok(Self {
+                    store: id,
+                    files,
+                    registry,
+                    ingest,
+                    reader,
+                    window_days,
+                    writer,
+                    policies,
+                })
             };
             // Whoever waited may have been told to end.
             drop(opened.send(read()));
@@ -99,7 +115,7 @@ impl Opening {
 
     /// Starts the writer and what policies come from.
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
-        let Self { registry, ingest, reader, window_days, writer, policies } = self;
+        let Self { store, files, registry, ingest, reader, window_days, writer, policies } = self;
         let (keeper, handle) = Keeper::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -107,6 +123,9 @@ impl Opening {
             Arc::clone(&clock),
             window_days,
         );
+        if let Some(files) = files {
+            tokio::spawn(ingest.clone().look_after(files));
+        }
         let (end, ended) = oneshot::channel();
         // The server that waited for it may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
@@ -133,6 +152,7 @@ impl Opening {
             }
         }
         Ok(Core {
+            store,
             registry,
             ingest,
             reader,
@@ -145,21 +165,36 @@ impl Opening {
     }
 }
 
-fn open(
-    settings: &StoreSettings,
-    clock: &dyn Clock,
-) -> Result<(Box<dyn Store>, StoreReader), StoreError> {
-    Ok(match settings {
-        StoreSettings::Embedded { data_dir, settings } => {
-            let mut store = EmbeddedStore::open(data_dir, *settings)?;
-            store.start_on(clock.day());
-            (Box::new(store), StoreReader::new(data_dir))
-        }
-        StoreSettings::Postgres(settings) => {
-            let store = PostgresStore::open(settings)?;
-            (Box::new(store), StoreReader::of_postgres(settings)?)
-        }
-    })
+/// A store, and what reads beside it.
+struct Opened {
+    id: StoreId,
+    /// What to look after, if it is in files.
+    files: Option<Arc<OpenFiles>>,
+    store: Box<dyn Store>,
+    reader: StoreReader,
+}
+
+impl Opened {
+    fn of(
+        presence: Presence,
+        settings: &StoreSettings,
+        clock: &dyn Clock,
+    ) -> Result<Self, StoreError> {
+        Ok(match settings {
+            StoreSettings::Embedded { data_dir, settings } => {
+                let mut store = EmbeddedStore::open_with(presence, data_dir, *settings)?;
+                store.start_on(clock.day());
+                let (id, files) = (store.id(), Some(store.files()));
+                Self { id, files, store: Box::new(store), reader: StoreReader::new(data_dir) }
+            }
+            StoreSettings::Postgres(settings) => {
+                let store = PostgresStore::open_with(presence, settings)?;
+                let id = store.id();
+                let reader = StoreReader::of_postgres(settings)?.expecting(id);
+                Self { id, files: None, store: Box::new(store), reader }
+            }
+        })
+    }
 }
 
 /// Shows the trusted experiments, and tells how many there are.

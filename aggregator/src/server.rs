@@ -26,7 +26,7 @@ use crate::security::{
     ALPN_GRPC, ALPN_GRPC_AND_PAGES, AppKeys, Authorization, Reloader, Tls, TlsError, TlsFiles,
     TokenKind, Tokens, TokensError,
 };
-use crate::store::{EmbeddedSettings, PostgresSettings, StoreError};
+use crate::store::{EmbeddedSettings, PostgresSettings, Presence, StoreError};
 use crate::telemetry::Metrics;
 
 /// How long the end waits for a replica to give up its lease.
@@ -42,6 +42,8 @@ const OPERATORS_LISTEN: &str =
 pub struct ServerSettings {
     /// What is durable.
     pub store: StoreSettings,
+    /// Whether it must be there already.
+    pub presence: Presence,
     /// Address for devices. Port 0 picks a free one.
     pub listen: SocketAddr,
     /// Address for operators. Beyond loopback only with TLS, and with tokens or with
@@ -107,7 +109,7 @@ pub struct Server {
     reloader: Reloader,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    store: StoreSettings,
+    store: (Presence, StoreSettings),
     connections: ConnectionLimits,
     calls: CallLimits,
     data_sets: Option<PathBuf>,
@@ -157,7 +159,7 @@ impl Server {
             reloader,
             clock,
             metrics,
-            store: settings.store,
+            store: (settings.presence, settings.store),
             connections,
             calls,
             data_sets: settings.data_sets,
@@ -233,12 +235,21 @@ impl Server {
         };
         let core = opening.start(Arc::clone(&clock))?;
         let Core { mut ended, mut policies_ended, mut keeper_ended, .. } = core;
-        let Core { registry, ingest, reader, keeper, reachable, .. } = core;
+        let Core { store, registry, ingest, reader, keeper, reachable, .. } = core;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let followed = Arc::clone(&registry);
         let queue = ingest.clone();
-        let parts =
-            Parts { registry, ingest: queue, reader, keeper, clock, ending, data_sets, desk };
+        let parts = Parts {
+            store,
+            registry,
+            ingest: queue,
+            reader,
+            keeper,
+            clock,
+            ending,
+            data_sets,
+            desk,
+        };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));

@@ -205,6 +205,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let registry = Arc::new(Registry::new(1, clock.clone()));
     let settings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
     let store = Box::new(EmbeddedStore::open(directory.path(), settings)?);
+    let id = store.id();
     let (sender, _due) = mpsc::channel();
     let metrics = IngestMetrics::new(clock.clone());
     let (writer, ingest) =
@@ -219,6 +220,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         clock.clone(),
         ending.clone(),
         Duration::from_mins(5),
+        id,
     );
     let operator =
         OperatorService::new(registry, ingest.clone(), reader, exports, clock.clone(), ending);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::identity::{ArmIndex, ExperimentId, StoreId};
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 
@@ -139,6 +139,8 @@ pub(crate) struct OpenAssignment {
     pub(crate) arm: ArmIndex,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
+    /// The store that the specification came from, if that is known.
+    pub(crate) store: Option<StoreId>,
     /// Sum of the admitted rewards; `None`: none was added.
     sum: Option<Reward>,
 }
@@ -161,7 +163,12 @@ impl OpenAssignment {
         rewards_until: Timestamp,
         release_at: Timestamp,
     ) -> Self {
-        Self { specification, arm, rewards_until, release_at, sum: None }
+        Self { specification, arm, rewards_until, release_at, store: None, sum: None }
+    }
+
+    /// The same with the store that its specification came from.
+    pub(crate) fn from_store(self, store: Option<StoreId>) -> Self {
+        Self { store, ..self }
     }
 
     /// Whether rewards no longer count. The end of a window that is further ahead

@@ -21,7 +21,7 @@ mod app_key;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -297,7 +297,8 @@ impl Transport {
         match self.device().submit_upload(self.request(request)).await {
             Ok(response) => {
                 let response = response.into_inner();
-                outcome(response.status(), response.message)
+                let store = StoreId::try_from(&response.store_id[..]).ok();
+                outcome(response.status(), store, response.message)
             }
             Err(status) => outcome_of_error(&status),
         }
@@ -310,10 +311,15 @@ fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
         signatures: response.experiment.as_ref().map(signatures).unwrap_or_default(),
         policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
         day: Day::new(response.server_day),
+        store: match &response.store_id[..] {
+            // As old servers do.
+            [] => None,
+            id => Some(StoreId::try_from(id)?),
+        },
     })
 }
 
-fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
+fn outcome(status: UploadStatus, store: Option<StoreId>, message: String) -> UploadOutcome {
     match status {
         UploadStatus::Accepted => UploadOutcome::Accepted,
         UploadStatus::Duplicate => UploadOutcome::Duplicate,
@@ -323,8 +329,10 @@ fn outcome(status: UploadStatus, message: String) -> UploadOutcome {
         }
         // Newer servers may answer what this client does not know.
         UploadStatus::Unspecified => UploadOutcome::Retry { retry_after: None },
+        UploadStatus::UnknownSpecification => {
+            UploadOutcome::UnknownSpecification { store, message }
+        }
         UploadStatus::Malformed
-        | UploadStatus::UnknownSpecification
         | UploadStatus::UnknownArm
         | UploadStatus::TooManyReports
         | UploadStatus::Expired

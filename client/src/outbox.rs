@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId, UploadId};
 use bandana_shared::upload::Upload;
 
 use crate::assignment::AssignmentId;
@@ -128,6 +128,15 @@ pub enum UploadOutcome {
         /// The server's words.
         message: String,
     },
+    /// The server does not know the specification. Refused for good, if the specification came
+    /// from the server's store; from any other, such as one that was started on an empty disk,
+    /// it is not committed as far as is known, and the same bytes are sent again.
+    UnknownSpecification {
+        /// The store that the server says it has, if it says so.
+        store: Option<StoreId>,
+        /// The server's words.
+        message: String,
+    },
     /// Not committed as far as is known. The same bytes are sent again, after
     /// `retry_after` and a random wait whose bound grows from one second to one hour.
     Retry {
@@ -148,6 +157,8 @@ pub(crate) struct Parcel {
     /// How far ahead that time can lie at most. One further ahead was set before
     /// the clock was set back; it has come.
     pub(crate) reach: Duration,
+    /// The store that the specification came from, if that is known.
+    pub(crate) store: Option<StoreId>,
     /// Name and bytes, fixed before the report is first handed out.
     pub(crate) sealed: Option<UploadTask>,
     /// Number of the last change of this parcel; see [`Outbox::take`].
@@ -185,14 +196,18 @@ pub(crate) struct Outbox {
     pub(crate) parcels: BTreeMap<AssignmentId, Parcel>,
 }
 
+/// Reports that are sealed one by one as others of them are settled: those of an experiment, of
+/// one store. What waits for a store that never comes back does not hold up the others.
+type Queue<'a> = (&'a ExperimentId, Option<StoreId>);
+
 impl Outbox {
     /// Reports that may be sealed now, that is given a name and the server's day: for each
     /// experiment all that are released, and how many of them.
-    fn sealable(&self, now: Timestamp) -> BTreeMap<&ExperimentId, (Vec<AssignmentId>, usize)> {
-        let mut sealable: BTreeMap<&ExperimentId, (Vec<AssignmentId>, usize)> = BTreeMap::new();
+    fn sealable(&self, now: Timestamp) -> BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> {
+        let mut sealable: BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> = BTreeMap::new();
         for (id, parcel) in &self.parcels {
-            let (released, room) =
-                sealable.entry(&parcel.experiment_id).or_insert((Vec::new(), SEALED_MAX));
+            let queue = (&parcel.experiment_id, parcel.store);
+            let (released, room) = sealable.entry(queue).or_insert((Vec::new(), SEALED_MAX));
             if parcel.sealed.is_some() {
                 *room = room.saturating_sub(1);
             } else if parcel.is_released(now) {
@@ -205,7 +220,7 @@ impl Outbox {
 
     /// The experiments with a report that could be sent if the server's day were known.
     pub(crate) fn need_day(&self, now: Timestamp) -> Vec<ExperimentId> {
-        self.sealable(now).into_keys().cloned().collect()
+        self.sealable(now).into_keys().map(|(experiment, _)| experiment.clone()).collect()
     }
 
     /// Reports to be sealed now, picked at random, as they will be with this day.

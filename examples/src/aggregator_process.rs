@@ -100,7 +100,7 @@ impl AggregatorProcess {
         store: &[&OsStr],
     ) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
-            .args(["serve", "--operator-listen", "127.0.0.1:0", "--listen"])
+            .args(["serve", "--init", "--operator-listen", "127.0.0.1:0", "--listen"])
             .arg(device.to_string())
             .args(flags)
             .args(store)

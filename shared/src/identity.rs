@@ -244,6 +244,16 @@ sixteen_bytes! {
     Digest, Digest
 }
 
+sixteen_bytes! {
+    /// The random name of a store: of all that a server, or replicas together, keep. It is made
+    /// with the store and stays, over upgrades, backups and restores.
+    ///
+    /// # Privacy
+    /// A client compares it and never sends it: a server that gave each client another one would
+    /// know it by that.
+    StoreId, StoreId
+}
+
 /// A name or number that breaks its rule.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
@@ -266,4 +276,7 @@ pub enum IdentityError {
     /// See [`Digest`].
     #[error("a digest has 16 bytes; this one has {0}")]
     Digest(usize),
+    /// See [`StoreId`].
+    #[error("the id of a store has 16 bytes; this one has {0}")]
+    StoreId(usize),
 }

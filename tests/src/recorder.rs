@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_server::{Device, DeviceServer};
@@ -31,6 +31,9 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 /// Path of the call whose messages are kept.
 pub const SUBMIT_UPLOAD: &str = "/bandana.v1.Device/SubmitUpload";
+
+/// The store that it says it has, until it is told otherwise.
+pub const STORE: StoreId = StoreId::new(*b"recorder's store");
 
 /// Metadata that tells a client how long to wait, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
@@ -156,6 +159,11 @@ impl Recorder {
         self.memory.lock().day = day;
     }
 
+    /// Changes the store that the server says it has; with `None` it says nothing, as old ones do.
+    pub fn set_store(&self, store: Option<StoreId>) {
+        self.memory.lock().store = store;
+    }
+
     /// What the next uploads are told, after what was planned before. Without a
     /// plan an upload is accepted, and a duplicate if its id was accepted before.
     pub fn plan(&self, answers: impl IntoIterator<Item = Answer>) {
@@ -198,6 +206,7 @@ struct Memory {
 #[derive(Debug)]
 struct Contents {
     day: Day,
+    store: Option<StoreId>,
     experiments: HashMap<String, Serving>,
     planned: VecDeque<Answer>,
     questions: Vec<GetExperimentRequest>,
@@ -209,12 +218,17 @@ impl Contents {
     fn new(day: Day) -> Self {
         Self {
             day,
+            store: Some(STORE),
             experiments: HashMap::new(),
             planned: VecDeque::new(),
             questions: Vec::new(),
             uploads: Vec::new(),
             accepted: HashSet::new(),
         }
+    }
+
+    fn store_id(&self) -> Bytes {
+        self.store.map_or_else(Bytes::new, |id| Bytes::copy_from_slice(id.as_bytes()))
     }
 }
 
@@ -254,6 +268,7 @@ impl Memory {
             status: status.into(),
             message: message.to_owned(),
             server_day: contents.day.get(),
+            store_id: contents.store_id(),
         };
         Some(Ok(response.encode_to_vec().into()))
     }
@@ -291,6 +306,7 @@ impl Device for Questions {
             experiment: (!same_specification).then(|| v1::Experiment::from(&serving.specification)),
             policy: (!same_policy).then(|| v1::Policy::from(&serving.policy)),
             server_day: contents.day.get(),
+            store_id: contents.store_id(),
         }))
     }
 

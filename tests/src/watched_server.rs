@@ -169,7 +169,7 @@ impl StartingServer {
         log_filter: &str,
     ) -> anyhow::Result<Self> {
         let mut child = command
-            .args(["serve", "--operator-listen", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--init", "--operator-listen", "127.0.0.1:0", "--data-dir"])
             .arg(data_dir)
             .args(if arguments.contains(&"--listen") { &[][..] } else { &ANYWHERE })
             .args(arguments)

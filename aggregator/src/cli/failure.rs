@@ -6,13 +6,14 @@ use thiserror::Error;
 use tonic::{Code, Status};
 
 use crate::operator_client::ConnectError;
-use crate::store::StoreError;
+use crate::server::ServerError;
+use crate::store::{BackupError, StoreError, WatermarkError};
 
 /// What the help says of exit codes.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
 refused by the server's rules, 5 the server (or its database) can't be reached, 6 the store is \
-damaged.";
+damaged, 7 there is no store where one must be (or there is one already).";
 
 /// A failure with an exit code of its own.
 #[derive(Debug, Error)]
@@ -76,12 +77,38 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref() {
         Some(ConnectError::Unusable(_)) => 2,
         Some(ConnectError::Unreachable { .. }) => 5,
+        None if is_about_presence(error) => 7,
         None => match error.downcast_ref() {
             Some(StoreError::Postgres { .. } | StoreError::Slow { .. }) => 5,
             Some(StoreError::DamagedFile { .. }) => 6,
             _ => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
         },
     }
+}
+
+/// Whether a store is not there, or is, and it should be otherwise.
+fn is_about_presence(error: &anyhow::Error) -> bool {
+    let store: Option<&StoreError> = match error.downcast_ref() {
+        Some(ServerError::Store(store)) => Some(store),
+        _ => match error.downcast_ref() {
+            Some(BackupError::Store(store)) => Some(store),
+            _ => error.downcast_ref(),
+        },
+    };
+    let store = store.or_else(|| match error.downcast_ref() {
+        Some(WatermarkError::Store(store)) => Some(store),
+        _ => None,
+    });
+    matches!(
+        store,
+        Some(
+            StoreError::Missing { .. }
+                | StoreError::EmptyFile { .. }
+                | StoreError::Empty
+                | StoreError::Leftover { .. }
+                | StoreError::Exists { .. }
+        )
+    )
 }
 
 /// Whether the reader of the output has gone, which harms nobody.

@@ -20,6 +20,7 @@ mod export;
 mod export_file;
 mod failure;
 mod generated;
+mod init;
 mod key_file;
 mod keys;
 #[cfg(feature = "parquet")]
@@ -69,6 +70,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::Init),
     Serve(serve::Serve),
     CheckConfig(check_config::CheckConfig),
     /// Print a documented configuration file with every default.
@@ -137,6 +139,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         }
     };
     let outcome = match arguments.command {
+        Command::Init(wanted) => init::run(&wanted),
         Command::Serve(serve) => serve::run(serve, clock),
         Command::CheckConfig(check) => check_config::run(check),
         Command::DefaultConfig => check_config::print_default(),

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::settings_arguments::Source;
 use crate::clock::Clock;
 use crate::server::{Server, ServerSettings};
+use crate::store::Presence;
 use crate::telemetry::Logging;
 
 /// Run the aggregator until SIGTERM or SIGINT.
@@ -22,6 +23,13 @@ use crate::telemetry::Logging;
 pub(super) struct Serve {
     #[command(flatten)]
     source: Source,
+    /// Make a store if there is none, for a first start and for trying things out.
+    ///
+    /// Without it a server ends with exit code 7 where there is no store: its disk may not be
+    /// mounted, and a new store would know nothing of what devices report on. Leave it out of
+    /// whatever starts the server by itself; `bandana init` is for the first time.
+    #[arg(long)]
+    init: bool,
 }
 
 pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
@@ -33,7 +41,9 @@ pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
         Logging::start(&configuration.telemetry)?
     };
     super::descriptors::allow(configuration.limits.connections);
-    let outcome = runtime.block_on(serve_until_signal(configuration.into(), clock));
+    let presence = if serve.init { Presence::Optional } else { Presence::Required };
+    let settings = ServerSettings { presence, ..configuration.into() };
+    let outcome = runtime.block_on(serve_until_signal(settings, clock));
     logging.end();
     // Connections that did not end in time are not waited for.
     runtime.shutdown_background();

@@ -26,6 +26,7 @@ use crate::gates::{CallLimits, Rate, Rates};
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
+use crate::store::Presence;
 use crate::telemetry::TelemetrySettings;
 
 /// What counts, checked.
@@ -223,6 +224,7 @@ impl From<Configuration> for ServerSettings {
             configuration;
         Self {
             store: store.into(),
+            presence: Presence::Required,
             listen: devices.listen,
             operator_listen: operators.listen,
             device_tls: devices.tls,

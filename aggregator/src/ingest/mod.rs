@@ -19,15 +19,19 @@ pub use writer::{Writer, WriterError};
 
 use crate::learner::LearnerError;
 use crate::store::{
-    Conduct, CuratorChange, ExperimentState, StoreError, Transition, TrustedChange,
+    Conduct, CuratorChange, ExperimentState, OpenFiles, StoreError, Transition, TrustedChange,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::registry::{Experiment, Revision};
 use crate::telemetry::metrics::IngestMetrics;
 
 /// Uploads that wait at most. Beyond it callers are told to come back.
 pub(crate) const QUEUE_MAX: usize = 8192;
+
+/// How often somebody looks after the files of the store.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A change that the writer is to make.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ enum Command {
     Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
     Curate(CuratorChange, oneshot::Sender<Result<(), AdministrationError>>),
     Trust(Box<TrustedChange>, oneshot::Sender<Result<(), AdministrationError>>),
+    /// See [`crate::store::Store::check`].
+    Look,
     Stop,
 }
 
@@ -170,6 +176,25 @@ impl Ingest {
         let command = Command::Trust(Box::new(change), answer);
         self.queue.blocking_send(command).map_err(|_| AdministrationError::Ended)?;
         outcome.blocking_recv().map_err(|_| AdministrationError::Ended)?
+    }
+
+    /// Looks after the files of the writer's store once a second, and has the writer do so when
+    /// they are gone: that is to be noticed too while nobody calls.
+    pub(crate) async fn look_after(self, files: Arc<OpenFiles>) {
+        // Whoever does nothing else keeps no queue open.
+        let queue = self.queue.downgrade();
+        drop(self);
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let Some(queue) = queue.upgrade() else { return };
+            let looked = Arc::clone(&files);
+            let looked = tokio::task::spawn_blocking(move || looked.check()).await;
+            if !matches!(looked, Ok(Ok(()))) {
+                // A writer that has ended needs no telling.
+                queue.send(Command::Look).await.ok();
+                return;
+            }
+        }
     }
 
     /// Lets the writer commit what is queued by now, and end.

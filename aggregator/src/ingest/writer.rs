@@ -145,6 +145,7 @@ impl Writer {
                     let outcome = self.trust(&change)?;
                     answer.send(outcome).ok();
                 }
+                Command::Look => self.store.check()?,
                 Command::Stop => {
                     self.commit(group)?;
                     return Ok(ControlFlow::Break(()));

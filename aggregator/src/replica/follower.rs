@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bandana_shared::identity::StoreId;
 use tokio::sync::{oneshot, watch};
 
 use super::{FollowerHandle, Question};
@@ -88,6 +89,13 @@ impl Follower {
             reachable,
         };
         Ok((follower, is_reachable))
+    }
+
+    /// Follows this store only, should another one take its place.
+    #[must_use]
+    pub fn expecting(self, store: StoreId) -> Self {
+        self.link.expect(store);
+        self
     }
 
     /// Follows until it is told to end, or the registry is gone.

@@ -2,7 +2,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Digest, UnixSeconds};
+use bandana_shared::identity::{Digest, StoreId, UnixSeconds};
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
 use bandana_shared::upload::UploadError;
 use bandana_shared::wire::v1::device_server::Device;
@@ -11,6 +11,7 @@ use bandana_shared::wire::v1::{
     UploadRequest, UploadResponse, UploadStatus,
 };
 use bandana_shared::wire::{experiment_with_signatures, read_upload};
+use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
@@ -36,6 +37,8 @@ pub struct DeviceService {
     clock: Arc<dyn Clock>,
     ending: Ending,
     stream_idle_time: Duration,
+    /// The id of the store, as answers have it.
+    store_id: Bytes,
     /// Places in the queue for uploads that come in streams.
     streamed: Arc<Semaphore>,
 }
@@ -49,9 +52,11 @@ impl DeviceService {
         clock: Arc<dyn Clock>,
         ending: Ending,
         stream_idle_time: Duration,
+        store: StoreId,
     ) -> Self {
         let streamed = Arc::new(Semaphore::new(STREAMED_MAX));
-        Self { registry, ingest, clock, ending, stream_idle_time, streamed }
+        let store_id = store.as_bytes().to_vec().into();
+        Self { registry, ingest, clock, ending, stream_idle_time, store_id, streamed }
     }
 
     /// What there is of an experiment for devices: of a draft nothing.
@@ -78,6 +83,7 @@ impl DeviceService {
             status: status.into(),
             message,
             server_day: self.clock.day().get(),
+            store_id: self.store_id.clone(),
         })
     }
 
@@ -188,6 +194,7 @@ impl Device for DeviceService {
                 .then(|| experiment_with_signatures(&serving.specification, unexpired)),
             policy: (!same_policy).then(|| v1::Policy::from(&*serving.policy)),
             server_day: self.clock.day().get(),
+            store_id: self.store_id.clone(),
         }))
     }
 

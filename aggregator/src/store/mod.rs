@@ -14,7 +14,7 @@ mod verification;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-use bandana_shared::identity::{Day, Digest, ExperimentId, UnixSeconds};
+use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
@@ -29,6 +29,7 @@ pub use curator::{
     DebitRecord, SessionRecord, SessionRound, SessionUpdate,
 };
 pub use daily_tallies::DailyTally;
+pub(crate) use embedded::OpenFiles;
 pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore,
     Watermark, WatermarkError, verify_directory, verify_file,
@@ -134,6 +135,15 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Trusted`] and [`StoreError::ExperimentExists`]; what
     /// [`StoreError::outcome`] tells of others.
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
+
+    /// Whether the store is where it was opened, as far as this can be told at once: for when
+    /// nothing is committed for long.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn check(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Ends in order.
     ///
@@ -345,6 +355,18 @@ pub struct StoredPolicy {
     pub reports: u64,
 }
 
+/// Whether there must be a store where one is opened. One that is made by itself would hide that
+/// a disk was not mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// There must be one.
+    Required,
+    /// One is made if there is none.
+    Optional,
+    /// One is made, and there must be none.
+    Forbidden,
+}
+
 /// What goes wrong with a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -500,13 +522,68 @@ pub enum StoreError {
         source: Box<Self>,
     },
     /// The database has none of our tables.
-    #[error("the database has no tables of Bandana; name the database of a server")]
+    #[error(
+        "there is no store in the database: it has no tables of Bandana. Name the database of a \
+         server, or make a new store with `bandana init`"
+    )]
     Empty,
     /// There should be a store.
-    #[error("there is no store in {}; name the data directory of a server", path.display())]
+    #[error(
+        "there is no store in {}. If there should be one, see whether its disk is mounted and \
+         where bandana.sqlite3 is; make a new store with `bandana init`", path.display()
+    )]
     Missing {
         /// The directory.
         path: PathBuf,
+    },
+    /// There should be a store in this file, and nothing is in it.
+    #[error(
+        "{} is empty, and no store ever is: it was cut off. Restore it from a backup; to begin \
+         with a new store, move it away first", path.display()
+    )]
+    EmptyFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The log of a database that is not there.
+    #[error(
+        "{} is the log of a store whose bandana.sqlite3 is gone. Put that back, or restore a \
+         backup in an empty directory; to begin with a new store, move the log away first",
+        path.display()
+    )]
+    Leftover {
+        /// The log.
+        path: PathBuf,
+    },
+    /// There should be no store.
+    #[error("there is a store in {place} already; it was left as it is")]
+    Exists {
+        /// Where it is.
+        place: String,
+    },
+    /// A file of the store was removed or replaced while it was open.
+    #[error(
+        "{} is not the file any more that this server has open: it was moved, removed or replaced, \
+         or its disk was unmounted. Nothing was acknowledged since that was noticed; put the files \
+         back as they were, or restore a backup, and start again", path.display()
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// What is there instead.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The database is another store than the one that this replica serves.
+    #[error(
+        "the database is another store than the one that this replica has opened: {found} instead \
+         of {expected}. Put the right one back, or start the replica anew"
+    )]
+    OtherStore {
+        /// The id that it has.
+        found: StoreId,
+        /// The id that it had.
+        expected: StoreId,
     },
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
@@ -562,7 +639,8 @@ impl StoreError {
             | Self::Outdated(_)
             | Self::Curator(_)
             | Self::Trusted(_) => Outcome::Declined,
-            Self::Unmade { .. } => Outcome::Unmade,
+            // It may be the right one again.
+            Self::Unmade { .. } | Self::OtherStore { .. } => Outcome::Unmade,
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::identity::{Day, ExperimentId, StoreId, UploadId};
 use rusqlite::{Connection, OpenFlags};
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
@@ -43,6 +43,15 @@ impl StoreReader {
     pub fn of_postgres(settings: &PostgresSettings) -> Result<Self, StoreError> {
         let link = Link::new(Arc::new(Target::new(settings)?))?;
         Ok(Self(Place::Postgres(Arc::new(Mutex::new(link)))))
+    }
+
+    /// Reads from this store only, should another one take its place.
+    #[must_use]
+    pub(crate) fn expecting(self, store: StoreId) -> Self {
+        if let Place::Postgres(link) = &self.0 {
+            link.lock().unwrap_or_else(PoisonError::into_inner).expect(store);
+        }
+        self
     }
 
     fn read<T>(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, Digest, ExperimentId};
+use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -67,7 +67,8 @@ pub struct FetchTask {
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// // Nothing new but the day.
 /// let day = now().day();
-/// let fetched = Fetched { specification: None, signatures: Vec::new(), policy: None, day };
+/// let store = None;
+/// let fetched = Fetched { specification: None, signatures: Vec::new(), policy: None, day, store };
 /// client.on_fetched(&id, fetched, now())?;
 /// assert_eq!(client.specification(&id), Some(&specification()?));
 /// # Ok::<(), Failure>(())
@@ -82,6 +83,9 @@ pub struct Fetched {
     pub policy: Option<Policy>,
     /// The server's day (UTC), which uploads of the next hour bear.
     pub day: Day,
+    /// The store that the server says it has; `None`: it is too old to say. It is kept beside
+    /// the specification, compared, and never sent.
+    pub store: Option<StoreId>,
 }
 
 /// An experiment that a client asks for.
@@ -386,8 +390,11 @@ impl<N: NoiseSource> Core<N> {
         }
         enrolled.usable_until = Some(until);
         let anew = same.is_none_or(|held| held.signatures != signatures);
-        let news = anew || same.is_some_and(|held| held.policy.version != policy.version);
-        let next = Held { specification, signatures, policy, heard_at: now };
+        // A server that does not say which store it has may have the same one.
+        let store = fetched.store.or(same.and_then(|held| held.store));
+        let news = anew
+            || same.is_some_and(|h| h.policy.version != policy.version || h.store != store);
+        let next = Held { specification, signatures, policy, heard_at: now, store };
         if news {
             self.record(Change::Heard { held: next, anew });
         } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bandana_shared::identity::UploadId;
+use bandana_shared::identity::{StoreId, UploadId};
 
 use super::{Change, ClientError, Core, Task};
 use crate::assignment::AssignmentId;
@@ -124,18 +124,32 @@ impl<N: NoiseSource> Core<N> {
         let Some(id) = self.state.outbox.find(id) else {
             return Ok(());
         };
+        let retry_after = match outcome {
+            UploadOutcome::Retry { retry_after } => Some(*retry_after),
+            UploadOutcome::UnknownSpecification { store, .. } if !self.came_from(id, *store) => {
+                Some(None)
+            }
+            _ => None,
+        };
+        if let Some(retry_after) = retry_after {
+            self.state.outbox.postpone(id, retry_after, now, &mut self.noise)?;
+            self.statistics.uploads_postponed += 1;
+            return Ok(());
+        }
         let counter = match outcome {
             UploadOutcome::Accepted => &mut self.statistics.uploads_accepted,
             UploadOutcome::Duplicate => &mut self.statistics.uploads_duplicate,
-            UploadOutcome::Refused { .. } => &mut self.statistics.uploads_refused,
-            UploadOutcome::Retry { retry_after } => {
-                self.state.outbox.postpone(id, *retry_after, now, &mut self.noise)?;
-                self.statistics.uploads_postponed += 1;
-                return Ok(());
-            }
+            _ => &mut self.statistics.uploads_refused,
         };
         *counter += 1;
         self.record(Change::Settled { id });
         Ok(())
+    }
+
+    /// Whether the specification of a report is known to have come from this store, which then
+    /// knows for good that it is none of its own.
+    fn came_from(&self, id: AssignmentId, store: Option<StoreId>) -> bool {
+        let parcel = self.state.outbox.parcels.get(&id);
+        store.is_some() && parcel.is_some_and(|parcel| parcel.store == store)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{ArmIndex, Digest, ExperimentId};
+use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -39,6 +39,8 @@ pub(crate) struct Held {
     pub(crate) signatures: Vec<Signature>,
     pub(crate) policy: Policy,
     pub(crate) heard_at: Timestamp,
+    /// The store that it came from, if the server said.
+    pub(crate) store: Option<StoreId>,
 }
 
 /// An arm that reported in an epoch.
@@ -161,6 +163,7 @@ impl State {
         let specification = Arc::clone(&held.specification);
         let (until, release) = (draw.rewards_until, draw.release_at);
         let open = OpenAssignment::new(specification, draw.arm, until, release);
+        let open = open.from_store(held.store);
         self.open.insert(draw.id, open);
         *self.reports.entry(draw.experiment_id.clone()).or_default() += 1;
         Ok(())
@@ -180,6 +183,7 @@ impl State {
             report,
             release_at: open.release_at,
             reach: open.reach(),
+            store: open.store,
             sealed: None,
             changed: number,
             attempts: Attempts::default(),

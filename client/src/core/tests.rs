@@ -34,6 +34,7 @@ fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
         signatures: Vec::new(),
         policy: Some(policy),
         day: Day::new(1),
+        store: None,
     })
 }
 

@@ -179,7 +179,7 @@ mod tests {
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
         let day = bandana.shared.now().day();
         let (specification, policy) = (Some(specification), Some(policy));
-        let fetched = Fetched { specification, signatures: Vec::new(), policy, day };
+        let fetched = Fetched { specification, signatures: Vec::new(), policy, day, store: None };
         tasks.on_fetched(experiment.id(), fetched)?;
         let choice = experiment.choose();
         assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::identity::{
+    ArmIndex, Day, Digest, ExperimentId, StoreId, UnixSeconds, UploadId,
+};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
-use bandana_shared::stored::Stored;
+use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::specification::StoredSpecification;
@@ -79,6 +81,50 @@ impl LedgerRecord {
 /// A whole state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredState {
+    parts: StoredParts,
+    stores: StoredStores,
+}
+
+/// The stores of held specifications, open assignments and parcels, in the order of these: 0 for
+/// one that is not known, and otherwise one more than its place among all. Version 1 had none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct StoredStores {
+    all: Vec<[u8; 16]>,
+    places: Vec<u32>,
+}
+
+impl StoredStores {
+    fn new(stores: impl Iterator<Item = Option<StoreId>>) -> Self {
+        let mut known: BTreeMap<StoreId, u32> = BTreeMap::new();
+        let mut all = Vec::new();
+        let mut place = |store: StoreId| {
+            *known.entry(store).or_insert_with(|| {
+                all.push(*store.as_bytes());
+                u32::try_from(all.len()).unwrap_or(0)
+            })
+        };
+        let places = stores.map(|store| store.map_or(0, &mut place)).collect();
+        Self { all, places }
+    }
+
+    /// One for each of so many; `None`: they are not of these.
+    fn into_stores(self, count: usize) -> Option<impl Iterator<Item = Option<StoreId>>> {
+        let Self { all, mut places } = self;
+        if places.is_empty() {
+            places = vec![0; count];
+        }
+        let store = |place: u32| match place.checked_sub(1) {
+            None => Some(None),
+            Some(place) => all.get(usize::try_from(place).ok()?).map(|id| Some(StoreId::new(*id))),
+        };
+        let stores: Vec<_> = places.into_iter().map(store).collect::<Option<_>>()?;
+        (stores.len() == count).then(|| stores.into_iter())
+    }
+}
+
+/// All that version 1 had.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredParts {
     number: u64,
     simulated: bool,
     opted_out: bool,
@@ -94,7 +140,14 @@ pub(crate) struct StoredState {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        Ok(match older.version() {
+            1 => Some(Self { parts: older.decode()?, stores: StoredStores::default() }),
+            _ => None,
+        })
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -209,7 +262,11 @@ impl StoredState {
             let Epoch { days, number } = once.epoch;
             (once.experiment_id.to_string(), once.arm.to_u32(), days, number)
         });
-        Self {
+        let stores = state.held.values().map(|held| held.store);
+        let stores = stores.chain(state.open.values().map(|open| open.store));
+        let stores = stores.chain(state.outbox.parcels.values().map(|parcel| parcel.store));
+        let stores = StoredStores::new(stores);
+        let parts = StoredParts {
             number,
             simulated,
             opted_out: state.opted_out,
@@ -220,25 +277,29 @@ impl StoredState {
             parcels: state.outbox.parcels.iter().map(StoredParcel::new).collect(),
             once: once.collect(),
             specifications: mentioned.specifications,
-        }
+        };
+        Self { parts, stores }
     }
 
     /// The state and its number; `None` when it is not one.
     pub(super) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        if self.simulated != simulated {
+        let Self { parts, stores } = self;
+        if parts.simulated != simulated {
             return None;
         }
-        let specifications = self.specifications.into_iter();
+        let count = parts.held.len() + parts.open.len() + parts.parcels.len();
+        let mut stores = stores.into_stores(count)?;
+        let specifications = parts.specifications.into_iter();
         let specifications: Vec<Arc<Specification>> =
             specifications.map(|s| s.into_specification().map(Arc::new)).collect::<Option<_>>()?;
         let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
         let mut state = State {
-            ledger: self.ledger.into_ledger(),
-            last_assignment: self.last_assignment,
-            opted_out: self.opted_out,
+            ledger: parts.ledger.into_ledger(),
+            last_assignment: parts.last_assignment,
+            opted_out: parts.opted_out,
             ..State::default()
         };
-        for held in self.held {
+        for held in parts.held {
             let specification = find(held.specification)?;
             let id = specification.experiment_id().clone();
             let held = Held {
@@ -246,33 +307,36 @@ impl StoredState {
                 signatures: signatures(held.signatures)?,
                 policy: held.policy.into_policy()?,
                 heard_at: Timestamp::from_unix_ms(held.heard_at_ms),
+                store: stores.next()?,
             };
             state.held.insert(id, held);
         }
-        for open in self.open {
+        for open in parts.open {
             let specification = find(open.specification)?;
             let arm = arm_index(open.arm)?;
-            if arm.get() >= specification.arms().len() || open.id > self.last_assignment {
+            if arm.get() >= specification.arms().len() || open.id > parts.last_assignment {
                 return None;
             }
             let until = Timestamp::from_unix_ms(open.rewards_until_ms);
             let release = Timestamp::from_unix_ms(open.release_at_ms);
             let assignment = OpenAssignment::new(specification, arm, until, release);
+            let assignment = assignment.from_store(stores.next()?);
             state.open.insert(AssignmentId::new(open.id), assignment);
         }
-        let parcels = self.parcels.into_iter().map(StoredParcel::into_parcel);
+        let parcels = parts.parcels.into_iter().zip(stores);
+        let parcels = parcels.map(|(parcel, store)| parcel.into_parcel(store));
         state.outbox = Outbox { parcels: parcels.collect::<Option<_>>()? };
         let open = state.open.values().map(|open| open.specification.experiment_id());
         let waiting = state.outbox.parcels.values().map(|parcel| &parcel.experiment_id);
         for experiment_id in open.chain(waiting) {
             *state.reports.entry(experiment_id.clone()).or_default() += 1;
         }
-        for (experiment_id, arm, days, number) in self.once {
+        for (experiment_id, arm, days, number) in parts.once {
             let experiment_id = ExperimentId::new(experiment_id).ok()?;
             let epoch = Epoch { days, number };
             state.once.insert(Once { experiment_id, arm: arm_index(arm)?, epoch });
         }
-        Some((state, self.number))
+        Some((state, parts.number))
     }
 }
 
@@ -295,7 +359,7 @@ impl StoredParcel {
         }
     }
 
-    fn into_parcel(self) -> Option<(AssignmentId, Parcel)> {
+    fn into_parcel(self, store: Option<StoreId>) -> Option<(AssignmentId, Parcel)> {
         let sealed =
             self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
         let parcel = Parcel {
@@ -305,6 +369,7 @@ impl StoredParcel {
             report: PrivateReport::restored(self.symbol)?,
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
             reach: Duration::from_millis(self.reach_ms),
+            store,
             sealed,
             changed: State::AS_READ,
             attempts: Attempts::default(),
@@ -322,18 +387,18 @@ pub(super) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        // The last kind of change was not there.
+        Ok(if older.version() == 1 { Some(older.decode()?) } else { None })
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum StoredChange {
-    Heard {
-        experiment_id: String,
-        /// `None`: as before, and so are the signatures.
-        specification: Option<(StoredSpecification, Vec<StoredSignature>)>,
-        policy: StoredPolicy,
-        heard_at_ms: u64,
-    },
+    /// As version 1 had it.
+    Heard(StoredHeard),
     Drawn {
         id: u64,
         digest: [u8; 16],
@@ -357,6 +422,45 @@ enum StoredChange {
     Settled {
         id: u64,
     },
+    HeardFrom(Option<[u8; 16]>, StoredHeard),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredHeard {
+    experiment_id: String,
+    /// `None`: as before, and so are the signatures.
+    specification: Option<(StoredSpecification, Vec<StoredSignature>)>,
+    policy: StoredPolicy,
+    heard_at_ms: u64,
+}
+
+impl StoredHeard {
+    fn new(held: &Held, anew: bool) -> Self {
+        Self {
+            experiment_id: held.specification.experiment_id().to_string(),
+            specification: anew.then(|| {
+                let signatures = held.signatures.iter().map(StoredSignature::new);
+                (StoredSpecification::new(&held.specification), signatures.collect())
+            }),
+            policy: StoredPolicy::new(&held.policy),
+            heard_at_ms: held.heard_at.unix_ms(),
+        }
+    }
+
+    /// The change, for the state that it is about to be applied to.
+    fn into_change(self, store: Option<StoreId>, state: &State) -> Option<Change> {
+        let experiment_id = ExperimentId::new(self.experiment_id).ok()?;
+        let anew = self.specification.is_some();
+        let (specification, signatures) = if let Some((stored, signed)) = self.specification {
+            (Arc::new(stored.into_specification()?), signatures(signed)?)
+        } else {
+            let held = state.held.get(&experiment_id)?;
+            (Arc::clone(&held.specification), held.signatures.clone())
+        };
+        let policy = self.policy.into_policy()?;
+        let heard_at = Timestamp::from_unix_ms(self.heard_at_ms);
+        Some(Change::Heard { held: Held { specification, signatures, policy, heard_at, store }, anew })
+    }
 }
 
 impl StoredChanges {
@@ -381,15 +485,10 @@ impl StoredChanges {
 impl StoredChange {
     fn new(change: &Change) -> Self {
         match change {
-            Change::Heard { held, anew } => Self::Heard {
-                experiment_id: held.specification.experiment_id().to_string(),
-                specification: anew.then(|| {
-                    let signatures = held.signatures.iter().map(StoredSignature::new);
-                    (StoredSpecification::new(&held.specification), signatures.collect())
-                }),
-                policy: StoredPolicy::new(&held.policy),
-                heard_at_ms: held.heard_at.unix_ms(),
-            },
+            Change::Heard { held, anew } => {
+                let store = held.store.map(|store| *store.as_bytes());
+                Self::HeardFrom(store, StoredHeard::new(held, *anew))
+            }
             Change::Drawn(draw) => Self::Drawn {
                 id: draw.id.get(),
                 digest: *draw.digest.as_bytes(),
@@ -416,19 +515,8 @@ impl StoredChange {
     /// The change, for the state that it is about to be applied to.
     fn into_change(self, state: &State) -> Option<Change> {
         Some(match self {
-            Self::Heard { experiment_id, specification, policy, heard_at_ms } => {
-                let experiment_id = ExperimentId::new(experiment_id).ok()?;
-                let anew = specification.is_some();
-                let (specification, signatures) = if let Some((stored, signed)) = specification {
-                    (Arc::new(stored.into_specification()?), signatures(signed)?)
-                } else {
-                    let held = state.held.get(&experiment_id)?;
-                    (Arc::clone(&held.specification), held.signatures.clone())
-                };
-                let policy = policy.into_policy()?;
-                let heard_at = Timestamp::from_unix_ms(heard_at_ms);
-                Change::Heard { held: Held { specification, signatures, policy, heard_at }, anew }
-            }
+            Self::Heard(heard) => heard.into_change(None, state)?,
+            Self::HeardFrom(store, heard) => heard.into_change(store.map(StoreId::new), state)?,
             Self::Drawn {
                 id,
                 digest,

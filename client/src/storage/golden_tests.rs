@@ -7,7 +7,9 @@ use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision, UnixSeconds, UploadId};
+use bandana_shared::identity::{
+    ArmIndex, Digest, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
+};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::signing::Signature;
@@ -28,14 +30,14 @@ use crate::time::Timestamp;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Bytes of version 1. They stay as they are for ever: what a later version can't read
-/// any more is lost on every device that has it.
+/// Bytes of version 1, and further down of version 2. They stay as they are for ever: what a later
+/// version can't read any more is lost on every device that has it.
 const LEDGER: &str = "\
     42446c6701001e3169aa07fc009435770200fc00ca9a3b01fc00ca9a3bfc005c2605";
 const DONE: &str = "4244646e01005d1b7a3cfb2c01";
 const REWARDS: &str = "\
     424472770100ac3b04fd01fb2c01000000000000e83f";
-const STATE: &str = "\
+const STATE_1: &str = "\
     42447374010061cabbe4040100fc002f68590100fc002f6859640301f2cd47e6e48cf3435ff11d3c\
     b79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf00\
     0000000000084001000000000000d03f01fc0000100002036f6c6401036e6577003c09010001d75a\
@@ -44,7 +46,7 @@ const STATE: &str = "\
     0707070707070707070707070707070707070707030200fd00000000010000003c6301020001fbc4\
     eafb48ee010106676f6c64656ef2cd47e6e48cf3435ff11d3cb79bb5bb0101fb48eefc880d010001\
     090909090909090909090909090909090201020106676f6c64656e011e04";
-const CHANGES: &str = "\
+const CHANGES_1: &str = "\
     4244636801006f7da49305090006676f6c64656e01f2cd47e6e48cf3435ff11d3cb79bb5bb06676f\
     6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf0000000000000840\
     01000000000000d03f01fc0000100002036f6c6401036e6577003c0901d75a980182b10ab7d54bfe\
@@ -55,6 +57,30 @@ const CHANGES: &str = "\
     b5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d011e040103f2cd47e6e48cf3435ff11d3cb7\
     9bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d0002010103010909090909090909090909\
     090909090902010202030004030006676f6c64656e00030200fd00000000010000003c63";
+
+/// The same, each with the store that it came from.
+const STATE: &str = "\
+    424473740200ade7a206040100fc002f68590100fc002f6859640301f2cd47e6e48cf3435ff11d3c\
+    b79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf00\
+    0000000000084001000000000000d03f01fc0000100002036f6c6401036e6577003c09010001d75a\
+    980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511afc00f153654007070707\
+    07070707070707070707070707070707070707070707070707070707070707070707070707070707\
+    0707070707070707070707070707070707070707030200fd00000000010000003c6301020001fbc4\
+    eafb48ee010106676f6c64656ef2cd47e6e48cf3435ff11d3cb79bb5bb0101fb48eefc880d010001\
+    090909090909090909090909090909090201020106676f6c64656e011e0401050505050505050505\
+    0505050505050503010101";
+const CHANGES: &str = "\
+    424463680200bbbf24a8050905010505050505050505050505050505050506676f6c64656e01f2cd\
+    47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a660\
+    00000000000000f0bf000000000000084001000000000000d03f01fc0000100002036f6c6401036e\
+    6577003c0901d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511afc00\
+    f1536540070707070707070707070707070707070707070707070707070707070707070707070707\
+    07070707070707070707070707070707070707070707070707070707030200fd0000000001000000\
+    3c4d0101f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d\
+    000102f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d01\
+    1e040103f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d\
+    00020101030109090909090909090909090909090909020102020300040305010505050505050505\
+    050505050505050506676f6c64656e00030200fd00000000010000003c63";
 
 #[cfg(feature = "trusted")]
 const DISCLOSURES: &str = "\
@@ -108,6 +134,7 @@ fn held(signed: bool) -> Result<Held, Failure> {
         signatures: if signed { vec![signature] } else { Vec::new() },
         policy: Policy { version: 3, weights, time_to_live_seconds: 60 },
         heard_at: at(77),
+        store: Some(StoreId::new([5; 16])),
     })
 }
 
@@ -167,6 +194,59 @@ fn golden_bytes() -> Result<(), Failure> {
     assert_eq!(hex(&stored::to_bytes(&rewards)?), REWARDS);
     assert_eq!(hex(&state), STATE);
     assert_eq!(hex(&changes), CHANGES);
+    Ok(())
+}
+
+fn bytes(hex: &str) -> Result<Vec<u8>, Failure> {
+    let digits = hex.as_bytes().chunks(2);
+    digits.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?)).collect()
+}
+
+#[test]
+fn version_1_is_read_and_says_nothing_of_stores() -> Result<(), Failure> {
+    let read: StoredState = stored::from_bytes(&bytes(STATE_1)?)?;
+    let (read, number) = read.into_state(true).ok_or("not a state")?;
+    let mut replayed = State::default();
+    stored::from_bytes::<StoredChanges>(&bytes(CHANGES_1)?)?
+        .apply(&mut replayed)
+        .ok_or("changes that do not apply")?;
+    let mut expected = state()?;
+    for held in expected.held.values_mut() {
+        held.store = None;
+    }
+    for parcel in expected.outbox.parcels.values_mut() {
+        parcel.store = None;
+    }
+    for open in expected.open.values_mut() {
+        open.store = None;
+    }
+    let expected = stored::to_bytes(&StoredState::new(&expected, 4, true))?;
+    assert_eq!(number, 4);
+    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
+    assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
+    Ok(())
+}
+
+#[test]
+fn stores_come_back_with_what_came_from_them() -> Result<(), Failure> {
+    let written = state()?;
+    let (one, other) = (Some(StoreId::new([5; 16])), Some(StoreId::new([6; 16])));
+    assert!(written.held.values().all(|held| held.store == one));
+    let mut several = state()?;
+    for (place, parcel) in several.outbox.parcels.values_mut().enumerate() {
+        parcel.store = [None, other][place % 2];
+    }
+    for written in [written, several] {
+        let bytes = stored::to_bytes(&StoredState::new(&written, 4, true))?;
+        let (read, _) = stored::from_bytes::<StoredState>(&bytes)?.into_state(true).ok_or("none")?;
+        let stores = |state: &State| -> Vec<Option<StoreId>> {
+            let held = state.held.values().map(|held| held.store);
+            let open = state.open.values().map(|open| open.store);
+            let parcels = state.outbox.parcels.values().map(|parcel| parcel.store);
+            held.chain(open).chain(parcels).collect()
+        };
+        assert_eq!(stores(&read), stores(&written));
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod judgement;
 mod rewards;
 mod schedule;
 mod signatures;
+mod stores;
 
 use bandana_client::{
     Acceptance, Budget, Client, ClientError, FetchTask, Fetched, SimulatedClient, Task, Timestamp,
@@ -12,7 +13,7 @@ use bandana_client::{
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{Day, ExperimentId, Revision};
+use bandana_shared::identity::{Day, ExperimentId, Revision, StoreId};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -24,6 +25,9 @@ type Failure = Box<dyn std::error::Error>;
 
 /// So little noise that a bit equals its reward, but for once in `10^13`.
 const ALMOST_NO_PRIVACY: f64 = 32.0;
+
+/// The store that specifications come from.
+const STORE: StoreId = StoreId::new([1; 16]);
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_000_000_000_000 + seconds * 1000)
@@ -81,6 +85,7 @@ fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
         signatures: Vec::new(),
         policy,
         day: self::day(day),
+        store: Some(STORE),
     })
 }
 

@@ -93,8 +93,8 @@ fn builder(
 fn fetched(specification: &Specification, now: Timestamp) -> Result<Fetched, Failure> {
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 60 };
-    let specification = Some(specification.clone());
-    Ok(Fetched { specification, signatures: Vec::new(), policy: Some(policy), day: now.day() })
+    let (specification, policy) = (Some(specification.clone()), Some(policy));
+    Ok(Fetched { specification, signatures: Vec::new(), policy, day: now.day(), store: None })
 }
 
 /// Answers every question, takes every upload, and returns them.

@@ -84,5 +84,5 @@ fn answer(
     let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
     let (specification, policy) = (Some(specification), Some(policy));
     let day = SystemClock.now().day();
-    Ok(Fetched { specification, signatures: Vec::new(), policy, day })
+    Ok(Fetched { specification, signatures: Vec::new(), policy, day, store: None })
 }

@@ -7,6 +7,7 @@ mod backup;
 mod curator;
 mod daily_tallies;
 mod expiry;
+mod files;
 mod schema;
 mod seen;
 mod signatures;
@@ -18,8 +19,9 @@ mod verify;
 mod watermark;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::identity::{Day, StoreId, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
@@ -27,6 +29,7 @@ pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
 pub(super) use curator::{data_sets, debits, rounds, session, updates};
 pub(super) use daily_tallies::daily_tallies;
+pub(crate) use files::OpenFiles;
 pub use seen::SeenIds;
 pub use sqlite::SqliteStore;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
@@ -36,7 +39,7 @@ pub use watermark::{Watermark, WatermarkError};
 
 use super::{
     AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, GroupRow, Standing, Store, StoreError, TrustedChange, Window,
+    ExperimentState, GroupRow, Presence, Standing, Store, StoreError, TrustedChange, Window,
 };
 use crate::ingest::{Arrival, Situation, plan};
 
@@ -67,15 +70,37 @@ impl EmbeddedStore {
     /// Opens the store in `directory`, creating both when they are missing.
     ///
     /// # Errors
-    /// As [`SqliteStore::open`], and when what it holds can't be read.
+    /// As [`Self::open_with`].
     pub fn open(directory: &Path, settings: EmbeddedSettings) -> Result<Self, StoreError> {
+        Self::open_with(Presence::Optional, directory, settings)
+    }
+
+    /// Opens the store in `directory`, or makes both, if that may be.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open_with`], and when what it holds can't be read.
+    pub fn open_with(
+        presence: Presence,
+        directory: &Path,
+        settings: EmbeddedSettings,
+    ) -> Result<Self, StoreError> {
         let open = || {
-            let database = SqliteStore::open(directory)?;
+            let database = SqliteStore::open_with(presence, directory)?;
             let (seen, oldest) = (SeenIds::load(&database)?, database.oldest_day()?);
             let directory = directory.to_owned();
             Ok(Self { directory, database, seen, oldest, doubted: None, settings })
         };
         open().map_err(|error: StoreError| error.located(directory))
+    }
+
+    /// Which store it is.
+    pub fn id(&self) -> StoreId {
+        self.database.id()
+    }
+
+    /// Its files, for whoever looks after them.
+    pub(crate) fn files(&self) -> Arc<OpenFiles> {
+        self.database.files()
     }
 
     /// Says at the start, and not with the first upload only, when the clock is doubted.
@@ -85,13 +110,17 @@ impl EmbeddedStore {
         }
     }
 
-    /// Has `work` done, whose errors are told with the place.
+    /// Has `work` done, whose errors are told with the place. What it has committed is said to be
+    /// done only if it is in the files that the next start will find; before it, that spares
+    /// others' files a log that is not theirs.
     fn here<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let outcome = work(self);
-        outcome.map_err(|error| error.located(&self.directory))
+        let outcome = self.database.check_files().and_then(|()| work(self));
+        // What SQLite says when its files are gone is not what is wrong.
+        let checked = self.database.check_files().and(outcome);
+        checked.map_err(|error| error.located(&self.directory))
     }
 
     /// Moves the replay window on when a new day has begun.
@@ -137,7 +166,7 @@ impl EmbeddedStore {
         doubtful
     }
 
-    fn check(&self, standing: Standing) -> Result<(), StoreError> {
+    fn check_standing(&self, standing: Standing) -> Result<(), StoreError> {
         let record = self.database.experiment(standing.key)?;
         let stands = record.standing() == Some(standing);
         stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
@@ -202,7 +231,7 @@ impl Store for EmbeddedStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check(standing)?;
+            store.check_standing(standing)?;
             store.database.add_revision(standing.key, specification, entry)?;
             store.database.experiment(standing.key)
         })
@@ -215,7 +244,7 @@ impl Store for EmbeddedStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check(standing)?;
+            store.check_standing(standing)?;
             store.database.set_state(standing.key, state, entry)?;
             store.database.experiment(standing.key)
         })
@@ -241,6 +270,10 @@ impl Store for EmbeddedStore {
 
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         self.here(|store| store.database.trust(change))
+    }
+
+    fn check(&mut self) -> Result<(), StoreError> {
+        self.database.check_files()
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

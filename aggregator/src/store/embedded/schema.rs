@@ -9,7 +9,7 @@ use crate::store::StoreError;
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 8] = [
+const STEPS: [(i64, &str); 9] = [
     (1, TABLES),
     (2, SIGNATURES),
     (3, DRAFTS_AND_AUDIT),
@@ -18,6 +18,7 @@ const STEPS: [(i64, &str); 8] = [
     (6, TRUSTED),
     (7, GUARDRAILS),
     (8, CONTENTS_AND_ROUNDS),
+    (9, IDENTITY),
 ];
 
 /// Version of the tables that this program works with.
@@ -27,8 +28,9 @@ const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 pub(super) const WITH_SIGNATURES: i64 = 2;
 pub(super) const WITH_AUDIT: i64 = 3;
 
-/// First version with trusted experiments.
+/// First version with trusted experiments, and with an id of the store.
 pub(super) const WITH_TRUSTED: i64 = 6;
+pub(super) const WITH_IDENTITY: i64 = 9;
 
 /// Version 1. `upload_group` has one row per commit and day, in the order of the
 /// commits. `tally` has the sums of all days; those of days before
@@ -251,16 +253,30 @@ CREATE TABLE curator_answer (
 ) STRICT;
 ";
 
-/// Creates the tables in an empty file, and brings those of an earlier version up
-/// to date.
+/// Version 9: a store knows which one it is. The id is made here, with a new store or with the
+/// upgrade of an old one, and stays.
+const IDENTITY: &str = "
+CREATE TABLE store (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    id  BLOB NOT NULL CHECK (length(id) = 16)
+) STRICT;
+INSERT INTO store VALUES (1, randomblob(16));
+CREATE TRIGGER store_keeps_its_id BEFORE UPDATE ON store
+BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
+CREATE TRIGGER store_does_not_lose_its_id BEFORE DELETE ON store
+BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
+";
+
+/// Creates the tables in an empty file.
+pub(super) fn create(connection: &mut Connection) -> Result<(), StoreError> {
+    upgrade(connection, 0)
+}
+
+/// Brings the tables of an earlier version up to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
-    match marks(connection)? {
-        (APPLICATION_ID, VERSION) => Ok(()),
-        (0, 0) => upgrade(connection, 0),
-        (application, version) => {
-            known(application, version)?;
-            upgrade(connection, version)
-        }
+    match version_of(connection)? {
+        VERSION => Ok(()),
+        earlier => upgrade(connection, earlier),
     }
 }
 

@@ -5,22 +5,24 @@
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId, UploadId};
 use bandana_shared::specification::Specification;
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 
+use super::files::OpenFiles;
 use super::trusted::trusted_exists;
-use super::{audit, daily_tallies, expiry, schema};
+use super::{audit, daily_tallies, expiry, files, schema};
 use crate::learner::guardrails::Guardrails;
 use crate::learner::window::{Days, Memory};
 use crate::store::{
     AuditEntry, Conduct, DailyTally, Delta, ExperimentKey, ExperimentRecord, ExperimentState,
-    GroupRow, StoreError, StoredDeltas, damaged,
+    GroupRow, Presence, StoreError, StoredDeltas, damaged,
 };
 
 /// The database file in the data directory.
@@ -40,6 +42,8 @@ pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct SqliteStore {
     pub(super) connection: Connection,
+    id: StoreId,
+    files: Arc<OpenFiles>,
     /// Up to which key groups of expired days have been folded. None: there are none left.
     pub(super) looked_through: Option<i64>,
     /// Whether the log may still have what was erased, since somebody was reading it.
@@ -52,11 +56,22 @@ impl SqliteStore {
     /// Opens the store in `directory`, creating both when they are missing.
     ///
     /// # Errors
-    /// [`StoreError`] when the directory can't be used, another process has it,
-    /// or the database is damaged, foreign or newer.
+    /// As [`Self::open_with`].
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        Self::open_with(Presence::Optional, directory)
+    }
+
+    /// Opens the store in `directory`, or makes both, if that may be.
+    ///
+    /// # Errors
+    /// [`StoreError`] when there is no store, or there is one, and it should be otherwise; when
+    /// the directory can't be used, another process has it, or the database is damaged, foreign
+    /// or newer. Nothing is made then.
+    pub fn open_with(presence: Presence, directory: &Path) -> Result<Self, StoreError> {
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
-        create_private(directory).map_err(unusable)?;
+        if !files::find(directory, presence)? {
+            create_private(directory).map_err(unusable)?;
+        }
         let lock = File::options()
             .create(true)
             .truncate(false)
@@ -67,22 +82,56 @@ impl SqliteStore {
             TryLockError::WouldBlock => StoreError::Locked { path: directory.to_owned() },
             TryLockError::Error(source) => unusable(source),
         })?;
-        let connection = Connection::open(directory.join(DATABASE_FILE)).map_err(opening)?;
+        // Somebody may have been faster.
+        if !files::find(directory, presence)? {
+            files::make(directory, create)?;
+        }
+        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
+        let connection = Connection::open_with_flags(directory.join(DATABASE_FILE), flags);
+        let mut connection = connection.map_err(opening)?;
+        configure(&connection)?;
+        schema::prepare(&mut connection)?;
+        let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
+        let id = StoreId::new(id.map_err(reading)?);
+        // It has been read, so the files are open.
+        let files = Arc::new(OpenFiles::of(directory)?);
         // The process before this one may not have come to the end.
         let looked_through = Some(0);
-        let mut store = Self { connection, looked_through, owes_erasure: false, _lock: lock };
-        store.configure().map_err(opening)?;
-        schema::prepare(&mut store.connection)?;
+        let mut store =
+            Self { connection, id, files, looked_through, owes_erasure: false, _lock: lock };
         store.settle().map_err(opening)?;
         sync_directory(directory).map_err(unusable)?;
         Ok(store)
     }
 
+    /// Which store it is.
+    pub fn id(&self) -> StoreId {
+        self.id
+    }
+
+    /// Its files, for whoever looks after them.
+    pub(super) fn files(&self) -> Arc<OpenFiles> {
+        Arc::clone(&self.files)
+    }
+
+    /// Whether what is committed now is in the store that the next start finds.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`]; the store must not be used any further. What was committed is in
+    /// its database file, if that is where it was.
+    pub fn check_files(&self) -> Result<(), StoreError> {
+        self.files.check().inspect_err(|_| {
+            if self.files.has_database() {
+                // Only the log has lost its name, with what was acknowledged. It is still open.
+                self.checkpoint().ok();
+            }
+        })
+    }
+
     /// Whether what was deleted is overwritten in all pages, or only where that costs nothing:
     /// in pages that are written anyway.
     pub(super) fn zero_freed_pages(&self, all: bool) -> rusqlite::Result<()> {
-        let mode = if all { "ON" } else { "FAST" };
-        self.connection.pragma_update(None, "secure_delete", mode)
+        zero_freed_pages(&self.connection, all)
     }
 
     /// Makes everything that can be read durable. After a crash the log may hold
@@ -120,18 +169,6 @@ impl SqliteStore {
         let busy: i64 = self.connection.query_row(truncate, [], |row| row.get(0))?;
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(busy == 0)
-    }
-
-    fn configure(&self) -> rusqlite::Result<()> {
-        let connection = &self.connection;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "foreign_keys", true)?;
-        self.zero_freed_pages(false)?;
-        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.set_prepared_statement_cache_capacity(32);
-        Ok(())
     }
 
     /// All experiments with their tallies.
@@ -383,6 +420,38 @@ impl SqliteStore {
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         self.connection.close().map_err(|(_, source)| failed(source))
     }
+}
+
+/// Makes a new store in a file of its own. Who makes it syncs it, or throws it away.
+fn create(file: &Path) -> Result<(), StoreError> {
+    let mut connection = Connection::open(file).map_err(opening)?;
+    connection.pragma_update(None, "journal_mode", "OFF").map_err(opening)?;
+    connection.pragma_update(None, "synchronous", "OFF").map_err(opening)?;
+    schema::create(&mut connection)?;
+    connection.close().map_err(|(_, error)| opening(error))
+}
+
+fn configure(connection: &Connection) -> Result<(), StoreError> {
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
+    // What is not ours stays as it is.
+    schema::version_of(connection)?;
+    let configure = || {
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        zero_freed_pages(connection, false)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.set_prepared_statement_cache_capacity(32);
+        Ok(())
+    };
+    configure().map_err(opening)
+}
+
+/// Whether what was deleted is overwritten in all pages, or only where that costs nothing: in
+/// pages that are written anyway.
+fn zero_freed_pages(connection: &Connection, all: bool) -> rusqlite::Result<()> {
+    let mode = if all { "ON" } else { "FAST" };
+    connection.pragma_update(None, "secure_delete", mode)
 }
 
 /// Makes the directory's own entries durable, and its name in its parent.

@@ -12,8 +12,8 @@ use rusqlite::{Connection, params};
 use thiserror::Error;
 
 use super::SqliteStore;
-use super::sqlite::{DATABASE_FILE, committing, reading};
-use crate::store::StoreError;
+use super::sqlite::{committing, reading};
+use crate::store::{Presence, StoreError};
 
 /// The beginning of the replay window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,9 @@ impl SqliteStore {
     /// Opens the store in `directory` if there is one.
     ///
     /// # Errors
-    /// As [`Self::open`], and [`StoreError::Missing`].
+    /// As [`Self::open_with`].
     pub fn open_existing(directory: &Path) -> Result<Self, StoreError> {
-        if directory.join(DATABASE_FILE).exists() {
-            Self::open(directory)
-        } else {
-            Err(StoreError::Missing { path: directory.to_owned() })
-        }
+        Self::open_with(Presence::Required, directory)
     }
 
     /// Where the replay window begins.

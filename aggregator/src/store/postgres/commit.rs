@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use bandana_shared::identity::{Day, UploadId};
+use bandana_shared::identity::{Day, StoreId, UploadId};
 use bytes::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::days::{day, number};
-use super::link::Session;
+use super::link::{Session, same};
+use super::schema;
 use crate::ingest::{Arrival, Verdict};
 use crate::store::{ExperimentState, StoreError, damaged, postgres};
 
@@ -23,6 +24,7 @@ WITH mark AS MATERIALIZED (
     SELECT oldest_day, LEAST($9::integer, floor(extract(epoch FROM now()) / 86400)::integer + 1)
         AS latest_day
     FROM watermark
+    WHERE (SELECT id FROM store) = $14
 ), arrival AS MATERIALIZED (
     SELECT a.ordinal, a.day, a.id, a.experiment, e.state,
         mark.oldest_day <= $9 AND a.day BETWEEN mark.oldest_day AND mark.latest_day AS is_timely
@@ -131,13 +133,13 @@ impl Columns {
 /// Commits those of a group that have no verdict yet, fills in their verdicts, and tells where
 /// the replay window begins.
 ///
-/// Of uploads with one name the first is committed; the others are decided about when it
+/// In another store than this one nothing is committed. Of uploads with one name the first is committed; the others are decided about when it
 /// is known what became of it, if need be in a further transaction. Verdicts of what has
 /// been committed stay when that fails: who tries again with them is not told of a duplicate
 /// where there was none.
 pub(super) async fn commit(
     session: &mut Session,
-    uploads: &[Arrival],
+    (store, uploads): (StoreId, &[Arrival]),
     today: Day,
     replica: i32,
     verdicts: &mut [Option<Verdict>],
@@ -154,7 +156,8 @@ pub(super) async fn commit(
                 });
             }
         }
-        oldest = Some(statement(session, uploads, &round, today, replica, verdicts).await?);
+        oldest =
+            Some(statement(session, (store, uploads), &round, today, replica, verdicts).await?);
         for (place, upload) in uploads.iter().enumerate() {
             let Some(&other) = first.get(&(upload.day, upload.id)) else { continue };
             if verdicts[place].is_some() {
@@ -172,7 +175,7 @@ pub(super) async fn commit(
 
 async fn statement(
     session: &mut Session,
-    uploads: &[Arrival],
+    (store, uploads): (StoreId, &[Arrival]),
     round: &[usize],
     today: Day,
     replica: i32,
@@ -185,8 +188,8 @@ async fn statement(
     }
     let Columns { days, ids, experiments, ordinals, arms, reports, ones, beyond } = &columns;
     let statement = session.prepare(COMMIT).await.map_err(failed)?;
-    let today_number = number(today);
-    let parameters: [&(dyn ToSql + Sync); 13] = [
+    let (today_number, store_bytes) = (number(today), &store.as_bytes()[..]);
+    let parameters: [&(dyn ToSql + Sync); 14] = [
         days,
         ids,
         experiments,
@@ -200,6 +203,7 @@ async fn statement(
         &beyond.arms,
         &beyond.symbols,
         &beyond.reports,
+        &store_bytes,
     ];
     let rows = session.client.query(&statement, &parameters).await.map_err(failed)?;
     let mut begins = today;
@@ -220,6 +224,7 @@ async fn statement(
         begins = oldest;
     }
     if round.iter().any(|place| verdicts[*place].is_none()) {
+        same(schema::id(&session.client).await?, store)?;
         return Err(damaged("the watermark is gone".to_owned()));
     }
     Ok(begins)

@@ -1,9 +1,10 @@
 //! One connection to the database, for one thread.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bandana_shared::identity::StoreId;
 use rustls_native_certs::load_native_certs;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::config::SslMode;
@@ -13,6 +14,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
+use super::schema;
 use super::settings::PostgresSettings;
 use crate::security::{TlsError, provider, roots};
 use crate::store::{StoreError, postgres};
@@ -53,6 +55,8 @@ pub(crate) struct Link {
 pub(crate) struct Target {
     config: Config,
     tls: Option<MakeRustlsConnect>,
+    /// The store that the database must be, once that is known.
+    store: OnceLock<StoreId>,
 }
 
 impl std::fmt::Debug for Target {
@@ -99,7 +103,7 @@ impl Target {
             SslMode::Disable => None,
             _ => Some(MakeRustlsConnect::new(client_config(settings)?)),
         };
-        Ok(Self { config, tls })
+        Ok(Self { config, tls, store: OnceLock::new() })
     }
 }
 
@@ -108,6 +112,17 @@ impl Link {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = Some(runtime.map_err(|source| StoreError::Thread { source })?);
         Ok(Self { target, session: None, runtime })
+    }
+
+    /// From now on the database must be this store: no connection is used to another one.
+    pub(crate) fn expect(&self, store: StoreId) {
+        // The first one counts.
+        self.target.store.set(store).ok();
+    }
+
+    /// The store that the database must be.
+    pub(super) fn expected(&self) -> Option<StoreId> {
+        self.target.store.get().copied()
     }
 
     /// Has `work` done, on a new connection if there is none. After an error that may have
@@ -196,7 +211,17 @@ async fn connect(target: &Target) -> Result<Session, StoreError> {
     let doing = "connecting";
     let client = tokio::time::timeout(ANSWER_TIMEOUT, connecting).await;
     let client = client.map_err(|_| StoreError::Slow { doing })?.map_err(postgres(doing))?;
+    if let Some(expected) = target.store.get() {
+        let found = tokio::time::timeout(ANSWER_TIMEOUT, schema::id(&client)).await;
+        same(found.map_err(|_| StoreError::Slow { doing })??, *expected)?;
+    }
     Ok(Session { client, prepared: HashMap::new() })
+}
+
+/// # Errors
+/// [`StoreError::OtherStore`].
+pub(super) fn same(found: StoreId, expected: StoreId) -> Result<(), StoreError> {
+    if found == expected { Ok(()) } else { Err(StoreError::OtherStore { found, expected }) }
 }
 
 fn client_config(settings: &PostgresSettings) -> Result<ClientConfig, StoreError> {

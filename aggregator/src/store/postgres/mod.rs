@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::identity::{Day, ExperimentId, StoreId, UnixSeconds, UploadId};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
@@ -34,8 +34,8 @@ pub use verify::verify_database;
 use super::{
     AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, CuratorChange, CuratorName,
     DailyTally, DataSetRecord, DebitRecord, ExperimentKey, ExperimentRecord, ExperimentState,
-    SessionRecord, SessionUpdate, Standing, Store, StoreError, TrustedChange, TrustedRecord,
-    Window, postgres,
+    Presence, SessionRecord, SessionUpdate, Standing, Store, StoreError, TrustedChange,
+    TrustedRecord, Window, postgres,
 };
 use crate::ingest::{Arrival, Verdict};
 use crate::service::explain;
@@ -62,6 +62,7 @@ const REPLICA_NUMBERS: i32 = 0x424e_4452;
 #[derive(Debug)]
 pub struct PostgresStore {
     link: Link,
+    id: StoreId,
     settings: PostgresSettings,
     /// The number that the tallies of this replica are kept under, for this connection.
     replica: Option<i32>,
@@ -76,16 +77,26 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, and brings the tables up to date.
+    /// Connects, and brings the tables up to date, or makes them.
     ///
     /// Must not be called where asynchronous code runs, and neither may other methods.
     ///
     /// # Errors
-    /// [`StoreError`] when there is no such database, or it belongs to a newer program.
+    /// As [`Self::open_with`].
     pub fn open(settings: &PostgresSettings) -> Result<Self, StoreError> {
+        Self::open_with(Presence::Optional, settings)
+    }
+
+    /// Connects, and brings the tables up to date, or makes them, if that may be.
+    ///
+    /// # Errors
+    /// [`StoreError`] when there is no such database, it belongs to a newer program, or it has no
+    /// tables, or has some, and it should be otherwise. Nothing is made then.
+    pub fn open_with(presence: Presence, settings: &PostgresSettings) -> Result<Self, StoreError> {
         let link = Link::new(Arc::new(Target::new(settings)?))?;
         let mut store = Self {
             link,
+            id: StoreId::new([0; 16]),
             settings: settings.clone(),
             replica: None,
             oldest: Day::new(0),
@@ -93,9 +104,18 @@ impl PostgresStore {
             move_after: None,
             is_down: false,
         };
-        store.patiently(|store| store.link.run("opening", schema::prepare))?;
+        let mut prepare = |store: &mut Self| {
+            store.link.run("opening", async |session| schema::prepare(session, presence).await)
+        };
+        store.id = store.patiently(&mut prepare)?;
+        store.link.expect(store.id);
         (store.oldest, _) = store.link.run("reading", days::window)?;
         Ok(store)
+    }
+
+    /// Which store it is.
+    pub fn id(&self) -> StoreId {
+        self.id
     }
 
     /// Makes attempts until one succeeds or fails for good, or patience is at its end. When
@@ -209,15 +229,15 @@ impl PostgresStore {
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), StoreError> {
         self.prepare(today)?;
-        let replica = self.number()?;
+        let (replica, id) = (self.number()?, self.id);
         let mut outcome = self.link.run("committing", async |session| {
-            commit::commit(session, uploads, today, replica, verdicts).await
+            commit::commit(session, (id, uploads), today, replica, verdicts).await
         });
         if outcome.as_ref().is_err_and(StoreError::lacks_partition) {
             let days: BTreeSet<i32> = uploads.iter().map(|u| days::number(u.day)).collect();
             self.make_room(today, &days.into_iter().collect::<Vec<_>>())?;
             outcome = self.link.run("committing", async |session| {
-                commit::commit(session, uploads, today, replica, verdicts).await
+                commit::commit(session, (id, uploads), today, replica, verdicts).await
             });
         }
         self.oldest = outcome?.unwrap_or(self.oldest);
@@ -227,7 +247,10 @@ impl PostgresStore {
     /// Makes sure that there is a connection: what is done once must not fail for want of
     /// one that was lost long ago.
     fn wake(&mut self) -> Result<(), StoreError> {
-        self.patiently(|store| store.link.run("reading", schema::check))
+        let id = self.id;
+        self.patiently(|store| {
+            store.link.run("reading", async |session| schema::check_store(session, id).await)
+        })
     }
 
     fn change(

@@ -1,22 +1,24 @@
 //! The tables, and how a database of an earlier version gets them.
 
-use tokio_postgres::IsolationLevel;
+use bandana_shared::identity::StoreId;
+use tokio_postgres::{GenericClient, IsolationLevel};
 
-use super::link::Session;
+use super::link::{Session, same};
 use crate::curator::fingerprint::FingerprintKey;
-use crate::store::{StoreError, damaged, postgres};
+use crate::store::{Presence, StoreError, damaged, postgres};
 
 /// Oldest server that has all that is used here, as `server_version_num`.
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 6] = [
+const STEPS: [(i64, &str); 7] = [
     (1, TABLES),
     (2, CURATOR),
     (3, SYMBOLS_AND_MEMORY),
     (4, TRUSTED),
     (5, GUARDRAILS),
     (6, CONTENTS_AND_ROUNDS),
+    (7, IDENTITY),
 ];
 
 /// Version of the tables that this program works with.
@@ -240,9 +242,29 @@ CREATE TABLE curator_answer (
 );
 ";
 
-/// Creates the tables in an empty database, and brings those of an earlier version up to
-/// date, in one transaction: a crash leaves the old version or the new one.
-pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
+/// Version 7: a store knows which one it is. The id is made here, with a new store or with the
+/// upgrade of an old one, and stays: dumps and standbys have it too.
+const IDENTITY: &str = "
+CREATE TABLE store (
+    one integer PRIMARY KEY CHECK (one = 1),
+    id  bytea NOT NULL CHECK (octet_length(id) = 16)
+);
+INSERT INTO store VALUES (1, uuid_send(gen_random_uuid()));
+CREATE FUNCTION store_keeps_its_id() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a store keeps its id';
+END $$;
+CREATE TRIGGER store_keeps_its_id BEFORE UPDATE OR DELETE OR TRUNCATE ON store
+    FOR EACH STATEMENT EXECUTE FUNCTION store_keeps_its_id();
+";
+
+/// Creates the tables where there are none and none must be, brings those of an earlier version up
+/// to date, in one transaction: a crash leaves the old version or the new one. Tells which store
+/// it is.
+pub(super) async fn prepare(
+    session: &mut Session,
+    presence: Presence,
+) -> Result<StoreId, StoreError> {
     let failed = postgres("checking its schema");
     let query = "SELECT current_setting('server_version_num')::integer";
     let server: i32 = session.client.query_one(query, &[]).await.map_err(failed)?.get(0);
@@ -263,6 +285,13 @@ pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
     } else {
         0
     };
+    match presence {
+        Presence::Required if !exists => return Err(StoreError::Empty),
+        Presence::Forbidden if exists => {
+            return Err(StoreError::Exists { place: "this database".to_owned() });
+        }
+        _ => {}
+    }
     if version > VERSION {
         return Err(StoreError::NewerSchema { found: version, known: VERSION });
     }
@@ -274,7 +303,20 @@ pub(super) async fn prepare(session: &mut Session) -> Result<(), StoreError> {
     let key = FingerprintKey::random().map_err(|source| StoreError::Entropy { source })?;
     let insert = "INSERT INTO curator_key (one, key) VALUES (1, $1) ON CONFLICT DO NOTHING";
     transaction.execute(insert, &[&&key.as_bytes()[..]]).await.map_err(failed)?;
-    transaction.commit().await.map_err(failed)
+    let id = id(&transaction).await?;
+    transaction.commit().await.map_err(failed)?;
+    Ok(id)
+}
+
+/// Which store a database is.
+pub(super) async fn id(client: &impl GenericClient) -> Result<StoreId, StoreError> {
+    let row = client.query_one("SELECT id FROM store", &[]).await;
+    let row = row.map_err(postgres("reading"))?;
+    store_id(row.get(0))
+}
+
+pub(super) fn store_id(bytes: &[u8]) -> Result<StoreId, StoreError> {
+    StoreId::try_from(bytes).map_err(|error| damaged(error.to_string()))
 }
 
 /// The version of tables that this program knows.
@@ -285,6 +327,21 @@ pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError>
         return Err(StoreError::Empty);
     }
     check(session).await.map(|()| VERSION)
+}
+
+/// As [`check`], and refuses one that is another store.
+pub(super) async fn check_store(
+    session: &mut Session,
+    expected: StoreId,
+) -> Result<(), StoreError> {
+    let query = "SELECT version, (SELECT id FROM store) FROM bandana_schema";
+    let row = session.client.query_one(query, &[]).await;
+    let row = row.map_err(postgres("checking its schema"))?;
+    let found: i64 = row.get(0);
+    if found != VERSION {
+        return Err(StoreError::NewerSchema { found, known: VERSION });
+    }
+    same(store_id(row.get(1))?, expected)
 }
 
 /// Refuses a database that was changed by a newer program while this one ran.

@@ -7,8 +7,9 @@ use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::administration::signed;
 use super::days::{day, number};
-use super::link::{Link, Session};
+use super::link::{Link, Session, same};
 use super::records::{Tallies, add, days_of_memories, records, tallies};
+use super::schema::store_id;
 use super::trusted;
 use crate::learner::window::Days;
 use crate::store::{
@@ -85,15 +86,18 @@ impl Link {
         known_trusted: &HashMap<ExperimentId, TrustedVersion>,
         settled: &mut Settled,
     ) -> Result<News, StoreError> {
-        let fresh = !self.is_open();
+        let (fresh, expected) = (!self.is_open(), self.expected());
         self.run("reading", async |session| {
             if fresh {
                 super::schema::check(session).await?;
             }
             let holds_lease = lease(session, holder).await?;
             let transaction = begin(session).await?;
-            let query = "SELECT oldest_day FROM watermark";
+            let query = "SELECT oldest_day, (SELECT id FROM store) FROM watermark";
             let row = transaction.query_one(query, &[]).await.map_err(postgres("reading"))?;
+            if let Some(expected) = expected {
+                same(store_id(row.get(1))?, expected)?;
+            }
             let oldest = day(row.get(0))?;
             if settled.sums.as_ref().is_none_or(|(before, _)| *before != oldest) {
                 let sums = tallies(&transaction, None, 0, number(oldest)).await?;

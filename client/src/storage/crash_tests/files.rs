@@ -127,7 +127,8 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     let weights = Weights::uniform(&[true, true])?;
     let policy = Some(Policy { version: 1, weights, time_to_live_seconds: 1000 });
     let specification = Some(abandoned);
-    let fetched = Fetched { specification, signatures: Vec::new(), policy, day: at(0).day() };
+    let (signatures, day, store) = (Vec::new(), at(0).day(), None);
+    let fetched = Fetched { specification, signatures, policy, day, store };
     device.core.on_fetched(&gone, fetched, at(0))?;
     device.core.choose(&gone, at(0))?;
     device.core.choose(&id()?, at(1))?;

@@ -8,7 +8,7 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, UploadId};
+use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, StoreId, UploadId};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -111,6 +111,7 @@ impl Device {
             signatures: Vec::new(),
             policy: Some(policy),
             day,
+            store: Some(StoreId::new([7; 16])),
         };
         self.core.on_fetched(&id()?, fetched, at(second))?;
         Ok(())

@@ -267,6 +267,14 @@ pub struct GetExperimentResponse {
     /// answer carry it.
     #[prost(uint32, tag = "3")]
     pub server_day: u32,
+    /// 16 bytes: the id of the store that the server keeps experiments and reports in.
+    /// Random, the same for all callers and all replicas, for as long as the store lives,
+    /// also over backups and restores; a store that is made anew has another one. Empty:
+    /// the server is too old to tell. A device keeps it beside the specification, compares
+    /// it with UploadResponse.store_id, and NEVER sends it: a server that gave each device
+    /// another one would know the device by it.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub store_id: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Experiment {
@@ -369,6 +377,9 @@ pub struct UploadResponse {
     /// Days since 1970-01-01 (UTC) by the server's clock.
     #[prost(uint32, tag = "4")]
     pub server_day: u32,
+    /// The store of the server that answers; see GetExperimentResponse.store_id.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub store_id: ::prost::bytes::Bytes,
 }
 /// What became of an upload. All but ACCEPTED and DUPLICATE changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -382,7 +393,10 @@ pub enum UploadStatus {
     Duplicate = 2,
     /// The upload breaks the rules of UploadRequest. Permanent.
     Malformed = 3,
-    /// No specification has this digest. Permanent.
+    /// No specification has this digest. Permanent if `store_id` is that of the store
+    /// from which the client has the specification. If it is another one or none, or if
+    /// the client does not know from which store it has it, send the same bytes again
+    /// later, as after UNAVAILABLE: the server may have been started on an empty disk.
     UnknownSpecification = 4,
     /// An arm index is beyond the specification's arms. Permanent.
     UnknownArm = 5,

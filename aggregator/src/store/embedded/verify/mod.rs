@@ -66,6 +66,9 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
     uploads.names(&mut verification);
     uploads.checkpoint(connection, &mut verification)?;
     uploads.tallies(connection, &mut verification)?;
+    if version >= schema::WITH_IDENTITY {
+        identity(connection, &mut verification)?;
+    }
     if version >= schema::WITH_AUDIT {
         audit_log(connection, &mut verification)?;
     }
@@ -144,6 +147,19 @@ fn oldest(
     Ok(None)
 }
 
+/// That there is one id, so that clients can tell the store from others.
+fn identity(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
+    verification.begin("id of the store");
+    let query = "SELECT count(*) FILTER (WHERE length(id) = 16), count(*) FROM store";
+    let row = connection.query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    verification.examined(1);
+    match noted(verification, "the store's id", row)? {
+        None | Some((1_u64, 1_u64)) => {}
+        Some((_, ids)) => verification.say(format!("the store has {ids} ids, and not one")),
+    }
+    Ok(())
+}
+
 fn audit_log(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     verification.begin("entries of the audit log");
     let mut query = AuditQuery { experiment: None, limit: AUDIT_PAGE, before: None };
@@ -215,7 +231,7 @@ mod tests {
     #[test]
     fn backups_of_earlier_versions_are_checked_as_what_they_are() {
         let folder = tempfile::tempdir().unwrap();
-        for version in 1..=6 {
+        for version in 1..=9 {
             let file = folder.path().join(version.to_string());
             let store = schema::example(version).unwrap();
             store.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();

@@ -1,0 +1,51 @@
+//! `bandana init`.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::store_source::{Found, StoreSource};
+use super::{say, say_json};
+use crate::store::{PostgresStore, Presence, SqliteStore};
+
+/// Make a new store, in a directory or in an empty database.
+///
+/// Once, before the first `bandana serve`, which refuses to start where there is no store. A
+/// store that exists is left as it is, with exit code 7.
+///
+/// With --json: {"store", "id"}. The id is random and tells the store from all others; devices
+/// hear it and compare it.
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    #[command(flatten)]
+    store: StoreSource,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct InitView {
+    store: String,
+    id: String,
+}
+
+pub(super) fn run(init: &Init) -> anyhow::Result<()> {
+    let (store, id) = match init.store.find()? {
+        Found::Directory(directory) => {
+            let made = SqliteStore::open_with(Presence::Forbidden, &directory);
+            let made = made.map_err(|error| error.located(&directory))?;
+            let id = made.id();
+            made.close().map_err(|error| error.located(&directory))?;
+            (directory.display().to_string(), id)
+        }
+        Found::Database(settings) => {
+            let made = PostgresStore::open_with(Presence::Forbidden, &settings)?;
+            (settings.url.to_string(), made.id())
+        }
+    };
+    let view = InitView { store, id: id.to_string() };
+    if init.json {
+        return say_json(&view);
+    }
+    say(&format!("made the store {} in {}\n", view.id, view.store))
+}

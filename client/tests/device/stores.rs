@@ -1,0 +1,108 @@
+//! Which store knows for good that a specification is none of its own.
+
+use bandana_client::{Fetched, Task, UploadOutcome, UploadTask};
+use bandana_shared::identity::StoreId;
+
+use super::*;
+
+const OTHER: StoreId = StoreId::new([2; 16]);
+
+fn unknown(store: Option<StoreId>) -> UploadOutcome {
+    UploadOutcome::UnknownSpecification { store, message: "unknown".to_owned() }
+}
+
+/// A client with a report to be sent, whose specification came from this store.
+fn reporting(store: Option<StoreId>) -> Result<(Client, UploadTask), Failure> {
+    let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let mut client = Client::new(Budget::UNLIMITED);
+    client.enroll(id()?, acceptance(&specification));
+    let fetched = Fetched { store, ..answer(specification, 10)? };
+    client.on_fetched(&id()?, fetched, at(0))?;
+    client.choose(&id()?, at(1))?;
+    let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
+    Ok((client, task))
+}
+
+#[test]
+fn the_store_that_a_specification_came_from_drops_its_reports() -> Result<(), Failure> {
+    let (mut client, task) = reporting(Some(STORE))?;
+    client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
+    assert_eq!((client.waiting_reports(), client.statistics().uploads_refused), (0, 1));
+    Ok(())
+}
+
+#[test]
+fn no_other_store_does_and_the_same_bytes_are_sent_again() -> Result<(), Failure> {
+    // The last two are of servers that do not say, or did not when they told the specification.
+    let cases = [
+        (Some(STORE), Some(OTHER)),
+        (Some(STORE), None),
+        (None, Some(STORE)),
+        (None, None),
+    ];
+    for (origin, answers) in cases {
+        let (mut client, task) = reporting(origin)?;
+        client.on_upload_result(task.id(), &unknown(answers), at(2))?;
+        let statistics = client.statistics();
+        assert_eq!((client.waiting_reports(), statistics.uploads_postponed), (1, 1));
+        let Task::Wait(time) = client.next_task(at(2))? else { return Err("at once".into()) };
+        let Task::Upload(again) = client.next_task(time)? else { return Err("no retry".into()) };
+        assert_eq!(again, task, "{origin:?} {answers:?}");
+        client.on_upload_result(again.id(), &UploadOutcome::Accepted, time)?;
+        assert_eq!(client.waiting_reports(), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_report_belongs_to_the_store_that_was_heard_when_its_arm_was_drawn() -> Result<(), Failure> {
+    let (mut client, task) = reporting(Some(STORE))?;
+    let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
+    // Another store has the same experiment, and does not know it any more later.
+    let fetched = Fetched { store: Some(OTHER), ..answer(specification, 10)? };
+    client.on_fetched(&id()?, fetched, at(2))?;
+    client.choose(&id()?, at(3))?;
+    let Task::Upload(second) = client.next_task(at(3))? else { return Err("no upload".into()) };
+    client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(4))?;
+    client.on_upload_result(second.id(), &unknown(Some(OTHER)), at(4))?;
+    assert_eq!((client.waiting_reports(), client.statistics().uploads_refused), (1, 1));
+    // A server that leaves out what is known, and does not say its store, changes nothing.
+    let (specification, policy) = (None, None);
+    let same = Fetched { specification, signatures: Vec::new(), policy, day: day(10), store: None };
+    client.on_fetched(&id()?, same, at(5))?;
+    client.choose(&id()?, at(6))?;
+    let third = loop {
+        match client.next_task(at(6))? {
+            Task::Upload(upload) if upload != task => break upload,
+            Task::Upload(_) => {}
+            _ => return Err("no upload".into()),
+        }
+    };
+    client.on_upload_result(third.id(), &unknown(Some(OTHER)), at(6))?;
+    assert_eq!(client.statistics().uploads_refused, 2);
+    Ok(())
+}
+
+#[test]
+fn what_waits_for_a_store_that_is_gone_does_not_hold_up_the_others() -> Result<(), Failure> {
+    let (mut client, _) = reporting(Some(STORE))?;
+    // As many as are sealed at a time, and more.
+    for _ in 0..40 {
+        client.choose(&id()?, at(1))?;
+    }
+    let mut first = Vec::new();
+    while let Task::Upload(task) = client.next_task(at(1))? {
+        client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(1))?;
+        first.push(task.id());
+    }
+    assert_eq!(first.len(), 32 - 1, "and the one that is under way");
+    let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let fetched = Fetched { store: Some(OTHER), ..answer(specification, 10)? };
+    client.on_fetched(&id()?, fetched, at(1))?;
+    client.choose(&id()?, at(1))?;
+    let Task::Upload(task) = client.next_task(at(1))? else { return Err("it waits too".into()) };
+    assert!(!first.contains(&task.id()));
+    client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(1))?;
+    assert_eq!(client.waiting_reports(), 41);
+    Ok(())
+}
