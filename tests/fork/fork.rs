@@ -88,7 +88,13 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
         let (specification, policy) = (Some(specification), Some(policy));
         client.on_fetched(
             &id,
-            Fetched { specification, signatures: Vec::new(), policy, day: Day::new(1), store: None },
+            Fetched {
+                specification,
+                signatures: Vec::new(),
+                policy,
+                day: Day::new(1),
+                store: None,
+            },
             now(),
         )?;
         let assignment = client.choose(&id, now())?;

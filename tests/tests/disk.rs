@@ -84,7 +84,11 @@ impl Drop for Disk {
 /// Starts a server that can't, and returns what it says.
 async fn start_in_vain(mut command: Command, data_dir: &Path) -> anyhow::Result<String> {
     let addresses = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
-    command.args(["serve", "--data-dir"]).arg(data_dir).args(addresses).kill_on_drop(true);
+    command
+        .args(["serve", "--init", "--data-dir"])
+        .arg(data_dir)
+        .args(addresses)
+        .kill_on_drop(true);
     let output = command.stdin(Stdio::null()).env_clear().output();
     let output = tokio::time::timeout(PATIENCE, output).await??;
     let said = String::from_utf8(output.stderr)?;

@@ -13,7 +13,7 @@ use crate::store::{BackupError, StoreError, WatermarkError};
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
 refused by the server's rules, 5 the server (or its database) can't be reached, 6 the store is \
-damaged, 7 there is no store where one must be (or there is one already).";
+damaged, 7 there is no store where one must be, or one already.";
 
 /// A failure with an exit code of its own.
 #[derive(Debug, Error)]

@@ -392,8 +392,8 @@ impl<N: NoiseSource> Core<N> {
         let anew = same.is_none_or(|held| held.signatures != signatures);
         // A server that does not say which store it has may have the same one.
         let store = fetched.store.or(same.and_then(|held| held.store));
-        let news = anew
-            || same.is_some_and(|h| h.policy.version != policy.version || h.store != store);
+        let news =
+            anew || same.is_some_and(|h| h.policy.version != policy.version || h.store != store);
         let next = Held { specification, signatures, policy, heard_at: now, store };
         if news {
             self.record(Change::Heard { held: next, anew });

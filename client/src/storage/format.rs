@@ -459,7 +459,10 @@ impl StoredHeard {
         };
         let policy = self.policy.into_policy()?;
         let heard_at = Timestamp::from_unix_ms(self.heard_at_ms);
-        Some(Change::Heard { held: Held { specification, signatures, policy, heard_at, store }, anew })
+        Some(Change::Heard {
+            held: Held { specification, signatures, policy, heard_at, store },
+            anew,
+        })
     }
 }
 

@@ -238,7 +238,8 @@ fn stores_come_back_with_what_came_from_them() -> Result<(), Failure> {
     }
     for written in [written, several] {
         let bytes = stored::to_bytes(&StoredState::new(&written, 4, true))?;
-        let (read, _) = stored::from_bytes::<StoredState>(&bytes)?.into_state(true).ok_or("none")?;
+        let (read, _) =
+            stored::from_bytes::<StoredState>(&bytes)?.into_state(true).ok_or("none")?;
         let stores = |state: &State| -> Vec<Option<StoreId>> {
             let held = state.held.values().map(|held| held.store);
             let open = state.open.values().map(|open| open.store);

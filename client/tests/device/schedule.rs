@@ -215,7 +215,13 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     let (task, now) = question(&mut client, at(10_000))?;
     assert_eq!(task.known, Some((specification.digest(), 7)));
     // "Not modified" keeps both, and brings the server's day.
-    let same = Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(11), store: None };
+    let same = Fetched {
+        specification: None,
+        signatures: Vec::new(),
+        policy: None,
+        day: day(11),
+        store: None,
+    };
     client.on_fetched(&id()?, same, now)?;
     assert_eq!(upload(client.next_task(now))?.day, day(11));
     Ok(())
@@ -402,8 +408,13 @@ fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
     client.enroll(id()?, acceptance(&specification));
     assert!(matches!(client.choose(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
-    let nothing =
-        Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(1), store: None };
+    let nothing = Fetched {
+        specification: None,
+        signatures: Vec::new(),
+        policy: None,
+        day: day(1),
+        store: None,
+    };
     let answer = client.on_fetched(&id()?, nothing, at(0));
     assert!(matches!(answer, Err(ClientError::NoPolicy { .. })));
     Ok(())

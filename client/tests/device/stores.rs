@@ -34,12 +34,8 @@ fn the_store_that_a_specification_came_from_drops_its_reports() -> Result<(), Fa
 #[test]
 fn no_other_store_does_and_the_same_bytes_are_sent_again() -> Result<(), Failure> {
     // The last two are of servers that do not say, or did not when they told the specification.
-    let cases = [
-        (Some(STORE), Some(OTHER)),
-        (Some(STORE), None),
-        (None, Some(STORE)),
-        (None, None),
-    ];
+    let cases =
+        [(Some(STORE), Some(OTHER)), (Some(STORE), None), (None, Some(STORE)), (None, None)];
     for (origin, answers) in cases {
         let (mut client, task) = reporting(origin)?;
         client.on_upload_result(task.id(), &unknown(answers), at(2))?;

@@ -434,7 +434,10 @@ fn create(file: &Path) -> Result<(), StoreError> {
 fn configure(connection: &Connection) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
     // What is not ours stays as it is.
-    schema::version_of(connection)?;
+    schema::version_of(connection).map_err(|error| match error {
+        StoreError::Database { source, .. } => opening(source),
+        other => other,
+    })?;
     let configure = || {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;

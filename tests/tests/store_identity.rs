@@ -1,0 +1,463 @@
+//! A store knows which one it is: servers do not start where there is none, acknowledge nothing
+//! that the next start would not find, and devices tell their store from another.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bandana_aggregator::store::verify_directory;
+use bandana_client::grpc::Transport;
+use bandana_client::{
+    Acceptance, Budget, Client, Clock as _, Core, NoiseSource, Reward, SimulatedClient,
+    SystemClock, Task, Timestamp,
+};
+use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{Day, StoreId};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Specification, SpecificationParts};
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{self, GetExperimentRequest, UploadStatus};
+use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
+use bandana_tests::page;
+use bandana_tests::postgres::{Postgres, query};
+use bandana_tests::recorder::{Answer, Recorder, STORE};
+use bandana_tests::watched_server::WatchedServer;
+use prost::Message as _;
+use tonic::Code;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+const DATABASE: &str = "bandana.sqlite3";
+
+/// What there is no store for.
+const NO_STORE: Option<i32> = Some(7);
+
+fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
+    Ok(Command::new(PROGRAM).args(arguments).env_clear().output()?)
+}
+
+/// Starts a server that must not start, and returns its exit code and what it says.
+fn serve_in_vain(store: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+    let addresses = ["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
+    let output = bandana(&[&addresses[..], store].concat())?;
+    ensure!(output.stdout.is_empty(), "it serves");
+    Ok((output.status.code(), String::from_utf8(output.stderr)?))
+}
+
+fn names(folder: &Path) -> anyhow::Result<Vec<(OsString, u64)>> {
+    let entry = |entry: fs::DirEntry| anyhow::Ok((entry.file_name(), entry.metadata()?.len()));
+    let mut names: Vec<_> =
+        fs::read_dir(folder)?.map(|found| entry(found?)).collect::<anyhow::Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+#[test]
+fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
+    let place = |name: &str| parent.path().join(name);
+    // A disk that is not mounted, a file that was cut off, a log that was left.
+    fs::create_dir(place("empty"))?;
+    fs::create_dir(place("cut"))?;
+    fs::write(place("cut").join(DATABASE), "")?;
+    fs::create_dir(place("log"))?;
+    fs::write(place("log").join("bandana.sqlite3-wal"), [7; 4096])?;
+    let cases = [
+        ("empty", "there is no store in"),
+        ("missing", "there is no store in"),
+        ("cut", "is empty, and no store ever is"),
+        ("log", "there is no store in"),
+    ];
+    for (name, words) in cases {
+        let folder = place(name);
+        let before = names(&folder).unwrap_or_default();
+        let directory = folder.to_str().context("UTF-8")?;
+        let (code, said) = serve_in_vain(&["--data-dir", directory])?;
+        ensure!(code == NO_STORE && said.contains(words), "{name}: {code:?}: {said}");
+        assert_eq!(
+            (folder.exists(), names(&folder).unwrap_or_default()),
+            (name != "missing", before)
+        );
+    }
+    // Nor is one made beside what belongs to another.
+    for (name, words) in [("cut", "move it away first"), ("log", "move the log away first")] {
+        let directory = place(name).to_string_lossy().into_owned();
+        for command in [&["init"][..], &["serve", "--init", "--operator-listen", "127.0.0.1:0"]] {
+            let output = bandana(&[command, &["--data-dir", &directory]].concat())?;
+            let said = String::from_utf8(output.stderr)?;
+            ensure!(output.status.code() == NO_STORE && said.contains(words), "{name}: {said}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_store_is_made_once_and_keeps_its_id_in_a_backup() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
+    let directory = parent.path().join("data").to_string_lossy().into_owned();
+    let made = bandana(&["init", "--data-dir", &directory, "--json"])?;
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout)?;
+    let id = made["id"].as_str().context("no id")?.to_owned();
+    ensure!(id.len() == 32 && made["store"] == directory.as_str(), "{made}");
+    let again = bandana(&["init", "--data-dir", &directory])?;
+    let said = String::from_utf8(again.stderr)?;
+    ensure!(again.status.code() == NO_STORE && said.contains("left as it is"), "{said}");
+
+    let serve = ["serve", "--operator-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let mut child = tokio::process::Command::new(PROGRAM)
+        .args(serve)
+        .args(["--data-dir", &directory])
+        .env_clear()
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut line = String::new();
+    let stdout = child.stdout.take().context("no output")?;
+    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut line)
+        .await?;
+    ensure!(line.starts_with("device="), "{line}");
+    let restored = parent.path().join("restored");
+    fs::create_dir(&restored)?;
+    let file = restored.join(DATABASE).to_string_lossy().into_owned();
+    let copied = bandana(&["backup", "--data-dir", &directory, "--out", &file])?;
+    ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    child.kill().await?;
+    let kept = rusqlite::Connection::open(file)?.query_row(
+        "SELECT lower(hex(id)) FROM store",
+        [],
+        |row| row.get::<_, String>(0),
+    )?;
+    assert_eq!(kept, id);
+    Ok(())
+}
+
+/// What becomes of the files of a running server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slip {
+    Removed,
+    Replaced,
+    LogRemoved,
+    DirectoryMoved,
+}
+
+impl Slip {
+    /// Does it, and tells where the store can be found again, when its server has ended.
+    fn make(
+        self,
+        data: &Path,
+        spare: &Path,
+    ) -> anyhow::Result<impl Fn() -> anyhow::Result<PathBuf>> {
+        let (database, saved) = (data.join(DATABASE), spare.join("saved"));
+        match self {
+            Self::Removed | Self::Replaced => fs::hard_link(&database, &saved)?,
+            Self::LogRemoved | Self::DirectoryMoved => {}
+        }
+        match self {
+            Self::Removed => fs::remove_file(&database)?,
+            Self::Replaced => fs::rename(spare.join("other").join(DATABASE), &database)?,
+            Self::LogRemoved => fs::remove_file(data.join("bandana.sqlite3-wal"))?,
+            Self::DirectoryMoved => fs::rename(data, spare.join("moved"))?,
+        }
+        let (data, spare) = (data.to_owned(), spare.to_owned());
+        Ok(move || match self {
+            Self::Removed | Self::Replaced => {
+                fs::rename(spare.join("saved"), data.join(DATABASE))?;
+                Ok(data.clone())
+            }
+            Self::LogRemoved => Ok(data.clone()),
+            Self::DirectoryMoved => Ok(spare.join("moved")),
+        })
+    }
+}
+
+async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (data, spare) = (folder.path().join("data"), folder.path().join("spare"));
+    fs::create_dir(&spare)?;
+    let other = spare.join("other").to_string_lossy().into_owned();
+    ensure!(bandana(&["init", "--data-dir", &other])?.status.success());
+    let server = WatchedServer::start(PROGRAM, &data, &[]).await?;
+    let (mut device, mut operator) = server.clients().await?;
+    let experiment = create(&mut operator, three_arms("slip")).await?;
+    let experiment_id = experiment.experiment_id().to_string();
+    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
+    let mut acknowledgements = keep_uploading(&device, &experiment, day);
+    let mut acknowledged = 0_u64;
+    while acknowledged < 500 {
+        let (_, status) = acknowledgements.recv().await.context("the server has ended")?;
+        assert_eq!(status, UploadStatus::Accepted);
+        acknowledged += 1;
+    }
+    let find = slip.make(&data, &spare)?;
+    // Whatever is sent from now on is not in the store that the next start finds.
+    for number in 0..50 {
+        let answer = submit_one(&mut device, &experiment, day, u128::MAX - number).await;
+        ensure!(answer.is_err(), "{slip:?}: upload {number} was acknowledged: {answer:?}");
+    }
+    while let Some((_, status)) = acknowledgements.recv().await {
+        assert_eq!(status, UploadStatus::Accepted);
+        acknowledged += 1;
+    }
+    let (code, log) = server.ended().await?;
+    ensure!(code == Some(1), "{slip:?}: {code:?}: {log}");
+    ensure!(log.contains("is not the file any more that this server has open"), "{slip:?}: {log}");
+
+    // All that was acknowledged before is there, once the files are where they were.
+    let data = find()?;
+    let verification = verify_directory(&data)?;
+    ensure!(verification.is_sound(), "{slip:?}: {:?}", verification.findings);
+    let server = WatchedServer::start(PROGRAM, &data, &[]).await?;
+    let (_, mut operator) = server.clients().await?;
+    let counted = tallies(&mut operator, &experiment).await?[0].0;
+    // What was committed, and found to be elsewhere, was not acknowledged.
+    ensure!(counted >= acknowledged, "{slip:?}: {counted} of {acknowledged}");
+    server.stop().await.map(drop)
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_once_the_database_is_removed() -> anyhow::Result<()> {
+    acknowledges_nothing_after(Slip::Removed).await
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_once_the_database_is_replaced() -> anyhow::Result<()> {
+    acknowledges_nothing_after(Slip::Replaced).await
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_once_the_log_is_removed() -> anyhow::Result<()> {
+    acknowledges_nothing_after(Slip::LogRemoved).await
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_once_the_directory_is_moved() -> anyhow::Result<()> {
+    acknowledges_nothing_after(Slip::DirectoryMoved).await
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_calls_notices_too() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    fs::remove_file(folder.path().join(DATABASE))?;
+    let (code, log) = server.ended().await?;
+    ensure!(code == Some(1) && log.contains(DATABASE), "{code:?}: {log}");
+    Ok(())
+}
+
+/// Does with a server all that there is to do at this time.
+async fn turn<N: NoiseSource>(
+    client: &mut Core<N>,
+    transport: &mut Transport,
+    now: Timestamp,
+) -> anyhow::Result<()> {
+    loop {
+        match client.next_task(now)? {
+            Task::Fetch(task) => match transport.fetch(&task).await {
+                Ok(fetched) => client.on_fetched(&task.experiment_id, fetched, now)?,
+                // One that does not know the experiment is what this is about.
+                Err(_) => client.on_fetch_failed(&task.experiment_id, now)?,
+            },
+            Task::Upload(task) => {
+                let outcome = transport.upload(&task).await;
+                client.on_upload_result(task.id(), &outcome, now)?;
+            }
+            Task::Wait(_) | Task::Done => return Ok(()),
+        }
+    }
+}
+
+/// Devices that find a server on an empty store, in the place of their own, keep their reports.
+async fn keeps_reports(own: AggregatorProcess, wrong: AggregatorProcess) -> anyhow::Result<()> {
+    let mut operator = OperatorClient::connect(own.operator_url.clone()).await?;
+    let quick = v1::Specification { attribution_window_seconds: 1, ..three_arms("kept") };
+    let experiment = create(&mut operator, quick).await?;
+    let id = experiment.experiment_id().clone();
+    let mut client = Client::new(Budget::UNLIMITED);
+    client.enroll(id.clone(), Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()));
+    let mut right = Transport::to(&own.device_url)?;
+    let mut wrong_one = Transport::to(&wrong.device_url)?;
+    let begin = SystemClock.now();
+    let after = |minutes| begin.after(Duration::from_mins(minutes));
+    turn(&mut client, &mut right, begin).await?;
+    for _ in 0..3 {
+        let chosen = client.choose(&id, begin)?;
+        client.reward(chosen.id(), Reward::new(1.0)?, begin)?;
+    }
+    for minutes in 1..4 {
+        turn(&mut client, &mut wrong_one, after(minutes)).await?;
+    }
+    let statistics = client.statistics();
+    ensure!(statistics.uploads_postponed >= 3, "nothing was sent: {statistics:?}");
+    let kept = (statistics.uploads_refused, client.waiting_reports());
+    ensure!(kept == (0, 3), "reports were dropped: {statistics:?}");
+    turn(&mut client, &mut right, after(10)).await?;
+    assert_eq!(client.statistics().uploads_accepted, 3);
+    operator.refresh_policy(v1::ExperimentName { experiment_id: "kept".to_owned() }).await?;
+    let arms = tallies(&mut operator, &experiment).await?;
+    assert_eq!(arms.iter().map(|(reports, _)| *reports).sum::<u64>(), 3);
+    own.stop().await?;
+    wrong.stop().await
+}
+
+#[tokio::test]
+async fn devices_keep_their_reports_when_their_server_has_an_empty_directory() -> anyhow::Result<()>
+{
+    let (own, wrong) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let start = async |folder: &Path| AggregatorProcess::start(PROGRAM.as_ref(), folder).await;
+    keeps_reports(start(own.path()).await?, start(wrong.path()).await?).await
+}
+
+/// None, with the reason printed, where there is no PostgreSQL.
+#[expect(clippy::print_stdout, reason = "whoever runs the tests should know what was not")]
+fn postgres() -> anyhow::Result<Option<Postgres>> {
+    let server = Postgres::start()?;
+    if server.is_none() {
+        println!("left out: there is no PostgreSQL");
+    }
+    Ok(server)
+}
+
+#[tokio::test]
+async fn devices_keep_their_reports_when_their_server_has_an_empty_database() -> anyhow::Result<()>
+{
+    let Some(server) = tokio::task::spawn_blocking(postgres).await?? else { return Ok(()) };
+    let server = Arc::new(server);
+    let fresh = async || {
+        let server = Arc::clone(&server);
+        tokio::task::spawn_blocking(move || server.database()).await?
+    };
+    let (own, wrong) = (fresh().await?, fresh().await?);
+    let (code, said) = serve_in_vain(&["--store", &own])?;
+    ensure!(code == NO_STORE && said.contains("no tables of Bandana"), "{code:?}: {said}");
+    let made = bandana(&["init", "--store", &own])?;
+    ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let again = bandana(&["init", "--store", &own])?;
+    ensure!(again.status.code() == NO_STORE, "{again:?}");
+    let start = async |url: &str| AggregatorProcess::start_replica(PROGRAM.as_ref(), url).await;
+    keeps_reports(start(&own).await?, start(&wrong).await?).await
+}
+
+/// Has another store, or the right one again, in the place of a replica's.
+async fn set_id(url: &str, id: &str) -> anyhow::Result<()> {
+    let (url, id) = (url.to_owned(), id.to_owned());
+    let change = format!(
+        "ALTER TABLE store DISABLE TRIGGER USER; UPDATE store SET id = decode('{id}', 'hex'); \
+         ALTER TABLE store ENABLE TRIGGER USER"
+    );
+    tokio::task::spawn_blocking(move || query(&url, &change)).await?.map(drop)
+}
+
+#[tokio::test]
+async fn a_replica_takes_nothing_while_its_database_is_another_store() -> anyhow::Result<()> {
+    let Some(server) = tokio::task::spawn_blocking(postgres).await?? else { return Ok(()) };
+    let server = Arc::new(server);
+    let of_server = Arc::clone(&server);
+    let url = tokio::task::spawn_blocking(move || of_server.database()).await??;
+    let replica = AggregatorProcess::start_replica(PROGRAM.as_ref(), &url).await?;
+    let process = replica.server()?;
+    let mut operator = OperatorClient::connect(replica.operator_url.clone()).await?;
+    let mut device = v1::device_client::DeviceClient::connect(process.device.clone()).await?;
+    let experiment = create(&mut operator, three_arms("other")).await?;
+    let request = GetExperimentRequest {
+        experiment_id: experiment.experiment_id().to_string(),
+        ..Default::default()
+    };
+    let told = device.get_experiment(request.clone()).await?.into_inner();
+    let own = StoreId::try_from(&told.store_id[..])?;
+    let day = Day::new(told.server_day);
+    assert_eq!(submit_one(&mut device, &experiment, day, 1).await?, UploadStatus::Accepted);
+
+    // With connections that stay open, and with new ones.
+    for is_cut in [false, true] {
+        set_id(&url, &"ab".repeat(16)).await?;
+        if is_cut {
+            let url = url.clone();
+            let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE application_name = 'bandana'";
+            tokio::task::spawn_blocking(move || query(&url, cut)).await??;
+        }
+        for number in 2..12 {
+            let request = bandana_tests::harness::upload(number, &experiment, day, &[(0, true)])?;
+            let refused = device.submit_upload(request).await.err().context("it was taken")?;
+            assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        }
+        let change = v1::ExperimentName { experiment_id: "other".to_owned() };
+        ensure!(operator.pause_experiment(change).await.is_err(), "it was changed elsewhere");
+        let address = replica.operator_url.strip_prefix("http://").context("no address")?;
+        until(async || Ok(page::get(address, "/readyz", &[]).await?.status == 503)).await?;
+        set_id(&url, &own.to_string()).await?;
+        until(async || Ok(page::get(address, "/readyz", &[]).await?.status == 200)).await?;
+    }
+    assert_eq!(submit_one(&mut device, &experiment, day, 2).await?, UploadStatus::Accepted);
+    let counted = "SELECT count(*) FROM upload".to_owned();
+    let rows = tokio::task::spawn_blocking(move || query(&url, &counted)).await??;
+    assert_eq!(rows, [["2"]]);
+    replica.stop().await
+}
+
+/// Waits until it is so.
+async fn until(is_so: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let waiting = async {
+        while !is_so().await? {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await?
+}
+
+/// All that a client of this seed sends: to a server that says, with the specification, that it
+/// has one store, and with the answers to uploads that it has another one.
+async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec<String>)> {
+    let now = Timestamp::from_unix_ms(1_728_000_000_000);
+    let recorder = Recorder::start(now.day())?;
+    recorder.set_store(stores[0]);
+    let floor = bandana_shared::channel::Floor::for_epsilon(Epsilon::new(1.0)?).get();
+    let message = v1::Specification {
+        floor,
+        revision: 1,
+        simulation: true,
+        attribution_window_seconds: 0,
+        ..three_arms("silent")
+    };
+    let parts = SpecificationParts::try_from(&message)?;
+    let specification = Specification::new(parts)?;
+    let weights = Weights::uniform(&specification.active_arms())?;
+    recorder.serve(&specification, &Policy { version: 3, weights, time_to_live_seconds: 60 });
+    recorder.plan([Answer::Status(UploadStatus::UnknownSpecification, "unknown"), Answer::Accept]);
+    let id = specification.experiment_id().clone();
+    let mut client = SimulatedClient::seeded(5, 6);
+    client.enroll(id.clone(), Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()));
+    let mut transport = Transport::new(recorder.channel()?);
+    for hours in 0..4_u64 {
+        let now = now.after(Duration::from_hours(2 * hours));
+        turn(&mut client, &mut transport, now).await?;
+        recorder.set_store(stores[usize::from(hours < 2)]);
+        client.choose(&id, now)?;
+    }
+    let uploads = recorder.uploads();
+    // The name of an upload is random whatever the seed is: a tag, a length, and 16 bytes.
+    let mut bytes: Vec<_> = uploads.iter().map(|upload| upload.bytes[18..].to_vec()).collect();
+    bytes.extend(recorder.questions().iter().map(|question| question.encode_to_vec()));
+    let metadata = uploads.iter().map(|upload| format!("{:?}", upload.metadata)).collect();
+    Ok((bytes, metadata))
+}
+
+#[tokio::test]
+async fn no_request_tells_which_store_a_device_has_heard_of() -> anyhow::Result<()> {
+    let silent = sent([None, None]).await?;
+    // Three reports, one of them twice, and what was asked for them.
+    ensure!(silent.1.len() == 4, "{silent:?}");
+    let marked = Some(StoreId::new([0xc5; 16]));
+    for stores in [[Some(STORE), marked], [marked, Some(STORE)], [None, marked], [marked, None]] {
+        assert_eq!(sent(stores).await?, silent);
+    }
+    Ok(())
+}
