@@ -88,7 +88,7 @@
 //! | file | holds | when it is lost or damaged |
 //! |---|---|---|
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
-//! | `state` | experiments and policies as last heard, open assignments without their rewards, private bits that wait, arms that report once, whether the user has opted out | the same |
+//! | `state` | experiments and policies as last heard and which store they came from, open assignments without their rewards, private bits that wait, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
 //! | `opted-out` | that the user has opted out, by being there | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |

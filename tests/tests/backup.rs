@@ -238,7 +238,7 @@ async fn a_command_without_a_store_of_its_own_says_what_to_do() -> anyhow::Resul
         &["verify", text(empty.path())?],
     ] {
         let (code, _, errors) = run(arguments).await?;
-        assert_eq!(code, Some(1), "{errors}");
+        assert_eq!(code, Some(7), "{errors}");
         assert!(errors.contains("there is no store in"), "{errors}");
     }
     assert!(names(empty.path())?.is_empty());

@@ -256,7 +256,7 @@ async fn a_watermark_is_that_of_a_store() -> anyhow::Result<()> {
     let mut command = site.clock.command(PROGRAM);
     command.args(["watermark", "show", "--data-dir"]).arg(&nowhere);
     let (code, words) = said(command.output().await?)?;
-    assert_eq!(code, Some(1), "{words}");
+    assert_eq!(code, Some(7), "{words}");
     assert!(words.contains(&format!("there is no store in {}", nowhere.display())), "{words}");
     assert!(!Path::exists(&nowhere), "it makes a store");
     Ok(())

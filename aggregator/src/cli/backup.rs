@@ -23,8 +23,8 @@ To restore: put the file into an empty directory under the name bandana.sqlite3,
 with that directory as --data-dir. Configuration, certificates, keys and the files of tokens and \
 app keys are not part of the store.
 
-Exit codes: 0 the backup is complete, 6 the store is damaged, 1 anything else, 2 wrong command \
-line. There is a file of that name after 0 only.";
+Exit codes: 0 the backup is complete, 6 the store is damaged, 7 there is none, 1 anything else, 2 \
+wrong command line. There is a file of that name after 0 only.";
 
 /// Copy the store of a running server.
 ///

@@ -16,7 +16,7 @@ also with experiment_id, day, arm, reports and ones as they are stored, and expe
 expected_ones as the uploads have it), findings_left_out. Fields may be added; none changes its \
 meaning.
 
-Exit codes: 0 the store is in order, 6 it is damaged, 5 its database can't be reached, 1 it can't \
+Exit codes: 0 the store is in order, 6 it is damaged, 7 there is none, 5 its database can't be reached, 1 it can't \
 be read, 2 wrong command line.";
 
 #[derive(Debug, Serialize)]
