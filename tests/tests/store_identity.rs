@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_
 use bandana_tests::page;
 use bandana_tests::postgres::{Postgres, query};
 use bandana_tests::recorder::{Answer, Recorder, STORE};
+use bandana_tests::suite::Suite;
 use bandana_tests::watched_server::WatchedServer;
 use prost::Message as _;
 use tonic::Code;
@@ -37,6 +38,27 @@ const DATABASE: &str = "bandana.sqlite3";
 
 /// What there is no store for.
 const NO_STORE: Option<i32> = Some(7);
+
+fn main() -> ExitCode {
+    let mut suite = Suite::from_args();
+    suite.add(
+        "a_server_without_a_store_does_not_start_and_makes_nothing",
+        a_server_without_a_store_does_not_start_and_makes_nothing,
+    );
+    add_async!(suite;
+        a_store_is_made_once_and_keeps_its_id_in_a_backup,
+        nothing_is_acknowledged_once_the_database_is_removed,
+        nothing_is_acknowledged_once_the_database_is_replaced,
+        nothing_is_acknowledged_once_the_log_is_removed,
+        nothing_is_acknowledged_once_the_directory_is_moved,
+        a_server_that_nobody_calls_notices_too,
+        devices_keep_their_reports_when_their_server_has_an_empty_directory,
+        devices_keep_their_reports_when_their_server_has_an_empty_database,
+        a_replica_takes_nothing_while_its_database_is_another_store,
+        no_request_tells_which_store_a_device_has_heard_of,
+    );
+    suite.run().exit_code()
+}
 
 fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
     Ok(Command::new(PROGRAM).args(arguments).env_clear().output()?)
@@ -58,7 +80,6 @@ fn names(folder: &Path) -> anyhow::Result<Vec<(OsString, u64)>> {
     Ok(names)
 }
 
-#[test]
 fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result<()> {
     let parent = tempfile::tempdir()?;
     let place = |name: &str| parent.path().join(name);
@@ -97,7 +118,6 @@ fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result
     Ok(())
 }
 
-#[tokio::test]
 async fn a_store_is_made_once_and_keeps_its_id_in_a_backup() -> anyhow::Result<()> {
     let parent = tempfile::tempdir()?;
     let directory = parent.path().join("data").to_string_lossy().into_owned();
@@ -221,27 +241,22 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
     server.stop().await.map(drop)
 }
 
-#[tokio::test]
 async fn nothing_is_acknowledged_once_the_database_is_removed() -> anyhow::Result<()> {
     acknowledges_nothing_after(Slip::Removed).await
 }
 
-#[tokio::test]
 async fn nothing_is_acknowledged_once_the_database_is_replaced() -> anyhow::Result<()> {
     acknowledges_nothing_after(Slip::Replaced).await
 }
 
-#[tokio::test]
 async fn nothing_is_acknowledged_once_the_log_is_removed() -> anyhow::Result<()> {
     acknowledges_nothing_after(Slip::LogRemoved).await
 }
 
-#[tokio::test]
 async fn nothing_is_acknowledged_once_the_directory_is_moved() -> anyhow::Result<()> {
     acknowledges_nothing_after(Slip::DirectoryMoved).await
 }
 
-#[tokio::test]
 async fn a_server_that_nobody_calls_notices_too() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
@@ -306,7 +321,6 @@ async fn keeps_reports(own: AggregatorProcess, wrong: AggregatorProcess) -> anyh
     wrong.stop().await
 }
 
-#[tokio::test]
 async fn devices_keep_their_reports_when_their_server_has_an_empty_directory() -> anyhow::Result<()>
 {
     let (own, wrong) = (tempfile::tempdir()?, tempfile::tempdir()?);
@@ -314,21 +328,9 @@ async fn devices_keep_their_reports_when_their_server_has_an_empty_directory() -
     keeps_reports(start(own.path()).await?, start(wrong.path()).await?).await
 }
 
-/// None, with the reason printed, where there is no PostgreSQL.
-#[expect(clippy::print_stdout, reason = "whoever runs the tests should know what was not")]
-fn postgres() -> anyhow::Result<Option<Postgres>> {
-    let server = Postgres::start()?;
-    if server.is_none() {
-        println!("left out: there is no PostgreSQL");
-    }
-    Ok(server)
-}
-
-#[tokio::test]
 async fn devices_keep_their_reports_when_their_server_has_an_empty_database() -> anyhow::Result<()>
 {
-    let Some(server) = tokio::task::spawn_blocking(postgres).await?? else { return Ok(()) };
-    let server = Arc::new(server);
+    let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await??);
     let fresh = async || {
         let server = Arc::clone(&server);
         tokio::task::spawn_blocking(move || server.database()).await?
@@ -354,10 +356,8 @@ async fn set_id(url: &str, id: &str) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(move || query(&url, &change)).await?.map(drop)
 }
 
-#[tokio::test]
 async fn a_replica_takes_nothing_while_its_database_is_another_store() -> anyhow::Result<()> {
-    let Some(server) = tokio::task::spawn_blocking(postgres).await?? else { return Ok(()) };
-    let server = Arc::new(server);
+    let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await??);
     let of_server = Arc::clone(&server);
     let url = tokio::task::spawn_blocking(move || of_server.database()).await??;
     let replica = AggregatorProcess::start_replica(PROGRAM.as_ref(), &url).await?;
@@ -450,7 +450,6 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
     Ok((bytes, metadata))
 }
 
-#[tokio::test]
 async fn no_request_tells_which_store_a_device_has_heard_of() -> anyhow::Result<()> {
     let silent = sent([None, None]).await?;
     // Three reports, one of them twice, and what was asked for them.
