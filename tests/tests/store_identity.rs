@@ -23,6 +23,7 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Specification, SpecificationParts};
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{self, GetExperimentRequest, UploadStatus};
+use bandana_tests::add_async;
 use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
 use bandana_tests::page;
 use bandana_tests::postgres::{Postgres, query};
