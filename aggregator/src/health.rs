@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::stream::{StreamExt as _, select_all};
 use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
 use tonic_health::server::HealthReporter;
@@ -53,13 +55,15 @@ impl Health {
         self.tell(ServingStatus::Serving).await;
     }
 
-    /// Says whether calls are taken, by whether the database can be reached: while it can't
-    /// be, they are better sent to others. Nothing changes without a database elsewhere.
-    pub(crate) async fn follow(self, reachable: Option<watch::Receiver<bool>>) {
-        let Some(mut reachable) = reachable else { return };
-        while reachable.changed().await.is_ok() {
-            let is_reachable = *reachable.borrow_and_update();
-            if is_reachable {
+    /// Says whether calls are taken, by whether the database can be reached, as all of these know:
+    /// while it can't be, they are better sent to others. Nothing changes without a database
+    /// elsewhere.
+    pub(crate) async fn follow(self, reachable: Vec<watch::Receiver<bool>>) {
+        let all = reachable.clone();
+        let changes = reachable.into_iter().map(WatchStream::from_changes);
+        let mut changes = select_all(changes);
+        while changes.next().await.is_some() {
+            if all.iter().all(|is_reachable| *is_reachable.borrow()) {
                 self.serving().await;
             } else {
                 self.readiness.0.store(false, Ordering::Release);

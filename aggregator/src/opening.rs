@@ -3,6 +3,7 @@
 use std::sync::{Arc, mpsc};
 
 use bandana_shared::identity::StoreId;
+use futures_util::future::try_join_all;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
@@ -12,9 +13,11 @@ use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{
-    EmbeddedStore, OpenFiles, PostgresStore, Presence, Store, StoreError, StoreReader,
+    EmbeddedStore, Heartbeat, OpenFiles, PostgresSettings, PostgresStore, Presence, Pulse, Store,
+    StoreError, StoreReader, Target, Waits,
 };
 use crate::telemetry::Metrics;
+use crate::telemetry::metrics::IngestMetrics;
 use crate::trusted::keeper::{Keeper, KeeperHandle};
 
 /// The store, read into memory.
@@ -25,7 +28,8 @@ pub(crate) struct Opening {
     ingest: Ingest,
     reader: StoreReader,
     window_days: u32,
-    writer: Writer,
+    /// The writer of uploads, and further ones where there are any.
+    writers: Vec<Writer>,
     policies: Policies,
 }
 
@@ -34,7 +38,31 @@ enum Policies {
     /// They are computed here, for these experiments at once.
     Own(mpsc::Receiver<Arc<Experiment>>),
     /// They are shared with other replicas.
-    Shared(Box<Follower>, watch::Receiver<bool>),
+    Shared {
+        follower: Box<Follower>,
+        heartbeat: Heartbeat,
+        /// Whether the database can be reached, as each of them knows.
+        reachable: [watch::Receiver<bool>; 2],
+    },
+}
+
+/// A store that was opened.
+struct Opened {
+    id: StoreId,
+    /// What to look after, if it is in files.
+    files: Option<Arc<OpenFiles>>,
+    store: Box<dyn Store>,
+    reader: StoreReader,
+    shared: Option<Shared>,
+}
+
+/// What there is beside a store that replicas share.
+struct Shared {
+    /// For changes and for disclosures.
+    stores: [Box<dyn Store>; 2],
+    target: Arc<Target>,
+    heartbeat: Heartbeat,
+    pulse: Pulse,
 }
 
 /// What there is while a server serves.
@@ -54,8 +82,9 @@ pub(crate) struct Core {
     pub(crate) policies_ended: oneshot::Receiver<Result<(), StoreError>>,
     /// Fails when the thread that takes disclosures panicked.
     pub(crate) keeper_ended: oneshot::Receiver<()>,
-    /// Whether the database can be reached. None: it is part of this process.
-    pub(crate) reachable: Option<watch::Receiver<bool>>,
+    /// Whether the database can be reached, as some know: all must. None of them: it is part of
+    /// this process.
+    pub(crate) reachable: Vec<watch::Receiver<bool>>,
 }
 
 impl Opening {
@@ -68,54 +97,52 @@ impl Opening {
         let (clock, ingest_metrics) = (Arc::clone(clock), metrics.ingest.clone());
         let (opened, opening) = oneshot::channel::<Result<Self, ServerError>>();
         spawn("opening", move || {
-            let read = || {
-                let Opened { id, files, store, reader } = Opened::of(presence, &settings, &*clock)?;
-                let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
-                let random = getrandom::u64().map_err(ServerError::Entropy)?;
-                let registry = Arc::new(Registry::new(random, Arc::clone(&clock)));
-                let trusted =
-                    show_trusted(&reader, &registry).map_err(|error| match &settings {
-                        StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
-                        StoreSettings::Postgres(_) => error,
-                    })?;
-                let (due, experiments_due) = mpsc::channel();
-                let (writer, ingest) = Writer::open(
-                    store,
-                    Arc::clone(&registry),
-                    Arc::clone(&clock),
-                    due,
-                    ingest_metrics,
-                )?;
-                let policies = match &settings {
-                    StoreSettings::Embedded { .. } => Policies::Own(experiments_due),
-                    StoreSettings::Postgres(settings) => {
-                        let (follower, reachable) = Follower::new(settings, &registry, clock)?;
-                        Policies::Shared(Box::new(follower.expecting(id)), reachable)
-                    }
-                };
-                let experiments = registry.all().len();
-                tracing::info!(store = %id, experiments, trusted, ids, "store opened");
-                let window_days = settings.window_days();
-                Ok(Self {
-                    store: id,
-                    files,
-                    registry,
-                    ingest,
-                    reader,
-                    window_days,
-                    writer,
-                    policies,
-                })
-            };
+            let read = || Self::read(presence, &settings, &clock, ingest_metrics);
             // Whoever waited may have been told to end.
             drop(opened.send(read()));
         })?;
         opening.await.map_err(|_| ServerError::OpeningPanicked)?
     }
 
-    /// Starts the writer and what policies come from.
+    fn read(
+        presence: Presence,
+        settings: &StoreSettings,
+        clock: &Arc<dyn Clock>,
+        metrics: IngestMetrics,
+    ) -> Result<Self, ServerError> {
+        let Opened { id, files, store, reader, shared } = open(presence, settings, &**clock)?;
+        let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
+        let random = getrandom::u64().map_err(ServerError::Entropy)?;
+        let registry = Arc::new(Registry::new(random, Arc::clone(clock)));
+        let trusted = show_trusted(&reader, &registry).map_err(|error| match settings {
+            StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
+            StoreSettings::Postgres(_) => error,
+        })?;
+        let (due, experiments_due) = mpsc::channel();
+        let (of_registry, of_clock) = (Arc::clone(&registry), Arc::clone(clock));
+        let (writer, mut ingest) = Writer::open(store, of_registry, of_clock, due, metrics)?;
+        let mut writers = Vec::new();
+        let policies = match shared {
+            None => Policies::Own(experiments_due),
+            Some(Shared { stores, target, heartbeat, pulse }) => {
+                writers.extend(writer.beside(&mut ingest, stores));
+                let answers = pulse.watch();
+                let (follower, follows) =
+                    Follower::of_target(target, Some(pulse), &registry, Arc::clone(clock))?;
+                let follower = Box::new(follower);
+                Policies::Shared { follower, heartbeat, reachable: [answers, follows] }
+            }
+        };
+        writers.insert(0, writer);
+        let experiments = registry.all().len();
+        tracing::info!(store = %id, experiments, trusted, ids, "store opened");
+        let window_days = settings.window_days();
+        Ok(Self { store: id, files, registry, ingest, reader, window_days, writers, policies })
+    }
+
+    /// Starts the writers and what policies come from.
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
-        let Self { store, files, registry, ingest, reader, window_days, writer, policies } = self;
+        let Self { store, files, registry, ingest, reader, window_days, writers, policies } = self;
         let (keeper, handle) = Keeper::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -126,9 +153,7 @@ impl Opening {
         if let Some(files) = files {
             tokio::spawn(ingest.clone().look_after(files));
         }
-        let (end, ended) = oneshot::channel();
-        // The server that waited for it may have been dropped.
-        spawn("writer", move || drop(end.send(writer.run())))?;
+        let ended = write(writers)?;
         let (end, keeper_ended) = oneshot::channel();
         spawn("keeper", move || {
             keeper.run();
@@ -136,7 +161,7 @@ impl Opening {
             end.send(()).ok();
         })?;
         let (end, policies_ended) = oneshot::channel();
-        let mut reachable = None;
+        let mut reachable = Vec::new();
         match policies {
             Policies::Own(due) => {
                 let registry = Arc::clone(&registry);
@@ -146,8 +171,10 @@ impl Opening {
                     end.send(Ok(())).ok();
                 })?;
             }
-            Policies::Shared(follower, is_reachable) => {
-                reachable = Some(is_reachable);
+            Policies::Shared { follower, heartbeat, reachable: told } => {
+                reachable.extend(told);
+                // It ends by itself when nobody wants to hear of it.
+                spawn("heartbeat", move || heartbeat.run())?;
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }
@@ -165,36 +192,66 @@ impl Opening {
     }
 }
 
-/// A store, and what reads beside it.
-struct Opened {
-    id: StoreId,
-    /// What to look after, if it is in files.
-    files: Option<Arc<OpenFiles>>,
-    store: Box<dyn Store>,
-    reader: StoreReader,
+/// Starts the writers. They have ended when all have, or one has failed.
+fn write(
+    writers: Vec<Writer>,
+) -> Result<oneshot::Receiver<Result<(), WriterError>>, ServerError> {
+    let mut running = Vec::new();
+    for writer in writers {
+        let (end, ended) = oneshot::channel();
+        // The server that waited for it may have been dropped.
+        spawn("writer", move || drop(end.send(writer.run())))?;
+        running.push(ended);
+    }
+    let (end, ended) = oneshot::channel();
+    tokio::spawn(async move {
+        let outcomes = running.into_iter().map(async |ended| match ended.await {
+            Ok(outcome) => outcome.map_err(Some),
+            // It has panicked.
+            Err(_) => Err(None),
+        });
+        let outcome = match try_join_all(outcomes).await {
+            Ok(_) => Ok(()),
+            Err(Some(error)) => Err(error),
+            // Whoever waits is told by that.
+            Err(None) => return,
+        };
+        end.send(outcome).ok();
+    });
+    Ok(ended)
 }
 
-impl Opened {
-    fn of(
-        presence: Presence,
-        settings: &StoreSettings,
-        clock: &dyn Clock,
-    ) -> Result<Self, StoreError> {
-        Ok(match settings {
-            StoreSettings::Embedded { data_dir, settings } => {
-                let mut store = EmbeddedStore::open_with(presence, data_dir, *settings)?;
-                store.start_on(clock.day());
-                let (id, files) = (store.id(), Some(store.files()));
-                Self { id, files, store: Box::new(store), reader: StoreReader::new(data_dir) }
-            }
-            StoreSettings::Postgres(settings) => {
-                let store = PostgresStore::open_with(presence, settings)?;
-                let id = store.id();
-                let reader = StoreReader::of_postgres(settings)?.expecting(id);
-                Self { id, files: None, store: Box::new(store), reader }
-            }
-        })
+fn open(
+    presence: Presence,
+    settings: &StoreSettings,
+    clock: &dyn Clock,
+) -> Result<Opened, StoreError> {
+    match settings {
+        StoreSettings::Embedded { data_dir, settings } => {
+            let mut store = EmbeddedStore::open_with(presence, data_dir, *settings)?;
+            store.start_on(clock.day());
+            let (id, files) = (store.id(), Some(store.files()));
+            let (store, reader) = (Box::new(store), StoreReader::new(data_dir));
+            Ok(Opened { id, files, store, reader, shared: None })
+        }
+        StoreSettings::Postgres(settings) => open_shared(presence, settings),
     }
+}
+
+/// All connections go to one target, which knows from the first one on which store it must be.
+fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened, StoreError> {
+    let target = Arc::new(Target::new(settings)?);
+    let (heartbeat, pulse) = Heartbeat::new(Arc::clone(&target))?;
+    let pulsing = || Some(pulse.clone());
+    let store = PostgresStore::open_at(presence, settings, Arc::clone(&target), pulsing())?;
+    let id = store.id();
+    let reader = StoreReader::of_target(Arc::clone(&target), pulsing())?;
+    let beside = |waits| -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(PostgresStore::beside(id, settings, Arc::clone(&target), waits, pulsing())?))
+    };
+    let stores = [beside(Waits::CHANGES)?, beside(Waits::DISCLOSURES)?];
+    let shared = Some(Shared { stores, target, heartbeat, pulse });
+    Ok(Opened { id, files: None, store: Box::new(store), reader, shared })
 }
 
 /// Shows the trusted experiments, and tells how many there are.

@@ -40,6 +40,10 @@ pub struct Experiment {
     initial_arms: usize,
     serving: ArcSwap<Serving>,
     counted: Mutex<Counted>,
+    /// Groups with uploads to it that were acknowledged here, and those of them that the tallies
+    /// include, where the tallies are the store's to tell.
+    acknowledged: AtomicU64,
+    heard_of: AtomicU64,
     /// How often each arm was drawn here, since the start of the process.
     selections: Box<[AtomicU64]>,
     flow: Mutex<Flow>,
@@ -136,6 +140,8 @@ impl Experiment {
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             counted: Mutex::new(counted),
+            acknowledged: AtomicU64::new(0),
+            heard_of: AtomicU64::new(0),
             computing: Mutex::new(()),
             policy_version: watch::Sender::new(version),
             clock,
@@ -179,6 +185,26 @@ impl Experiment {
     /// Committed reports, all arms together.
     pub(crate) fn reports(&self) -> u64 {
         reports(&self.tallies())
+    }
+
+    /// Notes, after a commit and before it is acknowledged, that the store will tell of more.
+    pub(crate) fn acknowledge(&self) {
+        self.acknowledged.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often something was acknowledged here that the store tells of.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the tallies have all that had been acknowledged so often.
+    pub(crate) fn heard_of(&self, acknowledged: u64) {
+        self.heard_of.fetch_max(acknowledged, Ordering::SeqCst);
+    }
+
+    /// Whether something was acknowledged here that the tallies may lack.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.heard_of.load(Ordering::SeqCst) < self.acknowledged()
     }
 
     /// Counts an arm that was drawn for a device.

@@ -3,6 +3,7 @@
 pub mod authority;
 pub mod browser;
 pub mod committed;
+pub mod database_way;
 pub mod harness;
 pub mod page;
 pub mod parquet_table;

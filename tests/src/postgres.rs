@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
@@ -123,6 +124,26 @@ impl Postgres {
         self.folder.path().join(".s.PGSQL.5432")
     }
 
+    /// Stops all of its processes where they are, until this is dropped.
+    ///
+    /// # Errors
+    /// When they can't be found.
+    pub fn freeze(&self) -> anyhow::Result<Frozen> {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid"))?;
+        let first = file.lines().next().context("no process")?.parse()?;
+        // The one that starts others is the first, so that there are no more of them.
+        let mut frozen = Frozen(vec![process(first)?]);
+        signal(frozen.0[0], Signal::STOP)?;
+        for child in children(first)? {
+            let child = process(child)?;
+            // It may have ended by now.
+            if signal(child, Signal::STOP).is_ok() {
+                frozen.0.push(child);
+            }
+        }
+        Ok(frozen)
+    }
+
     /// Stops it as a crash would.
     ///
     /// # Errors
@@ -183,6 +204,44 @@ impl Shared {
     pub fn server(&self) -> anyhow::Result<&Postgres> {
         Ok(self.0.as_deref().ok_or(Missing(Requirement::Postgres))?)
     }
+}
+
+/// Processes of a server that are stopped; they go on when this is dropped.
+#[derive(Debug)]
+pub struct Frozen(Vec<Pid>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for process in &self.0 {
+            // It may have been killed.
+            signal(*process, Signal::CONT).ok();
+        }
+    }
+}
+
+fn process(id: i32) -> anyhow::Result<Pid> {
+    Pid::from_raw(id).context("no process has id 0")
+}
+
+fn signal(process: Pid, signal: Signal) -> anyhow::Result<()> {
+    Ok(kill_process(process, signal)?)
+}
+
+/// The processes that a process has started.
+fn children(of: i32) -> anyhow::Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // Others come and go.
+        let Ok(line) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { continue };
+        // After the program's name, in brackets, there are a state and the parent.
+        let parent = line.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if parent.and_then(|parent| parent.parse().ok()) == Some(of) {
+            children.push(id);
+        }
+    }
+    Ok(children)
 }
 
 impl Drop for Postgres {

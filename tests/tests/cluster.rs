@@ -51,6 +51,7 @@ const CASES: &[(&str, Case)] = &[
     ("what_one_replica_forgets_the_others_forget", forget_together),
     ("every_replica_rings_for_what_all_have_heard", ring_together),
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
+    ("estimates_include_what_was_acknowledged_by_whoever_tells_them", own_uploads),
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
 
@@ -320,6 +321,33 @@ fn resignation(server: &Postgres) -> anyhow::Result<()> {
         next.device.submit_upload(upload(1, &experiment, day, &[(0, true)])?).await?;
         until_learnt(&url, "1").await?;
         next.process.stop().await
+    })
+}
+
+fn own_uploads(server: &Postgres) -> anyhow::Result<()> {
+    const UPLOADS: u128 = 12;
+    let url = server.database()?;
+    block_on(async {
+        let mut replicas = [Replica::start(&url).await?, Replica::start(&url).await?];
+        let experiment = replicas[0].create(three_arms("own")).await?;
+        let day = replicas[1].day("own").await?;
+        for number in 0..UPLOADS {
+            let place = usize::from(number % 3 == 0);
+            let replica = &mut replicas[place];
+            let request = upload(number, &experiment, day, &[(0, true)])?;
+            let told = replica.device.submit_upload(request).await?.into_inner();
+            ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
+            // Nobody waits between an upload and a question.
+            let counted = replica.tallies("own").await?[0].0;
+            ensure!(u128::from(counted) == number + 1, "{counted} after {}", number + 1);
+            let name = ExperimentName { experiment_id: "own".to_owned() };
+            let status = replica.operator.get_experiment_status(name).await?.into_inner();
+            ensure!(u128::from(status.reports) == number + 1, "{status:?}");
+        }
+        for replica in replicas {
+            replica.process.stop().await?;
+        }
+        Ok(())
     })
 }
 

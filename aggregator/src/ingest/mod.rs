@@ -102,6 +102,10 @@ pub enum Revise {
 #[derive(Clone, Debug)]
 pub struct Ingest {
     queue: mpsc::Sender<Command>,
+    /// The ways of changes and of disclosures: the same queue, unless they have writers of their
+    /// own.
+    changes: mpsc::Sender<Command>,
+    disclosures: mpsc::Sender<Command>,
     metrics: IngestMetrics,
 }
 
@@ -109,7 +113,16 @@ impl Ingest {
     /// A queue, and its other end for [`Writer::run`].
     fn channel(max: usize, metrics: IngestMetrics) -> (Self, mpsc::Receiver<Command>) {
         let (queue, commands) = mpsc::channel(max);
-        (Self { queue, metrics }, commands)
+        let [changes, disclosures] = [queue.clone(), queue.clone()];
+        (Self { queue, changes, disclosures, metrics }, commands)
+    }
+
+    /// Gives changes and disclosures queues of their own, which uploads don't wait in.
+    fn split(&mut self) -> [mpsc::Receiver<Command>; 2] {
+        let (changes, of_changes) = mpsc::channel(QUEUE_MAX);
+        let (disclosures, of_disclosures) = mpsc::channel(QUEUE_MAX);
+        (self.changes, self.disclosures) = (changes, disclosures);
+        [of_changes, of_disclosures]
     }
 
     /// Where uploads are counted.
@@ -150,7 +163,7 @@ impl Ingest {
     pub async fn administer(&self, order: Order) -> Result<Arc<Experiment>, AdministrationError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Administer(order, answer);
-        self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        self.changes.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 
@@ -161,7 +174,7 @@ impl Ingest {
     pub async fn curate(&self, change: CuratorChange) -> Result<(), AdministrationError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Curate(change, answer);
-        self.queue.send(command).await.map_err(|_| AdministrationError::Ended)?;
+        self.changes.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 
@@ -174,7 +187,7 @@ impl Ingest {
     pub(crate) fn trust(&self, change: TrustedChange) -> Result<(), AdministrationError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Trust(Box::new(change), answer);
-        self.queue.blocking_send(command).map_err(|_| AdministrationError::Ended)?;
+        self.disclosures.blocking_send(command).map_err(|_| AdministrationError::Ended)?;
         outcome.blocking_recv().map_err(|_| AdministrationError::Ended)?
     }
 
@@ -197,10 +210,15 @@ impl Ingest {
         }
     }
 
-    /// Lets the writer commit what is queued by now, and end.
+    /// Lets every writer commit what is queued by now, and end.
     pub async fn stop(&self) {
         // A queue without a writer has ended already.
         self.queue.send(Command::Stop).await.ok();
+        for other in [&self.changes, &self.disclosures] {
+            if !other.same_channel(&self.queue) {
+                other.send(Command::Stop).await.ok();
+            }
+        }
     }
 }
 

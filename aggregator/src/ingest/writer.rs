@@ -82,6 +82,24 @@ impl Writer {
         Ok((Self { store, registry, today, commands, due, metrics }, ingest))
     }
 
+    /// Two further writers, of changes and of disclosures, over these stores: whatever they wait
+    /// for there, uploads don't. For stores that can be written to side by side.
+    pub(crate) fn beside(
+        &self,
+        ingest: &mut Ingest,
+        stores: [Box<dyn Store>; 2],
+    ) -> impl Iterator<Item = Self> {
+        let queues = stores.into_iter().zip(ingest.split());
+        queues.map(|(store, commands)| Self {
+            store,
+            commands,
+            registry: Arc::clone(&self.registry),
+            today: Today::new(Arc::clone(&self.today.clock)),
+            due: self.due.clone(),
+            metrics: self.metrics.clone(),
+        })
+    }
+
     /// Works until [`Ingest::stop`], then closes the store.
     ///
     /// # Errors
@@ -179,8 +197,14 @@ impl Writer {
                 }
             }
             Err(error) => {
-                let (uploads, error) = (arrivals.len(), explain(&error));
-                tracing::error!(uploads, error, "uploads were not acknowledged");
+                let uploads = arrivals.len();
+                if matches!(error, StoreError::Silent) {
+                    // The log says it already.
+                    tracing::debug!(uploads, "uploads were turned away");
+                } else {
+                    let error = explain(&error);
+                    tracing::error!(uploads, error, "uploads were not acknowledged");
+                }
                 for waiting in waiting {
                     waiting.send(Err(IngestError::Store)).ok();
                 }
@@ -211,6 +235,9 @@ impl Writer {
         let touched: BTreeMap<ExperimentKey, &Arc<Experiment>> =
             arrivals.iter().map(|a| (a.experiment.key(), &a.experiment)).collect();
         for (key, experiment) in touched {
+            if committed.deltas.is_empty() {
+                experiment.acknowledge();
+            }
             let own = committed.deltas.iter().filter(|(_, delta)| delta.experiment == key);
             let mut own = own.map(|(day, delta)| (*day, delta.arm, delta.tally)).peekable();
             if own.peek().is_some() && experiment.add(own) {

@@ -13,7 +13,8 @@ use crate::clock::Clock;
 use crate::registry::{Counted, Experiment, Registry, Serving};
 use crate::service::explain;
 use crate::store::{
-    ExperimentRecord, Link, News, Outcome, PostgresSettings, Settled, StoreError, Target,
+    ExperimentRecord, Link, News, Outcome, PostgresSettings, Pulse, Settled, StoreError, Target,
+    Waits,
 };
 
 /// How often the database is asked while it answers quickly.
@@ -71,7 +72,17 @@ impl Follower {
         registry: &Arc<Registry>,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
-        let link = Link::new(Arc::new(Target::new(settings)?))?;
+        Self::of_target(Arc::new(Target::new(settings)?), None, registry, clock)
+    }
+
+    /// As [`Self::new`], over a connection to this target that goes by this pulse.
+    pub(crate) fn of_target(
+        target: Arc<Target>,
+        pulse: Option<Pulse>,
+        registry: &Arc<Registry>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
+        let link = Link::new(target, Waits::FOLLOWING)?.with_pulse(pulse);
         let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
         let (handle, questions) = FollowerHandle::channel();
         registry.follow(handle);
@@ -198,9 +209,11 @@ impl Follower {
     }
 
     fn hear(&mut self, registry: &Registry) -> Result<(), StoreError> {
-        let experiments: Vec<_> = registry.all().into_iter().map(|e| (e.reports(), e)).collect();
-        let version = |(_, e): &(u64, Arc<Experiment>)| (e.key(), e.serving().policy.version);
-        let known: HashMap<_, _> = experiments.iter().map(version).collect();
+        let experiments = registry.all().into_iter();
+        let experiments: Vec<_> =
+            experiments.map(|e| (e.reports(), e.acknowledged(), e)).collect();
+        let version = |e: &Experiment| (e.key(), e.serving().policy.version);
+        let known: HashMap<_, _> = experiments.iter().map(|(.., e)| version(e)).collect();
         let known_trusted = registry.trusted().versions();
         let begin = self.clock.monotonic();
         let news = self.link.news(&self.name, &known, &known_trusted, &mut self.settled)?;
@@ -221,7 +234,7 @@ impl Follower {
             self.holds_lease = holds_lease;
             tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
         }
-        for (reports, experiment) in experiments {
+        for (reports, acknowledged, experiment) in experiments {
             let tallies = tallies.remove(&experiment.key()).unwrap_or_default();
             let days = days.remove(&experiment.key()).unwrap_or_default();
             let heard = Counted { tallies, days };
@@ -232,6 +245,7 @@ impl Follower {
             } else {
                 experiment.set_counted(heard);
             }
+            experiment.heard_of(acknowledged);
         }
         for record in changed {
             let stored = record.policy.as_ref().map(|stored| stored.policy.version);

@@ -120,6 +120,18 @@ impl Registry {
         }
     }
 
+    /// Waits until what is shown of an experiment includes every upload that was acknowledged here
+    /// before this was asked.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: the database does not tell now.
+    pub async fn catch_up(&self, experiment: &Experiment) -> Result<(), Unanswered> {
+        match self.follower() {
+            Some(follower) if experiment.is_behind() => follower.ask(Question::News).await,
+            _ => Ok(()),
+        }
+    }
+
     /// Lets a follower give up its lease and end, if there is one.
     pub(crate) fn end_following(&self) {
         if let Some(FollowerHandle(questions)) = self.follower() {

@@ -84,6 +84,13 @@ impl OperatorService {
         Ok(Response::new(self.status_of(&experiment)))
     }
 
+    /// The experiment of this name, with all uploads that were acknowledged here.
+    async fn find_counted(&self, name: String) -> Result<Arc<Experiment>, Status> {
+        let experiment = find(&self.registry, name).await?;
+        let caught_up = self.registry.catch_up(&experiment).await;
+        caught_up.map_err(|error| unanswered(&error)).map(|()| experiment)
+    }
+
     fn status_of(&self, experiment: &Experiment) -> ExperimentStatus {
         status_of(experiment, self.watch.alarms(experiment))
     }
@@ -314,7 +321,7 @@ impl Operator for OperatorService {
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
+        let experiment = self.find_counted(request.into_inner().experiment_id).await?;
         Ok(Response::new(self.status_of(&experiment)))
     }
 
@@ -397,7 +404,7 @@ impl Operator for OperatorService {
     ) -> Result<Response<Estimates>, Status> {
         let request = request.into_inner();
         let settings = settings(&request)?;
-        let experiment = find(&self.registry, request.experiment_id).await?;
+        let experiment = self.find_counted(request.experiment_id).await?;
         Ok(Response::new(self.watch.estimates(&experiment, settings)))
     }
 
@@ -411,7 +418,7 @@ impl Operator for OperatorService {
         let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let settings = settings(&request)?;
-        let experiment = find(&self.registry, request.experiment_id).await?;
+        let experiment = self.find_counted(request.experiment_id).await?;
         let end = Box::pin(self.ending.clone().wait());
         let versions = WatchStream::new(experiment.watch());
         let (watch, looker) = (self.watch.clone(), self.watch.clone());

@@ -39,7 +39,7 @@ pub use group::{Delta, GroupRow};
 pub use postgres::{
     DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, verify_database,
 };
-pub(crate) use postgres::{Link, News, Settled, Target};
+pub(crate) use postgres::{Heartbeat, Link, News, Pulse, Settled, Target, Waits};
 pub use reader::StoreReader;
 pub use trusted::{
     DISCLOSURES_MAX, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
@@ -436,6 +436,9 @@ pub enum StoreError {
         /// What was being done.
         doing: &'static str,
     },
+    /// The database that replicas share does not answer, as the heartbeat knows; it was not asked.
+    #[error("the database does not answer; try again later")]
+    Silent,
     /// The database server lacks what is needed.
     #[error("the database server is PostgreSQL {found}; version 13 or a later one is needed")]
     OldServer {
@@ -639,8 +642,8 @@ impl StoreError {
             | Self::Outdated(_)
             | Self::Curator(_)
             | Self::Trusted(_) => Outcome::Declined,
-            // It may be the right one again.
-            Self::Unmade { .. } | Self::OtherStore { .. } => Outcome::Unmade,
+            // It may be the right one again, or answer again.
+            Self::Unmade { .. } | Self::OtherStore { .. } | Self::Silent => Outcome::Unmade,
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             _ => Outcome::Fatal,
         }

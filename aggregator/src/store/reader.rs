@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bandana_shared::identity::{Day, ExperimentId, StoreId, UploadId};
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use rusqlite::{Connection, OpenFlags};
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
-use super::postgres::{self, Link, Target};
+use super::postgres::{self, Link, Pulse, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DataSetRecord, DebitRecord, ExperimentKey,
     PostgresSettings, SessionRecord, SessionUpdate, StoreError, TrustedRecord,
@@ -41,17 +41,16 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when a file can't be used.
     pub fn of_postgres(settings: &PostgresSettings) -> Result<Self, StoreError> {
-        let link = Link::new(Arc::new(Target::new(settings)?))?;
-        Ok(Self(Place::Postgres(Arc::new(Mutex::new(link)))))
+        Self::of_target(Arc::new(Target::new(settings)?), None)
     }
 
-    /// Reads from this store only, should another one take its place.
-    #[must_use]
-    pub(crate) fn expecting(self, store: StoreId) -> Self {
-        if let Place::Postgres(link) = &self.0 {
-            link.lock().unwrap_or_else(PoisonError::into_inner).expect(store);
-        }
-        self
+    /// As [`Self::of_postgres`], over connections to this target that go by this pulse.
+    pub(crate) fn of_target(
+        target: Arc<Target>,
+        pulse: Option<Pulse>,
+    ) -> Result<Self, StoreError> {
+        let link = Link::new(target, Waits::READING)?.with_pulse(pulse);
+        Ok(Self(Place::Postgres(Arc::new(Mutex::new(link)))))
     }
 
     fn read<T>(
@@ -63,8 +62,11 @@ impl StoreReader {
             Place::Embedded(database) => embedded(&connect(database)?),
             Place::Postgres(link) => {
                 let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-                // A connection that was lost since the last call is made again.
-                postgres(&mut link).or_else(|_| postgres(&mut link))
+                match postgres(&mut link) {
+                    // A connection that was lost since the last call is made again.
+                    Err(StoreError::Postgres { .. }) => postgres(&mut link),
+                    outcome => outcome,
+                }
             }
         }
     }

@@ -191,9 +191,9 @@ impl Keeper {
     }
 
     fn turn_away(&self, id: &ExperimentId, group: &mut Group, error: IngestError) {
-        if !group.waiting.is_empty() {
-            tracing::error!(experiment = %id, %error, "disclosures were not acknowledged");
-        }
+        // What is wrong has been logged; this comes as often as callers do.
+        let disclosures = group.waiting.len();
+        tracing::debug!(experiment = %id, disclosures, %error, "disclosures were turned away");
         for (_, answer) in group.waiting.drain(..) {
             self.answer(answer, Err(error));
         }
@@ -219,7 +219,12 @@ impl Keeper {
             Setback::Unknown => group.unknown += 1,
         }
         let gives_up = group.setbacks > ATTEMPTS || group.unknown >= BLIND_ATTEMPTS;
-        if gives_up { Err(IngestError::Store) } else { Ok(()) }
+        if gives_up {
+            let attempts = group.setbacks;
+            tracing::error!(experiment = %id, attempts, "disclosures can't be committed");
+            return Err(IngestError::Store);
+        }
+        Ok(())
     }
 
     /// One step towards an answer for those who wait.

@@ -25,7 +25,7 @@ const UNBROKEN: usize = usize::MAX / 2;
 const FIRST_DAY: u32 = 100;
 
 /// Messages from one cut to the next, where there are many.
-const STRIDE: usize = 7;
+const STRIDE: usize = 3;
 
 /// Counts a message. `false`: its connection breaks, and no other one does.
 fn passes(left: &AtomicUsize) -> bool {

@@ -194,6 +194,12 @@ fn decline(error: &AdministrationError) -> Status {
                 CuratorRefusal::SessionMoved => Status::aborted(message),
             }
         }
+        AdministrationError::Store(error) if error.outcome() == Outcome::Unmade => {
+            Status::unavailable(
+                "the database can't make the change now: nothing was taken, and nothing is \
+                 answered; try again",
+            )
+        }
         AdministrationError::Store(error) if error.outcome() == Outcome::Unknown => {
             Status::unavailable(
                 "the database can't be reached; the price may have been taken, and nothing is \

@@ -7,7 +7,6 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio_postgres::{GenericClient, Transaction};
 
-use super::link::Session;
 use super::records::{days_of_memories, records, tallies};
 use super::{audit, trusted};
 use crate::learner::guardrails::Guardrails;
@@ -40,39 +39,36 @@ impl Change<'_> {
 
 /// Makes a change, and returns the experiment as it is then.
 pub(super) async fn change(
-    session: &mut Session,
+    transaction: &Transaction<'_>,
     change: Change<'_>,
     entry: &AuditEntry,
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
-    let transaction = session.client.transaction().await.map_err(failed)?;
     let lock = "SELECT key FROM experiment WHERE key = $1 FOR NO KEY UPDATE";
     let key = change.key();
     transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
     match change {
         Change::Revision(standing, specification) => {
-            check(&transaction, standing).await?;
-            insert_specification(&transaction, key, specification).await?;
+            check(transaction, standing).await?;
+            insert_specification(transaction, key, specification).await?;
         }
         Change::State(standing, state) => {
-            check(&transaction, standing).await?;
+            check(transaction, standing).await?;
             let update = "UPDATE experiment SET state = $2 WHERE key = $1";
             transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
         }
         Change::Signature(_, specification, signature, now) => {
-            sign(&transaction, specification, signature, now).await?;
+            sign(transaction, specification, signature, now).await?;
         }
     }
-    renew_policy(&transaction, key).await?;
-    audit::append(&transaction, entry).await?;
-    let record = read(&transaction, key).await?;
-    transaction.commit().await.map_err(failed)?;
-    Ok(record)
+    renew_policy(transaction, key).await?;
+    audit::append(transaction, entry).await?;
+    read(transaction, key).await
 }
 
 /// Adds an experiment. Its versions begin at `first_version`.
 pub(super) async fn create(
-    session: &mut Session,
+    transaction: &Transaction<'_>,
     specification: &Specification,
     conduct: Conduct,
     state: ExperimentState,
@@ -80,7 +76,6 @@ pub(super) async fn create(
     entry: &AuditEntry,
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
-    let transaction = session.client.transaction().await.map_err(failed)?;
     let arms = specification.arms().len();
     let weights = weigh(conduct, specification, arms, &Counted::default(), &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
@@ -113,15 +108,13 @@ pub(super) async fn create(
         .map_err(failed)?;
     let row = row.ok_or_else(|| StoreError::ExperimentExists(id.clone()))?;
     let key = ExperimentKey(row.get(0));
-    insert_specification(&transaction, key, specification).await?;
-    audit::append(&transaction, entry).await?;
+    insert_specification(transaction, key, specification).await?;
+    audit::append(transaction, entry).await?;
     // Changes that are audited take turns from here on: whoever was first is seen.
-    if trusted::exists(&transaction, "trusted_experiment", id).await? {
+    if trusted::exists(transaction, "trusted_experiment", id).await? {
         return Err(StoreError::ExperimentExists(id.clone()));
     }
-    let record = read(&transaction, key).await?;
-    transaction.commit().await.map_err(failed)?;
-    Ok(record)
+    read(transaction, key).await
 }
 
 async fn read(

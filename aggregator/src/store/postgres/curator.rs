@@ -3,10 +3,9 @@
 //! A debit locks the data set's row, so that two replicas can't spend the same.
 
 use bandana_shared::identity::UnixSeconds;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::administration::signed;
-use super::link::Session;
 use crate::curator::price::Measure;
 use crate::curator::reading::Fingerprint;
 use crate::store::curator::exhausted;
@@ -17,21 +16,19 @@ use crate::store::{
 
 /// Makes a change for the curator, in one transaction.
 pub(super) async fn curate(
-    session: &mut Session,
+    transaction: &Transaction<'_>,
     change: &CuratorChange,
 ) -> Result<(), StoreError> {
-    let failed = postgres("committing");
-    let transaction = session.client.transaction().await.map_err(failed)?;
     match change {
-        CuratorChange::Register(record) => register(&transaction, record).await?,
-        CuratorChange::Debit(entry) => debit(&transaction, entry).await?,
+        CuratorChange::Register(record) => register(transaction, record).await?,
+        CuratorChange::Debit(entry) => debit(transaction, entry).await?,
         CuratorChange::Open(entry, record) => {
-            debit(&transaction, entry).await?;
-            open(&transaction, record).await?;
+            debit(transaction, entry).await?;
+            open(transaction, record).await?;
         }
-        CuratorChange::Round(round) => add_round(&transaction, round).await?,
+        CuratorChange::Round(round) => add_round(transaction, round).await?,
     }
-    transaction.commit().await.map_err(failed)
+    Ok(())
 }
 
 async fn register(client: &impl GenericClient, record: &DataSetRecord) -> Result<(), StoreError> {

@@ -5,39 +5,83 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bandana_shared::identity::StoreId;
+use futures_util::future::join;
 use rustls_native_certs::load_native_certs;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls, Statement};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
+use super::heartbeat::Pulse;
 use super::schema;
 use super::settings::PostgresSettings;
 use crate::security::{TlsError, provider, roots};
-use crate::store::{StoreError, postgres};
+use crate::store::{Outcome, StoreError, postgres};
 
 /// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an answer may take: longer than the database lets a statement run.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+/// How long an answer may take that takes long: longer than the database lets a statement run.
+pub(super) const LONG_ANSWER: Duration = Duration::from_secs(12);
+
+/// How often the database is asked what became of a transaction that it is still at, and how soon.
+const LOOKS: usize = 20;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long the other end of a connection may be silent, in both directions.
+const SILENCE_MAX: Duration = Duration::from_secs(9);
 
 /// For every connection: what is acknowledged is on the disk whatever the role's defaults
 /// are, statements see all that was committed before they began, and nothing takes long, as
-/// compiling a statement of a millisecond would.
+/// compiling a statement of a millisecond would. The locks of a replica that is stopped in a
+/// transaction are free after three seconds, whether its host is still there or not.
 const SESSION: &str = "
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET client_min_messages = warning;
 SET jit = off;
 SET statement_timeout = '10s';
-SET lock_timeout = '5s';
-SET idle_in_transaction_session_timeout = '30s';
+SET idle_in_transaction_session_timeout = '3s';
+SET tcp_keepalives_idle = 10;
+SET tcp_keepalives_interval = 3;
+SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = '9s';
 SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off';
 ";
+
+/// How long a link waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// For an answer.
+    answer: Duration,
+    /// For a lock that another replica holds.
+    lock: Duration,
+}
+
+impl Waits {
+    const fn new(answer_ms: u64, lock_ms: u64) -> Self {
+        Self { answer: Duration::from_millis(answer_ms), lock: Duration::from_millis(lock_ms) }
+    }
+
+    /// For uploads: they wait for nobody but a commit of the same upload, or for the end of a
+    /// day.
+    pub(crate) const UPLOADS: Self = Self::new(2500, 1000);
+    /// For changes of experiments and for the curator, which other replicas make too.
+    pub(crate) const CHANGES: Self = Self::new(5000, 1000);
+    /// For disclosures to trusted experiments: a row is changed within milliseconds, and others
+    /// wait as long.
+    pub(crate) const DISCLOSURES: Self = Self::new(2500, 200);
+    /// For reading, which waits for no lock but those of changes of tables.
+    pub(crate) const READING: Self = Self { answer: LONG_ANSWER, lock: Duration::from_secs(1) };
+    /// For what tells others and follows them: it comes again.
+    pub(crate) const FOLLOWING: Self =
+        Self { answer: LONG_ANSWER, lock: Duration::from_millis(200) };
+    /// For signs of life.
+    pub(super) const HEARTBEAT: Self = Self::new(2000, 1000);
+}
 
 /// Longest password, in bytes.
 const PASSWORD_BYTES_MAX: usize = 1024;
@@ -46,6 +90,9 @@ const PASSWORD_BYTES_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Link {
     target: Arc<Target>,
+    waits: Waits,
+    /// Whether the database answers at all. None: that is not known.
+    pulse: Option<Pulse>,
     session: Option<Session>,
     /// What the connection lives in. None: this is being dropped.
     runtime: Option<Runtime>,
@@ -98,7 +145,7 @@ impl Target {
         config.connect_timeout(CONNECT_TIMEOUT).application_name("bandana");
         config.keepalives_idle(Duration::from_secs(10));
         config.keepalives_interval(Duration::from_secs(3)).keepalives_retries(3);
-        config.tcp_user_timeout(ANSWER_TIMEOUT);
+        config.tcp_user_timeout(SILENCE_MAX);
         let tls = match config.get_ssl_mode() {
             SslMode::Disable => None,
             _ => Some(MakeRustlsConnect::new(client_config(settings)?)),
@@ -108,10 +155,16 @@ impl Target {
 }
 
 impl Link {
-    pub(crate) fn new(target: Arc<Target>) -> Result<Self, StoreError> {
+    pub(crate) fn new(target: Arc<Target>, waits: Waits) -> Result<Self, StoreError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = Some(runtime.map_err(|source| StoreError::Thread { source })?);
-        Ok(Self { target, session: None, runtime })
+        Ok(Self { target, waits, pulse: None, session: None, runtime })
+    }
+
+    /// A link that gives up at once, and from then on, when the database does not answer.
+    pub(crate) fn with_pulse(mut self, pulse: Option<Pulse>) -> Self {
+        self.pulse = pulse;
+        self
     }
 
     /// From now on the database must be this store: no connection is used to another one.
@@ -134,27 +187,104 @@ impl Link {
         doing: &'static str,
         work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Self { target, session, runtime } = self;
+        self.run_within(self.waits.answer, doing, work)
+    }
+
+    /// As [`Self::run`] for work that may take another time.
+    pub(super) fn run_within<T>(
+        &mut self,
+        limit: Duration,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Self { target, waits, pulse, session, runtime } = self;
         let Some(runtime) = runtime else { return Err(StoreError::Slow { doing }) };
+        if pulse.as_ref().is_some_and(Pulse::is_lost) {
+            *session = None;
+            return Err(StoreError::Silent);
+        }
         let open = session.take().filter(|session| !session.client.is_closed());
         runtime.block_on(async {
-            let mut current = match open {
-                Some(open) => open,
-                None => connect(target).await?,
+            let working = async {
+                let mut current = match open {
+                    Some(open) => open,
+                    None => connect(target, *waits).await?,
+                };
+                let outcome = tokio::time::timeout(limit, work(&mut current)).await;
+                let outcome = outcome.unwrap_or(Err(StoreError::Slow { doing }));
+                let keeps = match &outcome {
+                    Ok(_) => true,
+                    // A transaction that was dropped is rolled back before this is answered,
+                    // and not some time later.
+                    Err(error) => error.keeps_connection() && settle(&current).await,
+                };
+                if keeps {
+                    *session = Some(current);
+                }
+                outcome
             };
-            let outcome = tokio::time::timeout(ANSWER_TIMEOUT, work(&mut current)).await;
-            let outcome = outcome.unwrap_or(Err(StoreError::Slow { doing }));
-            let keeps = match &outcome {
-                Ok(_) => true,
-                // A transaction that was dropped is rolled back before this is answered,
-                // and not some time later.
-                Err(error) => error.keeps_connection() && settle(&current).await,
+            let lost = async {
+                match pulse {
+                    Some(pulse) => pulse.lost().await,
+                    None => std::future::pending().await,
+                }
             };
-            if keeps {
-                *session = Some(current);
+            tokio::select! {
+                biased;
+                outcome = working => outcome,
+                () = lost => Err(StoreError::Slow { doing }),
             }
-            outcome
         })
+    }
+
+    /// Has `work` done in a transaction. What fails before that is to be committed has changed
+    /// nothing, and if nobody knows whether it was committed, the database is asked.
+    pub(super) fn change<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let failed = postgres("committing");
+        let mut committing = None;
+        let outcome = self.run("committing", async |session| {
+            let transaction = session.client.transaction().await.map_err(failed)?;
+            // Both are said at once, in this order.
+            let number = transaction.simple_query("SELECT pg_current_xact_id()");
+            let (number, value) = join(number, work(&transaction)).await;
+            let value = value?;
+            let number = number.map_err(failed)?;
+            let number = number.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                _ => None,
+            });
+            committing = Some(number);
+            transaction.commit().await.map_err(failed).map(|()| value)
+        });
+        match (outcome, committing) {
+            (Err(error), None) => Err(error.not_made()),
+            (Err(error), Some(Some(number))) if error.outcome() == Outcome::Unknown => {
+                Err(if self.was_rolled_back(&number) { error.unmade() } else { error })
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Whether the database knows that it has rolled back this transaction. Only this is asked: in
+    /// a database that has gone back in time, the number of one that was committed may be another's.
+    fn was_rolled_back(&mut self, number: &str) -> bool {
+        let known = self.run("reading", async |session| {
+            let query = "SELECT pg_xact_status($1::text::xid8)";
+            for _ in 0..LOOKS {
+                let row = session.client.query_one(query, &[&number]).await;
+                let status: Option<String> = row.map_err(postgres("reading"))?.get(0);
+                if status.as_deref() != Some("in progress") {
+                    return Ok(status);
+                }
+                // Its connection is lost, which the database will notice.
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            Ok(None)
+        });
+        known.is_ok_and(|status| status.as_deref() == Some("aborted"))
     }
 
     /// As [`Self::run`] on a connection of its own, however long it takes.
@@ -166,7 +296,7 @@ impl Link {
             return Err(StoreError::Slow { doing: "connecting" });
         };
         runtime.block_on(async {
-            let mut session = connect(&self.target).await?;
+            let mut session = connect(&self.target, self.waits).await?;
             work(&mut session).await
         })
     }
@@ -193,7 +323,7 @@ async fn settle(session: &Session) -> bool {
     matches!(answer.await, Ok(Ok(())))
 }
 
-async fn connect(target: &Target) -> Result<Session, StoreError> {
+async fn connect(target: &Target, waits: Waits) -> Result<Session, StoreError> {
     let connecting = async {
         let config = &target.config;
         let client = if let Some(tls) = &target.tls {
@@ -205,14 +335,15 @@ async fn connect(target: &Target) -> Result<Session, StoreError> {
             drop(tokio::spawn(connection));
             client
         };
-        client.batch_execute(SESSION).await?;
+        let lock = format!("SET lock_timeout = '{}ms';", waits.lock.as_millis());
+        client.batch_execute(&(SESSION.to_owned() + &lock)).await?;
         Ok(client)
     };
     let doing = "connecting";
-    let client = tokio::time::timeout(ANSWER_TIMEOUT, connecting).await;
+    let client = tokio::time::timeout(waits.answer, connecting).await;
     let client = client.map_err(|_| StoreError::Slow { doing })?.map_err(postgres(doing))?;
     if let Some(expected) = target.store.get() {
-        let found = tokio::time::timeout(ANSWER_TIMEOUT, schema::id(&client)).await;
+        let found = tokio::time::timeout(waits.answer, schema::id(&client)).await;
         same(found.map_err(|_| StoreError::Slow { doing })??, *expected)?;
     }
     Ok(Session { client, prepared: HashMap::new() })
@@ -266,7 +397,7 @@ impl StoreError {
     /// Whether the connection is as good as before.
     fn keeps_connection(&self) -> bool {
         match self {
-            Self::Slow { .. } => false,
+            Self::Slow { .. } | Self::Silent => false,
             Self::Unmade { source } => source.keeps_connection(),
             Self::Postgres { source, .. } => {
                 // 08: connection, 57P: shut down, 25: a database that can't be written to.
@@ -284,12 +415,22 @@ impl StoreError {
     pub(super) fn is_passing(&self) -> bool {
         let passing = ["08", "40", "53", "55", "57", "58", "25"];
         match self {
-            Self::Slow { .. } => true,
+            Self::Slow { .. } | Self::Silent => true,
             Self::Postgres { .. } => self
                 .code()
                 .is_none_or(|code| passing.iter().any(|class| code.code().starts_with(class))),
             _ => false,
         }
+    }
+
+    /// Whether another replica has held a lock for too long.
+    pub(super) fn is_locked(&self) -> bool {
+        self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    /// An error of a change of which nothing was to be committed yet.
+    pub(super) fn not_made(self) -> Self {
+        if self.outcome() == Outcome::Unknown { self.unmade() } else { self }
     }
 
     /// Whether a row belongs to a day that has no partition.

@@ -8,6 +8,7 @@ mod audit;
 mod commit;
 mod curator;
 mod days;
+mod heartbeat;
 mod link;
 mod records;
 mod schema;
@@ -26,7 +27,9 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
-pub(crate) use link::{Link, Target};
+pub(crate) use heartbeat::{Heartbeat, Pulse};
+use link::LONG_ANSWER;
+pub(crate) use link::{Link, Target, Waits};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{News, Settled};
 pub use verify::verify_database;
@@ -42,13 +45,14 @@ use crate::service::explain;
 use administration::Change;
 
 /// How long a group of uploads is tried again before its senders are told to come back.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// Pause before the first further attempt. It doubles, to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How long the replay window is left as it is after it could not be moved.
+/// How long the replay window, or the days that have room, are left as they are after they could
+/// not be changed.
 const WINDOW_PAUSE: Duration = Duration::from_secs(30);
 
 /// Numbers for replicas that count at the same time. With more, some share one, and wait
@@ -72,6 +76,10 @@ pub struct PostgresStore {
     prepared: Option<Day>,
     /// When to try again to move the window.
     move_after: Option<Instant>,
+    /// When to try again to make room for days.
+    prepare_after: Option<Instant>,
+    /// Whether the database answers at all.
+    pulse: Option<Pulse>,
     /// Whether the last group was given up.
     is_down: bool,
 }
@@ -93,24 +101,48 @@ impl PostgresStore {
     /// [`StoreError`] when there is no such database, it belongs to a newer program, or it has no
     /// tables, or has some, and it should be otherwise. Nothing is made then.
     pub fn open_with(presence: Presence, settings: &PostgresSettings) -> Result<Self, StoreError> {
-        let link = Link::new(Arc::new(Target::new(settings)?))?;
-        let mut store = Self {
-            link,
-            id: StoreId::new([0; 16]),
-            settings: settings.clone(),
-            replica: None,
-            oldest: Day::new(0),
-            prepared: None,
-            move_after: None,
-            is_down: false,
-        };
+        Self::open_at(presence, settings, Arc::new(Target::new(settings)?), None)
+    }
+
+    /// As [`Self::open_with`], over connections to this target that go by this pulse.
+    pub(crate) fn open_at(
+        presence: Presence,
+        settings: &PostgresSettings,
+        target: Arc<Target>,
+        pulse: Option<Pulse>,
+    ) -> Result<Self, StoreError> {
+        let unknown = StoreId::new([0; 16]);
+        let mut store = Self::beside(unknown, settings, target, Waits::UPLOADS, pulse)?;
         let mut prepare = |store: &mut Self| {
-            store.link.run("opening", async |session| schema::prepare(session, presence).await)
+            let prepare = async |session: &mut _| schema::prepare(session, presence).await;
+            store.link.run_within(LONG_ANSWER, "opening", prepare)
         };
         store.id = store.patiently(&mut prepare)?;
         store.link.expect(store.id);
         (store.oldest, _) = store.link.run("reading", days::window)?;
         Ok(store)
+    }
+
+    /// A further way to the database of a store that is open. It connects when it is used.
+    pub(crate) fn beside(
+        id: StoreId,
+        settings: &PostgresSettings,
+        target: Arc<Target>,
+        waits: Waits,
+        pulse: Option<Pulse>,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            link: Link::new(target, waits)?.with_pulse(pulse.clone()),
+            id,
+            settings: settings.clone(),
+            replica: None,
+            oldest: Day::new(0),
+            prepared: None,
+            move_after: None,
+            prepare_after: None,
+            pulse,
+            is_down: false,
+        })
     }
 
     /// Which store it is.
@@ -125,15 +157,19 @@ impl PostgresStore {
         mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let begin = Instant::now();
+        let mut is_first = true;
         let mut pause = PAUSE_MIN;
         loop {
             let outcome = attempt(self);
             match &outcome {
+                Err(StoreError::Silent) => return outcome,
                 Err(error) if error.is_passing() => {
-                    if self.is_down || begin.elapsed() >= PATIENCE {
+                    // It may have been the connection, even if that was found out late.
+                    if self.is_down || (!is_first && begin.elapsed() >= PATIENCE) {
                         self.is_down = true;
                         return outcome;
                     }
+                    is_first = false;
                     tracing::warn!(
                         error = explain(error),
                         "the database did not answer; once more"
@@ -176,9 +212,17 @@ impl PostgresStore {
         if is_behind && self.move_after.is_none_or(|at| Instant::now() >= at) {
             self.move_window(today)?;
         }
-        if self.prepared.is_none_or(|prepared| prepared < today) {
-            self.make_room(today, &[])?;
-            self.prepared = Some(today);
+        if self.prepared.is_none_or(|prepared| prepared < today)
+            && self.prepare_after.is_none_or(|at| Instant::now() >= at)
+        {
+            match self.make_room(today, &[]) {
+                Ok(()) => self.prepared = Some(today),
+                // Another replica is at it, and days have room before they come.
+                Err(error) if error.is_locked() => {
+                    self.prepare_after = Some(Instant::now() + WINDOW_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -195,7 +239,8 @@ impl PostgresStore {
         // made to wait.
         if self.begin(today.min(database_day)) > oldest {
             let days = self.settings.replay_window_days;
-            let moved = self.link.run("moving the replay window", async |session| {
+            let doing = "moving the replay window";
+            let moved = self.link.run_within(LONG_ANSWER, doing, async |session| {
                 days::expire(session, today, days).await
             });
             match moved {
@@ -216,7 +261,7 @@ impl PostgresStore {
 
     fn make_room(&mut self, today: Day, others: &[i32]) -> Result<(), StoreError> {
         let days = self.settings.replay_window_days;
-        self.link.run("making room for a day", async |session| {
+        self.link.run_within(LONG_ANSWER, "making room for a day", async |session| {
             days::ensure(session, today, days, others).await
         })
     }
@@ -228,6 +273,7 @@ impl PostgresStore {
         today: Day,
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), StoreError> {
+        let _committing = self.pulse.as_ref().map(Pulse::committing);
         self.prepare(today)?;
         let (replica, id) = (self.number()?, self.id);
         let mut outcome = self.link.run("committing", async |session| {
@@ -248,9 +294,11 @@ impl PostgresStore {
     /// one that was lost long ago.
     fn wake(&mut self) -> Result<(), StoreError> {
         let id = self.id;
-        self.patiently(|store| {
+        // It may be tried again: nothing was begun.
+        let awake = self.patiently(|store| {
             store.link.run("reading", async |session| schema::check_store(session, id).await)
-        })
+        });
+        awake.map_err(StoreError::not_made)
     }
 
     fn change(
@@ -259,8 +307,7 @@ impl PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
-        self.link
-            .run("committing", async |session| administration::change(session, change, entry).await)
+        self.link.change(async |transaction| administration::change(transaction, change, entry).await)
     }
 }
 
@@ -291,9 +338,9 @@ impl Store for PostgresStore {
         // Versions of an experiment that was here under this name before are not repeated.
         let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
         let first_version = administration::signed((random >> 2).max(1));
-        self.link.run("committing", async |session| {
+        self.link.change(async |transaction| {
             let version = first_version;
-            administration::create(session, specification, conduct, state, version, entry).await
+            administration::create(transaction, specification, conduct, state, version, entry).await
         })
     }
 
@@ -328,12 +375,12 @@ impl Store for PostgresStore {
 
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.run("committing", async |session| curator::curate(session, change).await)
+        self.link.change(async |transaction| curator::curate(transaction, change).await)
     }
 
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.run("committing", async |session| trusted::trust(session, change).await)
+        self.link.change(async |transaction| trusted::trust(transaction, change).await)
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -274,6 +274,8 @@ pub(super) async fn prepare(
     let builder = session.client.build_transaction();
     let transaction = builder.isolation_level(IsolationLevel::ReadCommitted).start().await;
     let transaction = transaction.map_err(failed)?;
+    // Others may be at it: it is waited for, as nothing else can be done before.
+    transaction.batch_execute("SET LOCAL lock_timeout = '5s'").await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock($1)";
     transaction.execute(lock, &[&CHANGING_TABLES]).await.map_err(failed)?;
     let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";

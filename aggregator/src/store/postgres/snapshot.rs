@@ -139,11 +139,12 @@ impl Link {
             session.client.execute(update, &[&key.0, &served, &next]).await.map_err(failed)?;
             Ok(())
         })
+        .or_else(unless_locked)
     }
 
     /// Writes a policy in place of the one with the version `before`, and tells its
-    /// version. None: there is another one already, or `holder` does not hold the lease;
-    /// who has been told to write it needs none.
+    /// version. None: there is another one already, or somebody changes the experiment, or
+    /// `holder` does not hold the lease; who has been told to write it needs none.
     pub(crate) fn write_policy(
         &mut self,
         key: ExperimentKey,
@@ -171,7 +172,13 @@ impl Link {
                 .map_err(failed)?;
             Ok(row.and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()))
         })
+        .or_else(unless_locked)
     }
+}
+
+/// A row that another replica holds is left to it: whoever follows comes again.
+fn unless_locked<T: Default>(error: StoreError) -> Result<T, StoreError> {
+    if error.is_locked() { Ok(T::default()) } else { Err(error) }
 }
 
 /// The trusted experiments whose version is not the known one, and the names of all.

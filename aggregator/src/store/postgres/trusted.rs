@@ -3,16 +3,13 @@
 //! Every change begins with the experiment's row: its lock is the lease of whoever changes it,
 //! for the time of the transaction. Whoever comes second finds another version.
 
-use std::time::Duration;
-
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::administration::signed;
 use super::audit;
 use super::commit::Uuid;
 use super::days::{DATABASE_DAY, day, number};
-use super::link::Session;
 use crate::store::trusted::FORGOTTEN_MAX;
 use crate::store::{
     ExperimentState, StoreError, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal,
@@ -22,25 +19,11 @@ use crate::store::{
 /// What a statement takes.
 type Value<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
-/// How long a row is waited for that another replica holds: it is changed within milliseconds,
-/// and uploads wait as long.
-const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// Makes a change of a trusted experiment, in one transaction.
-pub(super) async fn trust(session: &mut Session, change: &TrustedChange) -> Result<(), StoreError> {
-    let failed = postgres("committing");
-    let transaction = session.client.transaction().await.map_err(failed)?;
-    make(&transaction, change).await.map_err(|error| match error.code() {
-        // What the database has refused by now is not committed.
-        Some(_) => error.unmade(),
-        None => error,
-    })?;
-    transaction.commit().await.map_err(failed)
-}
-
-async fn make(transaction: &impl GenericClient, change: &TrustedChange) -> Result<(), StoreError> {
-    let limit = format!("SET LOCAL lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
-    transaction.batch_execute(&limit).await.map_err(postgres("committing"))?;
+/// Makes a change of a trusted experiment.
+pub(super) async fn trust(
+    transaction: &Transaction<'_>,
+    change: &TrustedChange,
+) -> Result<(), StoreError> {
     match change {
         TrustedChange::Create(record, entry) => {
             create(transaction, record).await?;

@@ -10,7 +10,7 @@ use bandana_shared::identity::Day;
 use tokio_postgres::{GenericClient, IsolationLevel, Row};
 
 use super::days::{day, number, partitions};
-use super::link::{Link, Session, Target};
+use super::link::{Link, Session, Target, Waits};
 use super::records::records;
 use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, schema};
@@ -32,7 +32,7 @@ const PATIENTLY: &str = "SET LOCAL statement_timeout = 0;
 /// [`StoreError`] when it can't be read, or is not one that this program knows. What is
 /// damaged is among the findings.
 pub fn verify_database(settings: &PostgresSettings) -> Result<Verification, StoreError> {
-    let mut link = Link::new(Arc::new(Target::new(settings)?))?;
+    let mut link = Link::new(Arc::new(Target::new(settings)?), Waits::READING)?;
     link.run_for_long(verify)
 }
 

@@ -89,9 +89,7 @@ impl Keeper {
             Ok(found)
         };
         let found = self.reader.trusted(Some(id)).and_then(|found| show(found.into_iter().next()));
-        found.inspect_err(|error| {
-            tracing::error!(experiment = %id, error = explain(error), "it can't be read");
-        })
+        found.inspect_err(|error| complain(id, error, "it can't be read"))
     }
 
     pub(super) fn look_up(
@@ -208,6 +206,15 @@ fn encode(secret: &SecretState) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
 
 /// Nothing was changed, for a reason that the log tells.
 fn unmade(id: &ExperimentId, error: &StoreError) -> Setback {
-    tracing::error!(experiment = %id, error = explain(error), "nothing was committed");
+    complain(id, error, "nothing was committed");
     Setback::Store
+}
+
+/// Logs an error, unless it is one that the log has already and that comes as often as callers do.
+fn complain(id: &ExperimentId, error: &StoreError, what: &str) {
+    if matches!(error, StoreError::Silent) {
+        tracing::debug!(experiment = %id, "{what}: the database does not answer");
+    } else {
+        tracing::error!(experiment = %id, error = explain(error), "{what}");
+    }
 }
