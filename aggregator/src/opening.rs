@@ -40,7 +40,7 @@ enum Policies {
     /// They are shared with other replicas.
     Shared {
         follower: Box<Follower>,
-        heartbeat: Heartbeat,
+        heartbeat: Box<Heartbeat>,
         /// Whether the database can be reached, as each of them knows.
         reachable: [watch::Receiver<bool>; 2],
     },
@@ -129,7 +129,7 @@ impl Opening {
                 let answers = pulse.watch();
                 let (follower, follows) =
                     Follower::of_target(target, Some(pulse), &registry, Arc::clone(clock))?;
-                let follower = Box::new(follower);
+                let (follower, heartbeat) = (Box::new(follower), Box::new(heartbeat));
                 Policies::Shared { follower, heartbeat, reachable: [answers, follows] }
             }
         };
@@ -193,9 +193,7 @@ impl Opening {
 }
 
 /// Starts the writers. They have ended when all have, or one has failed.
-fn write(
-    writers: Vec<Writer>,
-) -> Result<oneshot::Receiver<Result<(), WriterError>>, ServerError> {
+fn write(writers: Vec<Writer>) -> Result<oneshot::Receiver<Result<(), WriterError>>, ServerError> {
     let mut running = Vec::new();
     for writer in writers {
         let (end, ended) = oneshot::channel();

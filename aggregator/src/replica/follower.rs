@@ -210,8 +210,7 @@ impl Follower {
 
     fn hear(&mut self, registry: &Registry) -> Result<(), StoreError> {
         let experiments = registry.all().into_iter();
-        let experiments: Vec<_> =
-            experiments.map(|e| (e.reports(), e.acknowledged(), e)).collect();
+        let experiments: Vec<_> = experiments.map(|e| (e.reports(), e.acknowledged(), e)).collect();
         let version = |e: &Experiment| (e.key(), e.serving().policy.version);
         let known: HashMap<_, _> = experiments.iter().map(|(.., e)| version(e)).collect();
         let known_trusted = registry.trusted().versions();

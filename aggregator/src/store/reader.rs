@@ -45,10 +45,7 @@ impl StoreReader {
     }
 
     /// As [`Self::of_postgres`], over connections to this target that go by this pulse.
-    pub(crate) fn of_target(
-        target: Arc<Target>,
-        pulse: Option<Pulse>,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
         let link = Link::new(target, Waits::READING)?.with_pulse(pulse);
         Ok(Self(Place::Postgres(Arc::new(Mutex::new(link)))))
     }

@@ -78,7 +78,10 @@ fn hangs(server: &Postgres) -> anyhow::Result<()> {
             let status = told?.err().context("nothing can be committed")?;
             ensure!(status.code() == Code::Unavailable, "{status}");
         }
-        eprintln!("uploads under way were turned away after {:.2} s", begin.elapsed().as_secs_f64());
+        eprintln!(
+            "uploads under way were turned away after {:.2} s",
+            begin.elapsed().as_secs_f64()
+        );
         let waits = async {
             for number in 1..=100 {
                 let status = submit(&site.device, &experiment, day, number).await.err();

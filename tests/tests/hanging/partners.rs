@@ -7,9 +7,9 @@ use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
 use bandana_shared::wire::v1::{
     self, AdacUcb, AskRequest, AskSessionRequest, DiscloseRequest, DisclosureStatus,
-    OpenSessionRequest, RegisterDataSetRequest,
-    TrustedExperimentName, TrustedSpecification, UploadStatus as S, ask_request, disclose_request,
-    open_session_request, register_data_set_request,
+    OpenSessionRequest, RegisterDataSetRequest, TrustedExperimentName, TrustedSpecification,
+    UploadStatus as S, ask_request, disclose_request, open_session_request,
+    register_data_set_request,
 };
 use bandana_tests::database_way::{DatabaseWay, Stop};
 use bandana_tests::harness::tallies;
@@ -73,8 +73,10 @@ impl Kind {
     /// What was made of them, as the database tells.
     fn made(self, url: &str) -> anyhow::Result<u64> {
         let count = match self {
-            Self::Change => "SELECT count(*) FROM audit WHERE experiment = 'changing'
-                AND action <> 'create'",
+            Self::Change => {
+                "SELECT count(*) FROM audit WHERE experiment = 'changing'
+                AND action <> 'create'"
+            }
             Self::Debit => "SELECT count(*) FROM curator_debit WHERE purpose NOT LIKE 'session%'",
             Self::Session => "SELECT rounds FROM curator_session",
             Self::Disclosure => "SELECT count(*) FROM trusted_disclosure",

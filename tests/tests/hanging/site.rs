@@ -46,8 +46,7 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn start(url: &str, flags: &[&str]) -> anyhow::Result<Self> {
-        let process =
-            AggregatorProcess::start_replica_with(flags, Path::new(PROGRAM), url).await?;
+        let process = AggregatorProcess::start_replica_with(flags, Path::new(PROGRAM), url).await?;
         let (device, operator) = (process.device_url.clone(), process.operator_url.clone());
         let address = operator.strip_prefix("http://").context("an odd URL")?.to_owned();
         Ok(Self {

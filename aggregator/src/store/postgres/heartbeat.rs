@@ -132,7 +132,10 @@ impl Heartbeat {
         match outcome {
             Err(error) if changed => {
                 let error = explain(&error);
-                tracing::error!(error, "the database does not answer; calls that need it are turned away");
+                tracing::error!(
+                    error,
+                    "the database does not answer; calls that need it are turned away"
+                );
             }
             Ok(()) if changed => tracing::info!("the database answers again"),
             _ => {}

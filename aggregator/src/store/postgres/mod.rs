@@ -307,7 +307,8 @@ impl PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| administration::change(transaction, change, entry).await)
+        self.link
+            .change(async |transaction| administration::change(transaction, change, entry).await)
     }
 }
 
