@@ -28,8 +28,8 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinHandle;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -413,6 +413,10 @@ fn devices(replicas: &[Replica]) -> Vec<DeviceClient<Channel>> {
     replicas.iter().map(|replica| replica.device.clone()).collect()
 }
 
+fn is_unavailable(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Status>().is_some_and(|status| status.code() == Code::Unavailable)
+}
+
 /// Checks that all replicas know every report, exactly once.
 async fn check(replicas: &mut [Replica], total: usize, mut newest: u64) -> anyhow::Result<()> {
     let mut expected = vec![(0, 0); 3];
@@ -422,7 +426,18 @@ async fn check(replicas: &mut [Replica], total: usize, mut newest: u64) -> anyho
     }
     let all: u64 = expected.iter().map(|(reports, _)| reports).sum();
     for replica in replicas {
-        let (version, reports) = replica.refresh("deaths").await?;
+        let refreshed = async {
+            loop {
+                match replica.refresh("deaths").await {
+                    // The database is back just now.
+                    Err(error) if is_unavailable(&error) => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    refreshed => return refreshed,
+                }
+            }
+        };
+        let (version, reports) = tokio::time::timeout(PATIENCE, refreshed).await??;
         ensure!(version >= newest && reports == all, "{version}, {newest}; {reports}, {all}");
         newest = version;
         let tallies = replica.tallies("deaths").await?;

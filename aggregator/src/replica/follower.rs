@@ -128,7 +128,9 @@ impl Follower {
                 Err(error) if error.outcome() == Outcome::Fatal => return outcome,
                 Err(error) => {
                     self.tell(false, Some(error));
-                    (begin, interval) = (self.clock.monotonic(), PAUSE);
+                    // Nothing was asked if it is known that nothing answers.
+                    let pause = if matches!(error, StoreError::Silent) { INTERVAL } else { PAUSE };
+                    (begin, interval) = (self.clock.monotonic(), pause);
                 }
                 Ok(()) => {
                     self.tell(true, None);

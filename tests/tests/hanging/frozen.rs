@@ -1,6 +1,6 @@
 //! A database that hangs: as a whole, on one connection, or where it commits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1::{
@@ -10,6 +10,7 @@ use bandana_tests::harness::{create, tallies, three_arms};
 use bandana_tests::postgres::{Postgres, query};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::Case;

@@ -18,6 +18,9 @@ use crate::store::{StoreError, postgres};
 /// long a database can hang before that is known.
 const INTERVAL: Duration = Duration::from_millis(500);
 
+/// The same while there is no answer: the first one is what everybody waits for.
+const INTERVAL_LOST: Duration = Duration::from_millis(100);
+
 /// Asks nothing, and is answered.
 const READ: &str = "SELECT 1";
 
@@ -92,8 +95,9 @@ impl Heartbeat {
     pub(crate) fn run(mut self) {
         while !self.answers.is_closed() {
             let outcome = self.beat();
+            let pause = if outcome.is_ok() { INTERVAL } else { INTERVAL_LOST };
             self.tell(outcome);
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(pause);
         }
     }
 
