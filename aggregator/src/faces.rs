@@ -7,7 +7,6 @@ use axum::Router;
 use bandana_shared::identity::StoreId;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::curator_server::CuratorServer;
-use bandana_shared::wire::v1::device_server::DeviceServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
 use bandana_shared::wire::v1::trusted_server::TrustedServer;
@@ -19,6 +18,7 @@ use crate::clock::Clock;
 use crate::dashboard::Desk;
 use crate::ending::Ending;
 use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
+use crate::held::{Budget, HoldingLayer};
 use crate::http;
 use crate::ingest::Ingest;
 use crate::network::{ConnectionLimits, Incoming, Listener};
@@ -26,10 +26,11 @@ use crate::registry::Registry;
 use crate::security::{Authorization, OperatorGate};
 use crate::server::ServerError;
 use crate::service::{
-    CuratorService, DeviceService, Door, Exports, OperatorService, TrustedService, with_reflection,
+    CuratorService, DeviceServer, DeviceService, Door, Exports, OperatorService, TrustedService,
+    with_reflection,
 };
 use crate::store::StoreReader;
-use crate::telemetry::metrics::CallMetrics;
+use crate::telemetry::metrics::{CallMetrics, HeldMetrics};
 use crate::telemetry::{Calls, Port};
 use crate::trusted::keeper::KeeperHandle;
 
@@ -42,6 +43,9 @@ pub(crate) struct Faces<H: Health> {
     pub(crate) calls: CallLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: CallMetrics,
+    /// What calls take is held from here, and counted there.
+    pub(crate) budget: Budget,
+    pub(crate) held: HeldMetrics,
 }
 
 /// What services are made of.
@@ -57,6 +61,8 @@ pub(crate) struct Parts {
     /// Where data sets are.
     pub(crate) data_sets: Option<PathBuf>,
     pub(crate) desk: Desk,
+    /// What is encoded for devices is held from here.
+    pub(crate) budget: Budget,
 }
 
 /// What is answered once there is a store.
@@ -77,7 +83,8 @@ impl<H: Health> Faces<H> {
         operator: Listener,
         ending: Ending,
     ) -> (Doors<H>, impl Future<Output = Result<(), ServerError>>) {
-        let Self { health, pages, connections, calls, clock, metrics } = self;
+        let Self { health, pages, connections, calls, clock, metrics, budget, held } = self;
+        let holding = HoldingLayer::new(budget, calls.request_time, held);
         let doors = Doors {
             device: Door::new(Routes::new(health.clone())),
             operator: Door::new(Routes::from(pages.clone()).add_service(health.clone())),
@@ -87,19 +94,23 @@ impl<H: Health> Faces<H> {
         };
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let of_operators = Calls::new(Port::Operator, clock, metrics);
-        let device_services = of_devices.layer(doors.device.clone());
-        let operator_services = of_operators.layer(doors.operator.clone());
+        let device_services = of_devices.layer(holding.layer(doors.device.clone()));
+        let operator_services = of_operators.layer(holding.layer(doors.operator.clone()));
         let serving = async move {
+            let operator = operator.until(ending.clone());
             let Incoming { http2, http1 } = operator.incoming_by_protocol();
-            let device = http2_server(&connections, calls.request_time)
-                .serve_with_incoming_shutdown(
-                    device_services,
-                    device.incoming(),
-                    ending.clone().wait(),
-                );
-            let operator = http2_server(&connections, calls.request_time)
-                .serve_with_incoming_shutdown(operator_services, http2, ending.clone().wait());
-            let pages = http::serve(http1, pages, of_operators, connections, ending);
+            let device = device.until(ending.clone()).incoming();
+            let device = http2_server(&connections).serve_with_incoming_shutdown(
+                device_services,
+                device,
+                ending.clone().wait(),
+            );
+            let operator = http2_server(&connections).serve_with_incoming_shutdown(
+                operator_services,
+                http2,
+                ending.clone().wait(),
+            );
+            let pages = http::serve(http1, pages, of_operators, holding, connections, ending);
             let pages = async {
                 pages.await;
                 Ok(())
@@ -119,8 +130,8 @@ impl<H: Health> Doors<H> {
         gates: Arc<DeviceGates>,
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
-        let Parts { store, registry, ingest, reader, keeper, clock, ending, data_sets, desk } =
-            parts;
+        let Parts { store, registry, ingest, reader, keeper, clock, ending, .. } = parts;
+        let Parts { data_sets, desk, budget, .. } = parts;
         let trusted =
             TrustedService::new(Arc::clone(&registry), &ingest, keeper, Arc::clone(&clock));
         let device = DeviceService::new(
@@ -130,8 +141,9 @@ impl<H: Health> Doors<H> {
             ending.clone(),
             self.calls.stream_idle_time,
             store,
+            budget,
         );
-        let device = DeviceServer::new(device).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let device = DeviceServer::new(device);
         let curator =
             CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
         let curator =

@@ -16,9 +16,11 @@ pub mod curator;
 pub mod dashboard;
 pub mod ending;
 pub mod estimates;
+mod experiment_answers;
 mod faces;
 pub mod gates;
 pub mod health;
+pub mod held;
 pub mod http;
 pub mod ingest;
 pub mod learner;
@@ -35,3 +37,12 @@ pub mod service;
 pub mod store;
 pub mod telemetry;
 pub mod trusted;
+
+/// The allocator of the program. What was held for callers it gives back to the operating system
+/// by and by, however calls that are over lay among others in memory.
+#[cfg(target_os = "linux")]
+pub use tikv_jemallocator::Jemalloc as Allocator;
+
+/// The allocator of the program: that of the operating system.
+#[cfg(not(target_os = "linux"))]
+pub use std::alloc::System as Allocator;

@@ -3,6 +3,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: bandana_aggregator::Allocator = bandana_aggregator::Allocator;
+
 fn main() -> ExitCode {
     bandana_aggregator::cli::main(std::env::args_os())
 }

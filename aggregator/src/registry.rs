@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::alarms::experiments::{probability_best, vigil_over};
 use crate::alarms::{Alarm, Question, Vigil};
 use crate::clock::Clock;
+use crate::experiment_answers::ExperimentAnswers;
 use crate::learner::pending::Flow;
 use crate::learner::window::Days;
 use crate::learner::{Evidence, LearnerError, Situation};
@@ -51,6 +52,8 @@ pub struct Experiment {
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
+    /// What devices are told of what is served.
+    answers: ExperimentAnswers,
     clock: Arc<dyn Clock>,
 }
 
@@ -144,6 +147,7 @@ impl Experiment {
             heard_of: AtomicU64::new(0),
             computing: Mutex::new(()),
             policy_version: watch::Sender::new(version),
+            answers: ExperimentAnswers::default(),
             clock,
         })
     }
@@ -171,6 +175,11 @@ impl Experiment {
     /// What devices get now.
     pub fn serving(&self) -> Arc<Serving> {
         self.serving.load_full()
+    }
+
+    /// What devices are told of what is served.
+    pub(crate) fn answers(&self) -> &ExperimentAnswers {
+        &self.answers
     }
 
     /// The committed tally of every arm.

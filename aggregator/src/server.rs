@@ -10,13 +10,15 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
 
 use crate::clock::Clock;
 use crate::dashboard::Desk;
 use crate::ending::ending;
 use crate::faces::{Faces, Parts};
-use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX};
+use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX, Shares, shares};
 use crate::health::Health;
+use crate::held::Budget;
 use crate::http::Pages;
 use crate::ingest::{Ingest, WriterError};
 use crate::network::{ConnectionLimits, Listener};
@@ -109,6 +111,7 @@ pub struct Server {
     reloader: Reloader,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    budget: Budget,
     store: (Presence, StoreSettings),
     connections: ConnectionLimits,
     calls: CallLimits,
@@ -122,10 +125,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError`] says what can't be used.
-    pub async fn bind(
-        settings: ServerSettings,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, ServerError> {
+    pub fn bind(settings: ServerSettings, clock: Arc<dyn Clock>) -> Result<Self, ServerError> {
         if !settings.operator_listen.ip().is_loopback() && !settings.operators_are_safe() {
             return Err(ServerError::OperatorBeyondLoopback(settings.operator_listen));
         }
@@ -144,13 +144,14 @@ impl Server {
         let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let reloader = Reloader { tokens: files, tls };
-        let listen = async |address, tls, setting| {
-            let bound = Listener::bind(address, tls, connections).await;
+        let Shares { devices, operators, calls: budget } = shares(connections, calls.memory);
+        let listen = |address, tls, limits, setting| {
+            let bound = Listener::bind(address, tls, limits);
             bound.map_err(|source| ServerError::Listen { address, setting, source })
         };
-        let metrics = Arc::new(Metrics::new(&clock));
-        let device = listen(settings.listen, device_tls, DEVICES_LISTEN).await?;
-        let operator = listen(settings.operator_listen, operator_tls, OPERATORS_LISTEN).await?;
+        let metrics = Arc::new(Metrics::new(&clock, budget.clone()));
+        let device = listen(settings.listen, device_tls, devices, DEVICES_LISTEN)?;
+        let operator = listen(settings.operator_listen, operator_tls, operators, OPERATORS_LISTEN)?;
         Ok(Self {
             device: device.counted(metrics.device_connections.clone()),
             operator: operator.counted(metrics.operator_connections.clone()),
@@ -159,6 +160,7 @@ impl Server {
             reloader,
             clock,
             metrics,
+            budget,
             store: (settings.presence, settings.store),
             connections,
             calls,
@@ -203,7 +205,7 @@ impl Server {
         let (device, operator) = (self.device_address()?, self.operator_address()?);
         tracing::info!(%device, %operator, "listening; opening the store");
         let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
-        let Self { connections, calls, store, data_sets, drain_deadline, .. } = self;
+        let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
         let (notifier, ending) = ending();
         let (mut health, health_service) = Health::starting().await;
         let authorization =
@@ -215,14 +217,8 @@ impl Server {
             readiness: health.readiness(),
             desk: desk.clone(),
         };
-        let faces = Faces {
-            health: health_service.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
-            pages: pages.router(),
-            connections,
-            calls,
-            clock: Arc::clone(&clock),
-            metrics: metrics.calls.clone(),
-        };
+        let limits = (connections, calls);
+        let faces = faces(health_service, &pages, limits, Arc::clone(&clock), budget.clone());
         let (doors, serving) = faces.serve(device, operator, ending.clone());
         let mut serving = Box::pin(serving);
         let mut signal = std::pin::pin!(signal);
@@ -242,13 +238,14 @@ impl Server {
         let parts = Parts {
             store,
             registry,
-            ingest: queue,
+            ingest,
             reader,
             keeper,
             clock,
             ending,
             data_sets,
             desk,
+            budget,
         };
         doors.open(parts, gates, &authorization)?;
         health.serving().await;
@@ -276,8 +273,28 @@ impl Server {
         health.draining().await;
         tracing::info!("draining");
         notifier.notify();
-        let rest = Rest { ingest, ended, policies_ended, registry: followed };
+        let rest = Rest { ingest: queue, ended, policies_ended, registry: followed };
         rest.end(&mut serving, drain_deadline).await
+    }
+}
+
+/// What both ports answer from the start.
+fn faces<H: HealthService>(
+    health: HealthServer<H>,
+    pages: &Pages,
+    (connections, calls): (ConnectionLimits, CallLimits),
+    clock: Arc<dyn Clock>,
+    budget: Budget,
+) -> Faces<H> {
+    Faces {
+        health: health.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
+        pages: pages.router(),
+        connections,
+        calls,
+        clock,
+        metrics: pages.metrics.calls.clone(),
+        budget,
+        held: pages.metrics.held.clone(),
     }
 }
 

@@ -14,13 +14,14 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     handshakes: 1,
     handshake_time: Duration::from_secs(10),
     idle_time: Duration::from_mins(2),
+    answer_time: Duration::from_mins(1),
 };
 
 // Time stands still while there is something to do, and otherwise goes on to the next
 // alarm.
 #[tokio::test(start_paused = true)]
 async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS).await?;
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
     let mut incoming = listener.incoming();
     let mut client = TcpStream::connect(address).await?;
@@ -65,7 +66,7 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS).await?;
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
     let mut incoming = listener.incoming();
     let mut client = TcpStream::connect(address).await?;

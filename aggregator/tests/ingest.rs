@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bandana_aggregator::clock::{Clock, ManualClock};
+use bandana_aggregator::held::Budget;
 use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::ingest::{
     Administration, AdministrationError, Arrival, Ingest, IngestError, Order, Verdict, Writer,
@@ -197,7 +198,7 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     let registry = Arc::new(Registry::new(1, clock.clone()));
     let (sender, _due) = mpsc::channel();
     let shared: Arc<dyn Clock> = clock.clone();
-    let metrics = Metrics::new(&shared);
+    let metrics = Metrics::new(&shared, Budget::new(0));
     store.close()?;
     let store = Box::new(EmbeddedStore::open(directory.path(), SETTINGS)?);
     let (writer, ingest) =

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
+use bandana_aggregator::held::Budget;
 use bandana_aggregator::ingest::Writer;
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::learner::guardrails::Guardrails;
@@ -27,9 +28,11 @@ use bandana_shared::specification::Arm;
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::signatures;
-use bandana_shared::wire::v1::device_server::Device as _;
 use bandana_shared::wire::v1::operator_server::Operator as _;
-use bandana_shared::wire::v1::{AddSignatureRequest, ExperimentName, GetExperimentRequest};
+use bandana_shared::wire::v1::{
+    AddSignatureRequest, ExperimentName, GetExperimentRequest, GetExperimentResponse,
+};
+use prost::Message as _;
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use tonic::Request;
@@ -221,6 +224,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         ending.clone(),
         Duration::from_mins(5),
         id,
+        Budget::new(usize::MAX),
     );
     let operator =
         OperatorService::new(registry, ingest.clone(), reader, exports, clock.clone(), ending);
@@ -242,7 +246,8 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         clock.set_day(Day::new(day));
         let request =
             GetExperimentRequest { experiment_id: "expiring".to_owned(), ..Default::default() };
-        let answer = device.get_experiment(Request::new(request)).await?.into_inner();
+        let answer = device.get_experiment(request).await?;
+        let answer = GetExperimentResponse::decode(answer.message())?;
         let sent = signatures(&answer.experiment.ok_or("no experiment")?);
         assert_eq!(sent.len(), expected, "{day}");
         let midnight = at(u64::from(day) * 86_400);

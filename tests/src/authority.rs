@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// An authority that signs certificates.
@@ -62,16 +62,32 @@ impl Authority {
     /// # Errors
     /// When there is nobody who can be trusted.
     pub async fn connect_http1(&self, address: &str) -> anyhow::Result<TlsStream<TcpStream>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes())?)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut config = self.client()?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from("127.0.0.1")?;
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    }
+
+    /// The first words of a client, which says them again on every connection.
+    ///
+    /// # Errors
+    /// When there can be no client.
+    pub fn client_hello(&self) -> anyhow::Result<Vec<u8>> {
+        let name = ServerName::try_from("127.0.0.1")?;
+        let mut client = ClientConnection::new(Arc::new(self.client()?), name)?;
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello)?;
+        Ok(hello)
+    }
+
+    fn client(&self) -> anyhow::Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes())?)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        Ok(ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth())
     }
 }

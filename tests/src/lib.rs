@@ -1,5 +1,6 @@
 //! What the end-to-end tests share, and the generators of committed files.
 
+pub mod attacks;
 pub mod authority;
 pub mod browser;
 pub mod committed;

@@ -10,8 +10,22 @@ pub use bandana_examples::process_usage::processor_time;
 /// # Errors
 /// When the process is gone.
 pub fn memory_high_water(process: u32) -> anyhow::Result<u64> {
+    memory(process, "VmHWM:")
+}
+
+/// The memory that a process has now, in bytes.
+///
+/// # Errors
+/// When the process is gone.
+pub fn memory_now(process: u32) -> anyhow::Result<u64> {
+    memory(process, "VmRSS:")
+}
+
+fn memory(process: u32, name: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(PathBuf::from(format!("/proc/{process}/status")))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kilobytes = line
+        .and_then(|line| line.trim().strip_suffix(" kB"))
+        .with_context(|| format!("no {name}"))?;
     Ok(kilobytes.trim().parse::<u64>()? * 1024)
 }

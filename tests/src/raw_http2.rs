@@ -104,6 +104,22 @@ impl RawConnection {
         self.0.write_all(bytes).await
     }
 
+    /// Reads one frame, and returns its type and flags.
+    ///
+    /// # Errors
+    /// When the other end has closed, or says nothing.
+    pub async fn next_frame(&mut self) -> anyhow::Result<(u8, u8)> {
+        let reading = async {
+            let mut head = [0; 9];
+            self.0.read_exact(&mut head).await?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length)?];
+            self.0.read_exact(&mut payload).await?;
+            anyhow::Ok((head[3], head[4]))
+        };
+        tokio::time::timeout(PATIENCE, reading).await?
+    }
+
     /// Waits until the other end closes, and returns what it said.
     ///
     /// # Errors

@@ -107,3 +107,29 @@ async fn pages_have_the_same_limits() -> anyhow::Result<()> {
     server.stop().await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_request_that_names_two_hosts_is_refused() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    let ask = async |target: &str, hosts: &[&str]| -> anyhow::Result<String> {
+        let hosts: String = hosts.iter().map(|host| format!("host: {host}\r\n")).collect();
+        let mut stream = TcpStream::connect(&server.operator).await?;
+        let request = format!("GET {target} HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
+        Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
+    };
+    for page in ["/metrics", "/", "/api/experiments", "/healthz"] {
+        assert_eq!(ask(page, &["localhost"]).await?, "200", "{page}");
+        for hosts in [["localhost", "localhost"], ["localhost", "evil.example"]] {
+            assert_eq!(ask(page, &hosts).await?, "400", "{page} {hosts:?}");
+        }
+        let absolute = format!("http://localhost{page}");
+        assert_eq!(ask(&absolute, &["localhost"]).await?, "200", "{absolute}");
+        assert_eq!(ask(&absolute, &["evil.example"]).await?, "400", "{absolute}");
+    }
+    server.stop().await?;
+    Ok(())
+}

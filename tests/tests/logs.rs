@@ -12,6 +12,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::page;
+use bandana_tests::raw_http2::{END_HEADERS, END_STREAM, Kind, RawConnection, frame, headers};
 use bandana_tests::watched_server::WatchedServer;
 use serde_json::Value;
 use tokio::net::TcpSocket;
@@ -115,5 +116,29 @@ async fn even_a_talkative_log_names_no_peer_and_no_upload() -> anyhow::Result<()
             !log.contains(&format!("{:?}", &UPLOAD.to_be_bytes()[..4]).replace(['[', ']'], ""))
         );
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_strangers_do_does_not_fill_the_log() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    let first = frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &headers("/x.Y/Z", &[]));
+    for address in [&server.device, &server.operator] {
+        let mut connection = RawConnection::open(address).await?;
+        // Answers to pings that were never sent, and calls of what there is not.
+        connection.write(&frame(Kind::Ping, 1, 0, &[7; 8]).repeat(1000)).await?;
+        connection.write(&first).await?;
+        while connection.next_frame().await?.0 != Kind::Headers as u8 {}
+        for call in 1..100 {
+            let stream = 2 * call + 1;
+            let block = headers("/x.Y/Z", &[]);
+            let opened = frame(Kind::Headers, END_HEADERS | END_STREAM, stream, &block);
+            connection.write(&opened).await?;
+            while connection.next_frame().await?.0 != Kind::Headers as u8 {}
+        }
+    }
+    let log = server.stop().await?;
+    assert!(log.lines().count() < 20, "{log}");
     Ok(())
 }

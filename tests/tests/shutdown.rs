@@ -14,6 +14,7 @@ use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_tests::harness::{
     Aggregator, UPLOADERS, estimates_request, keep_uploading, submit_one, three_arms, upload,
 };
+use bandana_tests::raw_http2::{Kind, RawConnection, frame, headers};
 use bandana_tests::watched_server::WatchedServer;
 use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -192,6 +193,32 @@ async fn a_stream_that_is_cut_off_says_so() -> anyhow::Result<()> {
     assert_eq!(end.code(), Code::Unavailable, "{end}");
     sending.abort();
     stopped.await?
+}
+
+#[tokio::test]
+async fn connections_without_calls_do_not_hold_up_the_end() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    // Half of it would be as long as the test may take.
+    let arguments = ["--drain-deadline", "120"];
+    let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
+    let mut idle = Vec::new();
+    for address in [&server.device, &server.operator] {
+        // None of them ever answers what the server says.
+        idle.push(RawConnection::silent(address).await?);
+        idle.push(RawConnection::open(address).await?);
+        let mut asked = RawConnection::open(address).await?;
+        let question = frame(Kind::Headers, 5, 1, &headers("/x", &[]));
+        asked.write(&question).await?;
+        while asked.next_frame().await?.0 != Kind::Headers as u8 {}
+        idle.push(asked);
+    }
+    let mut page = RawConnection::silent(&server.operator).await?;
+    page.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
+    idle.push(page);
+    let log = server.stop().await?;
+    assert!(!log.contains("calls are still under way"), "{log}");
+    drop(idle);
+    Ok(())
 }
 
 /// Runs the program and returns its exit code and what it says.

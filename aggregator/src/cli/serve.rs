@@ -54,7 +54,7 @@ async fn serve_until_signal(settings: ServerSettings, clock: Arc<dyn Clock>) -> 
     let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
-    let server = Server::bind(settings, clock).await?;
+    let server = Server::bind(settings, clock)?;
     let (device, operator) = (server.device_address()?, server.operator_address()?);
     let ready = move || {
         let mut stdout = std::io::stdout().lock();

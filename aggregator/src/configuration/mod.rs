@@ -23,6 +23,7 @@ pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
 use crate::gates::{CallLimits, Rate, Rates};
+use crate::held::memory_of_this_machine;
 use crate::network::ConnectionLimits;
 use crate::security::TlsFiles;
 use crate::server::ServerSettings;
@@ -188,6 +189,7 @@ fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError>
         handshakes: effective.value(&settings::HANDSHAKES)?,
         handshake_time: seconds(&settings::HANDSHAKE_SECONDS)?,
         idle_time: seconds(&settings::IDLE_SECONDS)?,
+        answer_time: seconds(&settings::ANSWER_SECONDS)?,
     })
 }
 
@@ -198,6 +200,7 @@ fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
     Ok(CallLimits {
         calls: effective.value(&settings::CALLS)?,
         request_time: seconds(&settings::REQUEST_SECONDS)?,
+        memory: memory(effective)?,
         stream_idle_time: seconds(&settings::STREAM_IDLE_SECONDS)?,
         connection_rates: Rates {
             uploads: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
@@ -208,6 +211,19 @@ fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
             questions: rate(&settings::QUESTIONS_PER_SECOND_PER_APP_KEY)?,
         },
     })
+}
+
+/// Bytes that may be held for callers if nobody says so, on a machine that does not tell what it
+/// has.
+const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
+
+/// Bytes that may be held for callers.
+fn memory(effective: &Effective) -> Result<usize, ConfigurationError> {
+    let set: Option<u64> = effective.optional(&settings::MEMORY_MIB)?;
+    let bytes = set.map(|mebibytes| mebibytes * 1024 * 1024);
+    let bytes =
+        bytes.unwrap_or_else(|| memory_of_this_machine().map_or(MEMORY_BYTES, |all| all / 2));
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 impl Operators {

@@ -18,7 +18,7 @@ pub static SECTIONS: [(&str, &str); 7] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 34] = [
+pub static SETTINGS: [&Setting; 36] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -38,6 +38,7 @@ pub static SETTINGS: [&Setting; 34] = [
     &LOG_FORMAT,
     &LOG_FILTER,
     &OTLP_ENDPOINT,
+    &MEMORY_MIB,
     &CONNECTIONS,
     &STREAMS_PER_CONNECTION,
     &HEADER_BYTES,
@@ -45,6 +46,7 @@ pub static SETTINGS: [&Setting; 34] = [
     &HANDSHAKE_SECONDS,
     &IDLE_SECONDS,
     &REQUEST_SECONDS,
+    &ANSWER_SECONDS,
     &STREAM_IDLE_SECONDS,
     &CALLS,
     &UPLOADS_PER_SECOND_PER_CONNECTION,
@@ -280,6 +282,21 @@ pub(super) static OTLP_ENDPOINT: Setting = Setting {
           gRPC. Needs a program that was built with the feature `opentelemetry`.",
 };
 
+pub(super) static MEMORY_MIB: Setting = Setting {
+    section: "limits",
+    key: "memory_mib",
+    environment: "BANDANA_LIMIT_MEMORY_MIB",
+    flag: "limit-memory-mib",
+    placeholder: "MIB",
+    kind: Kind::Integer(16..=16_777_216),
+    fallback: Fallback::Unset("512"),
+    doc: "Memory that may be held for callers, in MiB: half of it at most for connections, the \
+          rest for calls, their requests, and answers that were not taken yet. Calls beyond it are \
+          told to come back after a second. If unset, half of the memory of the machine, or of the \
+          control group that the server is in. The ids of uploads and the store's cache are beside \
+          it.",
+};
+
 pub(super) static CONNECTIONS: Setting = Setting {
     section: "limits",
     key: "connections",
@@ -288,9 +305,9 @@ pub(super) static CONNECTIONS: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("10000"),
-    doc: "Connections of each service at the same time; further ones are closed at once, since \
-          each takes a descriptor and some 20 kB, and up to 500 kB for what was sent on it and \
-          not looked at yet.",
+    doc: "Connections of each service at the same time; further ones are closed at once. There can \
+          be fewer: 32 KiB and five times `header_bytes` are set aside for each, of half of \
+          `memory_mib`, and an eighth of that is for operators.",
 };
 
 pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
@@ -302,8 +319,7 @@ pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
     kind: Kind::Integer(1..=65_536),
     fallback: Fallback::Default("128"),
     doc: "Calls of one connection at the same time; further ones wait. HTTP/2 asks for 100 at \
-          least. Each takes some 3 kB for as long as its answer is not taken; a gateway with \
-          more to send streams its uploads, in one call.",
+          least. A gateway with more to send streams its uploads, in one call.",
 };
 
 pub(super) static HEADER_BYTES: Setting = Setting {
@@ -325,8 +341,8 @@ pub(super) static HANDSHAKES: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=65_536),
     fallback: Fallback::Default("512"),
-    doc: "Handshakes of TLS of each service at the same time, the costly part of a connection; \
-          further ones wait.",
+    doc: "Handshakes of TLS of each service that are computed at the same time, the costly part of \
+          a connection; further ones wait. Who says nothing keeps nobody waiting.",
 };
 
 pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
@@ -366,6 +382,18 @@ pub(super) static REQUEST_SECONDS: Setting = Setting {
           uploads.",
 };
 
+pub(super) static ANSWER_SECONDS: Setting = Setting {
+    section: "limits",
+    key: "answer_seconds",
+    environment: "BANDANA_LIMIT_ANSWER_SECONDS",
+    flag: "limit-answer-seconds",
+    placeholder: "SECONDS",
+    kind: Kind::Integer(1..=3_600),
+    fallback: Fallback::Default("60"),
+    doc: "Seconds within which an answer must be taken, but for those that are streams; otherwise \
+          the connection is closed, up to half as much later.",
+};
+
 pub(super) static STREAM_IDLE_SECONDS: Setting = Setting {
     section: "limits",
     key: "stream_idle_seconds",
@@ -387,7 +415,7 @@ pub(super) static CALLS: Setting = Setting {
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("8192"),
     doc: "Calls of devices at the same time, over all connections; further ones are told to come \
-          back after a second. Each takes up to 64 KiB.",
+          back after a second.",
 };
 
 pub(super) static UPLOADS_PER_SECOND_PER_CONNECTION: Setting = Setting {

@@ -5,13 +5,13 @@ mod device_gate;
 mod http2;
 mod place;
 mod rate;
-mod request_time;
 
 pub use admission::Admission;
 pub use device_gate::{DeviceGate, DeviceGates};
-pub(crate) use http2::{HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX, http2_server};
+pub(crate) use http2::{
+    HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX, Shares, http2_server, shares,
+};
 pub use rate::{Kind, Limiter, Limiters, Rate, Rates};
-pub use request_time::{RequestTime, RequestTimeLayer};
 
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub struct CallLimits {
     pub calls: usize,
     /// From the beginning of a request to its end.
     pub request_time: Duration,
+    /// Bytes that may be held for all calls and connections.
+    pub memory: usize,
     /// Between two uploads of a stream, and from an answer until it is taken.
     pub stream_idle_time: Duration,
     /// From one connection.

@@ -4,6 +4,7 @@
 //! web page can make a browser send must not reach the operators' service.
 
 mod authorized;
+mod host;
 mod pages;
 mod probes;
 mod server;

@@ -9,7 +9,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::{authorized, probes};
+use super::{authorized, host, probes};
 use crate::dashboard::{self, Desk, PROTECTION};
 use crate::health::Readiness;
 use crate::security::Authorization;
@@ -51,6 +51,7 @@ impl Pages {
             authorized::by_name,
         ));
         let pages = for_operators.merge(for_everybody).merge(dashboard);
+        let pages = pages.layer(middleware::from_fn(host::named_once));
         // Nothing here is true for long.
         pages.layer(middleware::map_response(async |mut response: Response| {
             let headers = response.headers_mut();

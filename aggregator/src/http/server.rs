@@ -1,7 +1,6 @@
 //! HTTP/1.1.
 
 use axum::Router;
-use axum::body::Body;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -9,10 +8,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio_stream::{Stream, StreamExt as _};
+use tonic::body::Body;
 use tonic::transport::server::Connected as _;
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::ending::Ending;
+use crate::held::HoldingLayer;
 use crate::network::{Connection, ConnectionLimits};
 use crate::telemetry::Calls;
 
@@ -22,6 +23,7 @@ pub async fn serve<E>(
     connections: impl Stream<Item = Result<Connection, E>>,
     pages: Router,
     calls: Calls,
+    holding: HoldingLayer,
     limits: ConnectionLimits,
     ending: Ending,
 ) {
@@ -40,7 +42,8 @@ pub async fn serve<E>(
         };
         let Some(Ok(connection)) = connection else { break };
         let peer = connection.connect_info();
-        let service = calls.layer(pages.clone()).map_request(move |request: Request<Incoming>| {
+        let held = holding.layer(pages.clone());
+        let service = calls.layer(held).map_request(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             request

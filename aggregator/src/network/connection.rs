@@ -5,30 +5,28 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::deadlines::{Deadlines, End};
 use super::linger::Linger;
 use super::listener::ConnectionLimits;
 use super::place::Place;
 use super::protocol::{Ahead, Protocol};
+use crate::ending::Ending;
 use crate::gates::Limiters;
+use crate::held::Calling;
 
-/// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4); no request
-/// of HTTP/1.1 is shorter.
-const PREFACE_BYTES: usize = 24;
-
-/// A connection. It ends itself when its other end is silent for too long, or does not
-/// begin in time.
+/// A connection. It ends itself when its other end is silent for too long, does not begin in
+/// time, or does not take an answer; and when the server goes down and no call is under way.
 #[derive(Debug)]
 pub struct Connection {
     way: Way,
-    silence: Silence,
+    deadlines: Deadlines,
+    calling: Arc<Calling>,
     /// Whether the other end reads too little for the last answer to be written. Nothing
     /// is read from it meanwhile, as each call would add to what waits; so it is silent.
     is_stalled: bool,
@@ -38,7 +36,7 @@ pub struct Connection {
     is_over: bool,
     linger: Linger,
     /// Gives its place to another connection when this is dropped.
-    _place: Place,
+    place: Place,
 }
 
 #[derive(Debug)]
@@ -55,33 +53,43 @@ pub struct Peer {
     pub certificate: Option<Arc<[u8]>>,
     /// Counts what it sends, if somebody does.
     pub limiters: Arc<OnceLock<Arc<Limiters>>>,
-    /// Its calls under way.
+    /// Its calls that have a place among all.
     pub calls: Arc<AtomicUsize>,
+    /// Its calls until their answers are taken.
+    pub calling: Arc<Calling>,
 }
 
 impl Connection {
-    pub(super) fn clear(stream: TcpStream, limits: &ConnectionLimits, place: Place) -> Self {
-        Self::over(Way::Clear(stream), limits, place)
+    pub(super) fn clear(
+        stream: TcpStream,
+        limits: &ConnectionLimits,
+        ending: Option<Ending>,
+        place: Place,
+    ) -> Self {
+        Self::over(Way::Clear(stream), limits, ending, place)
     }
 
     pub(super) fn tls(
         stream: TlsStream<TcpStream>,
         limits: &ConnectionLimits,
+        ending: Option<Ending>,
         place: Place,
     ) -> Self {
-        Self::over(Way::Tls(Box::new(stream)), limits, place)
+        Self::over(Way::Tls(Box::new(stream)), limits, ending, place)
     }
 
-    fn over(way: Way, limits: &ConnectionLimits, place: Place) -> Self {
-        let silence = Silence::new(limits.handshake_time, limits.idle_time);
+    fn over(way: Way, limits: &ConnectionLimits, ending: Option<Ending>, place: Place) -> Self {
+        let calling = Arc::new(Calling::new(limits.answer_time));
+        let deadlines = Deadlines::new(limits, Arc::clone(&calling), ending);
         Self {
             way,
-            silence,
+            deadlines,
+            calling,
             is_stalled: false,
             ahead: Ahead::default(),
             is_over: false,
             linger: Linger::default(),
-            _place: place,
+            place,
         }
     }
 
@@ -97,11 +105,25 @@ impl Connection {
             context.waker().wake_by_ref();
         }
         self.is_stalled = written.is_pending();
-        if self.is_stalled {
-            ready!(self.silence.poll_too_long(context));
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if !self.is_stalled {
+            self.deadlines.written();
+            return written;
         }
-        written
+        if ready!(self.deadlines.poll(context)) == End::NotTaken {
+            self.place.not_taken();
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Ready with the end of what is heard, when the connection has to end.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(self.deadlines.poll(context)) {
+            // As if the other end had closed it.
+            End::Idle => return Poll::Ready(Ok(())),
+            End::NotTaken => self.place.not_taken(),
+            End::Silent => {}
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Finds out which protocol the other end speaks, from its first words.
@@ -125,11 +147,12 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        let Way::Tls(stream) = &self.way else { return Peer::default() };
+        let peer = Peer { calling: Arc::clone(&self.calling), ..Peer::default() };
+        let Way::Tls(stream) = &self.way else { return peer };
         let certificates = stream.get_ref().1.peer_certificates();
         let certificate = certificates.and_then(<[_]>::first);
         let certificate = certificate.map(|certificate| certificate.as_ref().into());
-        Peer { certificate, ..Peer::default() }
+        Peer { certificate, ..peer }
     }
 }
 
@@ -151,12 +174,11 @@ impl AsyncRead for Connection {
                 Way::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
             };
             if read.is_ready() {
-                this.silence.broken(buffer.filled().len() - before);
+                this.deadlines.heard(buffer.filled().len() - before);
                 return read;
             }
         }
-        ready!(this.silence.poll_too_long(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        this.poll_end(context)
     }
 }
 
@@ -222,49 +244,5 @@ impl AsyncWrite for Connection {
             Way::Tls(stream) => stream.get_mut().0,
         };
         this.linger.poll(stream, context)
-    }
-}
-
-/// Measures how long nothing has been heard. The alarm is moved when it goes off, not
-/// with every read: reads are frequent, and moving it takes a lock of the runtime.
-#[derive(Debug)]
-struct Silence {
-    longest: Duration,
-    heard: Instant,
-    /// Bytes of the preface that are missing, and by when they must come.
-    missing: usize,
-    begun_by: Instant,
-    alarm: Pin<Box<Sleep>>,
-}
-
-impl Silence {
-    /// At most this long, after a preface that comes within `opening`.
-    fn new(opening: Duration, longest: Duration) -> Self {
-        let now = Instant::now();
-        let begun_by = now + opening;
-        let alarm = Box::pin(tokio::time::sleep(opening.min(longest)));
-        Self { longest, heard: now, missing: PREFACE_BYTES, begun_by, alarm }
-    }
-
-    fn broken(&mut self, bytes: usize) {
-        self.missing = self.missing.saturating_sub(bytes);
-        self.heard = Instant::now();
-    }
-
-    fn end(&self) -> Instant {
-        let end = self.heard + self.longest;
-        if self.missing > 0 { end.min(self.begun_by) } else { end }
-    }
-
-    /// Ready when it has lasted for too long.
-    fn poll_too_long(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        loop {
-            ready!(self.alarm.as_mut().poll(context));
-            let end = self.end();
-            if end <= Instant::now() {
-                return Poll::Ready(());
-            }
-            self.alarm.as_mut().reset(end);
-        }
     }
 }

@@ -1,28 +1,40 @@
 //! From a listening socket to connections.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::connection::Connection;
 use super::place::Place;
 use super::protocol::Protocol;
+use crate::ending::Ending;
 use crate::security::Tls;
 use crate::telemetry::metrics::ConnectionMetrics;
 
-/// Wait after the operating system could not accept a connection: what it lacks
-/// (descriptors, memory) is not there at once, and trying without a pause would use up
 /// At most one line of the log in this time says that connections are closed.
 const BETWEEN_LINES: Duration = Duration::from_mins(1);
 
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Bytes of a connection that the operating system keeps in each direction; it may take twice
+/// as many for them. By itself it would keep megabytes for who does not read.
+const SOCKET_BYTES: u32 = 128 * 1024;
+
+/// Wait after the operating system could not accept a connection: what it lacks
+/// (descriptors, memory) is not there at once, and trying without a pause would use up
 /// the processor that could end other connections.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,13 +47,16 @@ pub struct ConnectionLimits {
     pub streams_per_connection: u32,
     /// Bytes of the headers of a call; calls with more are refused.
     pub header_bytes: u32,
-    /// Handshakes of TLS at the same time; further ones wait.
+    /// Handshakes of TLS that are computed at the same time; further ones wait. One that waits
+    /// for the other end is not among them.
     pub handshakes: usize,
     /// From the connection to the end of its handshake, and from there to the end of the
     /// first words of HTTP/2 or of the head of a request of HTTP/1.1.
     pub handshake_time: Duration,
     /// Silence of the other end after which a connection ends.
     pub idle_time: Duration,
+    /// From an answer until it is taken; it may be half as long again.
+    pub answer_time: Duration,
 }
 
 /// A listening socket.
@@ -51,6 +66,7 @@ pub struct Listener {
     tls: Option<Arc<Tls>>,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
+    ending: Option<Ending>,
 }
 
 /// Connections, as a listener hands them out.
@@ -73,23 +89,36 @@ struct Outlets {
 }
 
 impl Listener {
-    /// Listens at `address`.
+    /// Listens at `address`. Must be called in a runtime.
     ///
     /// # Errors
     /// When the operating system refuses.
-    pub async fn bind(
+    pub fn bind(
         address: SocketAddr,
         tls: Option<Arc<Tls>>,
         limits: ConnectionLimits,
     ) -> io::Result<Self> {
-        let (socket, metrics) = (TcpListener::bind(address).await?, ConnectionMetrics::default());
-        Ok(Self { socket, tls, limits, metrics })
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        #[cfg(unix)]
+        socket.set_reuseaddr(true)?;
+        // What is accepted has them from the start.
+        socket.set_send_buffer_size(SOCKET_BYTES)?;
+        socket.set_recv_buffer_size(SOCKET_BYTES)?;
+        socket.bind(address)?;
+        let (socket, metrics) = (socket.listen(BACKLOG)?, ConnectionMetrics::default());
+        Ok(Self { socket, tls, limits, metrics, ending: None })
     }
 
     /// Counts its connections here.
     #[must_use]
     pub fn counted(self, metrics: ConnectionMetrics) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// Ends connections without calls when the server goes down.
+    #[must_use]
+    pub fn until(self, ending: Ending) -> Self {
+        Self { ending: Some(ending), ..self }
     }
 
     /// The address that was bound.
@@ -157,6 +186,7 @@ impl Listener {
             let setup = Setup {
                 tls: self.tls.clone(),
                 limits: self.limits,
+                ending: self.ending.clone(),
                 handshakes: Arc::clone(&handshakes),
             };
             let (outlets, metrics) = (Arc::clone(&outlets), self.metrics.clone());
@@ -187,6 +217,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 struct Setup {
     tls: Option<Arc<Tls>>,
     limits: ConnectionLimits,
+    ending: Option<Ending>,
     handshakes: Arc<Semaphore>,
 }
 
@@ -211,10 +242,18 @@ impl Setup {
         // Answers are small, and must not wait for each other.
         stream.set_nodelay(true)?;
         let Some(tls) = self.tls else {
-            return Ok(Connection::clear(stream, &self.limits, place));
+            return Ok(Connection::clear(stream, &self.limits, self.ending, place));
         };
-        let _turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
-        let stream = TlsAcceptor::from(tls.config()).accept(stream).await?;
-        Ok(Connection::tls(stream, &self.limits, place))
+        // Who says nothing takes no turn from others, neither before the first word nor after.
+        let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let mut handshake = pin!(greeted.into_stream(tls.config()));
+        let computed = poll_fn(|context| Poll::Ready(handshake.as_mut().poll(context))).await;
+        drop(turn);
+        let stream = match computed {
+            Poll::Ready(stream) => stream?,
+            Poll::Pending => handshake.await?,
+        };
+        Ok(Connection::tls(stream, &self.limits, self.ending, place))
     }
 }

@@ -1,6 +1,7 @@
 //! Connections, before anything is said on them.
 
 mod connection;
+mod deadlines;
 mod linger;
 mod listener;
 mod place;

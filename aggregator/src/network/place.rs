@@ -16,6 +16,11 @@ impl Place {
         metrics.open.inc();
         Self { metrics, _permit: permit }
     }
+
+    /// Counts that the connection is closed because an answer was not taken.
+    pub(super) fn not_taken(&self) {
+        self.metrics.not_taken.inc();
+    }
 }
 
 impl Drop for Place {

@@ -1,26 +1,26 @@
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::identity::{Digest, StoreId, UnixSeconds};
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
 use bandana_shared::upload::UploadError;
-use bandana_shared::wire::v1::device_server::Device;
+use bandana_shared::wire::read_upload;
 use bandana_shared::wire::v1::{
-    self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
-    UploadRequest, UploadResponse, UploadStatus,
+    GetExperimentRequest, SelectArmRequest, SelectArmResponse, UploadRequest, UploadResponse,
+    UploadStatus,
 };
-use bandana_shared::wire::{experiment_with_signatures, read_upload};
 use bytes::Bytes;
-use futures_util::Stream;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::upload_stream::{STREAMED_MAX, UploadStream};
+use super::device_server::Received;
+use super::upload_stream::{Answers, STREAMED_MAX, UploadStream};
 use super::{explain, find, unanswered, unknown};
 use crate::clock::Clock;
 use crate::ending::Ending;
+use crate::experiment_answers::{Known, Moment};
 use crate::gates::{Admission, exhausted};
+use crate::held::{Budget, Shared};
 use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
 use crate::registry::{Experiment, Registry, Serving};
 use crate::store::ExperimentState;
@@ -39,13 +39,15 @@ pub struct DeviceService {
     stream_idle_time: Duration,
     /// The id of the store, as answers have it.
     store_id: Bytes,
+    budget: Budget,
     /// Places in the queue for uploads that come in streams.
     streamed: Arc<Semaphore>,
 }
 
 impl DeviceService {
     /// The service over these experiments. Streams end when the server goes
-    /// down, and when nothing happens on them for `stream_idle_time`.
+    /// down, and when nothing happens on them for `stream_idle_time`. What is encoded for
+    /// devices, and not yet taken by them, is held from this budget.
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
@@ -53,10 +55,11 @@ impl DeviceService {
         ending: Ending,
         stream_idle_time: Duration,
         store: StoreId,
+        budget: Budget,
     ) -> Self {
         let streamed = Arc::new(Semaphore::new(STREAMED_MAX));
         let store_id = store.as_bytes().to_vec().into();
-        Self { registry, ingest, clock, ending, stream_idle_time, store_id, streamed }
+        Self { registry, ingest, clock, ending, stream_idle_time, store_id, budget, streamed }
     }
 
     /// What there is of an experiment for devices: of a draft nothing.
@@ -70,7 +73,20 @@ impl DeviceService {
     }
 
     /// Takes an upload through to its answer.
-    pub(super) async fn upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
+    pub(super) async fn upload(&self, received: Received) -> Result<UploadResponse, Status> {
+        let request = match received {
+            Received::Upload(request) => request,
+            Received::Undecodable(message) => {
+                self.ingest.metrics().refused(UploadStatus::Malformed);
+                return Ok(UploadResponse {
+                    upload_id: Bytes::default(),
+                    status: UploadStatus::Malformed.into(),
+                    message,
+                    server_day: self.clock.day().get(),
+                    store_id: self.store_id.clone(),
+                });
+            }
+        };
         let (status, message) = match self.arrival(&request).await? {
             Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
             Err((status, message)) => {
@@ -175,30 +191,28 @@ fn turn_away(error: IngestError) -> Status {
     }
 }
 
-#[tonic::async_trait]
-impl Device for DeviceService {
-    async fn get_experiment(
-        &self,
-        request: Request<GetExperimentRequest>,
-    ) -> Result<Response<GetExperimentResponse>, Status> {
-        let request = request.into_inner();
-        let (_, serving) = self.find(request.experiment_id).await?;
+/// The methods of the service.
+impl DeviceService {
+    /// What a device has to know of an experiment, as a message `GetExperimentResponse`.
+    ///
+    /// # Errors
+    /// What the caller hears.
+    pub async fn get_experiment(&self, request: GetExperimentRequest) -> Result<Shared, Status> {
+        let (experiment, serving) = self.find(request.experiment_id).await?;
         let known = Digest::try_from(&request.known_digest[..]).ok();
         let same_specification = known == Some(serving.specification.digest());
-        let same_policy =
-            same_specification && request.known_policy_version == serving.policy.version;
+        let known = match request.known_policy_version == serving.policy.version {
+            _ if !same_specification => Known::Nothing,
+            true => Known::Everything,
+            false => Known::Specification,
+        };
         let now = UnixSeconds::new(self.clock.unix_seconds());
-        let unexpired = serving.signatures.iter().filter(|signature| now < signature.expires());
-        Ok(Response::new(GetExperimentResponse {
-            experiment: (!same_specification)
-                .then(|| experiment_with_signatures(&serving.specification, unexpired)),
-            policy: (!same_policy).then(|| v1::Policy::from(&*serving.policy)),
-            server_day: self.clock.day().get(),
-            store_id: self.store_id.clone(),
-        }))
+        let server_day = self.clock.day().get();
+        let moment = Moment { now, server_day, store_id: &self.store_id };
+        Ok(experiment.answers().answer(&serving, known, moment, &self.budget))
     }
 
-    async fn select_arm(
+    pub(super) async fn select_arm(
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
@@ -220,22 +234,19 @@ impl Device for DeviceService {
         }))
     }
 
-    async fn submit_upload(
+    pub(super) async fn submit_upload(
         &self,
-        request: Request<UploadRequest>,
+        request: Request<Received>,
     ) -> Result<Response<UploadResponse>, Status> {
         let passed = Admission::of(request.extensions()).pass();
         passed.inspect_err(|_| self.ingest.metrics().over_rate())?;
         Ok(Response::new(self.upload(request.into_inner()).await?))
     }
 
-    type SubmitUploadsStream =
-        Pin<Box<dyn Stream<Item = Result<UploadResponse, Status>> + Send + 'static>>;
-
-    async fn submit_uploads(
+    pub(super) fn submit_uploads(
         &self,
-        request: Request<Streaming<UploadRequest>>,
-    ) -> Result<Response<Self::SubmitUploadsStream>, Status> {
+        request: Request<Streaming<Received>>,
+    ) -> Response<Answers> {
         let stream = UploadStream {
             admission: Admission::of(request.extensions()),
             service: self.clone(),
@@ -243,7 +254,7 @@ impl Device for DeviceService {
             places: Arc::clone(&self.streamed),
             ending: self.ending.clone(),
         };
-        Ok(Response::new(Box::pin(stream.answers(request.into_inner()))))
+        Response::new(Box::pin(stream.answers(request.into_inner())))
     }
 }
 

@@ -4,6 +4,7 @@ mod act;
 mod alarm_watch;
 mod curator;
 mod device;
+mod device_server;
 mod door;
 mod exports;
 mod operator;
@@ -13,6 +14,7 @@ mod upload_stream;
 
 pub use curator::CuratorService;
 pub use device::DeviceService;
+pub use device_server::DeviceServer;
 pub use door::Door;
 pub use exports::Exports;
 pub use operator::OperatorService;

@@ -1,11 +1,11 @@
 //! Uploads that come in a stream: answered in order, and taken no faster than they may.
 
 use std::future::ready;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::wire::v1::{UploadRequest, UploadResponse};
+use bandana_shared::wire::v1::UploadResponse;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
@@ -14,6 +14,7 @@ use tonic::{Status, Streaming};
 
 use super::GOING_DOWN;
 use super::device::DeviceService;
+use super::device_server::Received;
 use crate::ending::Ending;
 use crate::gates::Admission;
 use crate::ingest::QUEUE_MAX;
@@ -36,8 +37,12 @@ pub(super) struct UploadStream {
     pub(super) ending: Ending,
 }
 
+/// The answers to a stream of uploads.
+pub(super) type Answers =
+    Pin<Box<dyn Stream<Item = Result<UploadResponse, Status>> + Send + 'static>>;
+
 /// An upload that may go into the queue.
-type Placed = (UploadRequest, OwnedSemaphorePermit);
+type Placed = (Received, OwnedSemaphorePermit);
 
 impl UploadStream {
     /// The answers, and at the end an error unless that was all.
@@ -46,7 +51,7 @@ impl UploadStream {
     /// otherwise keep everything that belongs to the stream, for as long as it likes.
     pub(super) fn answers(
         self,
-        uploads: Streaming<UploadRequest>,
+        uploads: Streaming<Received>,
     ) -> impl Stream<Item = Result<UploadResponse, Status>> + Send + 'static {
         let (sender, answers) = mpsc::channel(WINDOW);
         let (end, ended) = oneshot::channel();
@@ -66,7 +71,7 @@ impl UploadStream {
 
     async fn run(
         self: Arc<Self>,
-        uploads: Streaming<UploadRequest>,
+        uploads: Streaming<Received>,
         sender: mpsc::Sender<UploadResponse>,
     ) -> Result<(), Status> {
         let revoked = self.admission.clone().revoked();
@@ -103,8 +108,8 @@ impl UploadStream {
     /// The next upload, once there may be one, and the rest.
     async fn next(
         self: Arc<Self>,
-        uploads: Option<Streaming<UploadRequest>>,
-    ) -> Option<(Result<Placed, Status>, Option<Streaming<UploadRequest>>)> {
+        uploads: Option<Streaming<Received>>,
+    ) -> Option<(Result<Placed, Status>, Option<Streaming<Received>>)> {
         let mut uploads = uploads?;
         let request = match timeout(self.idle_time, uploads.message()).await {
             Ok(Ok(request)) => request?,

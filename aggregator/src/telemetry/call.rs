@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 use tracing::Span;
 use tracing::field::Empty;
 
+use super::lines::Lines;
 use super::methods::{METHODS, MethodIndex};
 use super::metrics::{CallMetrics, code_name};
 use super::request_id::RequestId;
@@ -41,6 +42,7 @@ pub(super) struct Call {
     begin: Duration,
     clock: Arc<dyn Clock>,
     metrics: CallMetrics,
+    failures: Arc<Lines>,
     is_over: bool,
 }
 
@@ -50,6 +52,7 @@ impl Call {
         port: Port,
         clock: &Arc<dyn Clock>,
         metrics: &CallMetrics,
+        failures: &Arc<Lines>,
     ) -> Self {
         let id = RequestId::random();
         let what = What::of(request);
@@ -60,8 +63,9 @@ impl Call {
             what.name(),
             (port == Port::Operator).then(|| request.headers()),
         );
-        let (clock, metrics) = (Arc::clone(clock), metrics.clone());
-        Self { id, port, what, span, begin: clock.monotonic(), clock, metrics, is_over: false }
+        let (clock, metrics, failures) = (Arc::clone(clock), metrics.clone(), Arc::clone(failures));
+        let begin = clock.monotonic();
+        Self { id, port, what, span, begin, clock, metrics, failures, is_over: false }
     }
 
     pub(super) fn span(&self) -> &Span {
@@ -86,12 +90,13 @@ impl Call {
         }
     }
 
-    /// Logs what is behind an error, of which the caller hears no more than its message.
+    /// Logs what is behind an error, of which the caller hears no more than its message. While
+    /// many calls fail, some of them are logged, with the number of the others.
     fn explain(&self, status: &Status) {
-        if let Some(cause) = std::error::Error::source(status) {
-            let (request_id, error) = (self.id, explain(cause));
-            tracing::error!(%request_id, error, "a call failed: {}", status.message());
-        }
+        let Some(cause) = std::error::Error::source(status) else { return };
+        let Some(more) = self.failures.next() else { return };
+        let (request_id, error) = (self.id, explain(cause));
+        tracing::error!(%request_id, error, more, "a call failed: {}", status.message());
     }
 
     /// Ends the call with what its trailers say.
@@ -112,9 +117,13 @@ impl Call {
         let _entered = self.span.enter();
         // Probes come often, and say nothing about who does what.
         let is_probe = METHODS.name(method).service.starts_with("grpc.health.");
-        let is_known = code != Code::Unauthenticated;
+        // What strangers can cause as often as they like is not written for them.
+        let is_of_anybody = matches!(
+            code,
+            Code::Unauthenticated | Code::Unimplemented | Code::Cancelled | Code::ResourceExhausted
+        );
         let (code, seconds) = (code_name(code), time.as_secs_f64());
-        if self.port == Port::Operator && is_known && !is_probe {
+        if self.port == Port::Operator && !is_of_anybody && !is_probe {
             tracing::info!(code, seconds, "call answered");
         } else {
             tracing::debug!(code, seconds, "call answered");
@@ -137,13 +146,9 @@ impl Drop for Call {
 
 impl What {
     fn of<B>(request: &Request<B>) -> Self {
-        let is_grpc = || {
-            let kind = request.headers().get(header::CONTENT_TYPE);
-            kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-        };
         match METHODS.find(request.uri().path()) {
             Some(method) => Self::Grpc(method),
-            None if is_grpc() => Self::Grpc(METHODS.other()),
+            None if is_marked_grpc(request) => Self::Grpc(METHODS.other()),
             None => Self::Http,
         }
     }
@@ -178,6 +183,22 @@ fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span 
             tracing::error_span!("call", request_id = %id, method = path, caller, otel.name = name)
         }
     }
+}
+
+/// Whether a request says that it is one of gRPC.
+fn is_marked_grpc<B>(request: &Request<B>) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Whether a request is a call of gRPC, rather than one for a page.
+pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
+    METHODS.find(request.uri().path()).is_some() || is_marked_grpc(request)
+}
+
+/// Whether the method at this path has many answers.
+pub(crate) fn is_streamed(path: &str) -> bool {
+    METHODS.find(path).is_some_and(|method| METHODS.name(method).is_streamed)
 }
 
 fn code_in(headers: &HeaderMap) -> Option<Code> {

@@ -12,6 +12,7 @@ use tower::{Layer, Service};
 
 use super::call::Call;
 pub use super::call::Port;
+use super::lines::Lines;
 use super::metrics::CallMetrics;
 use crate::clock::Clock;
 
@@ -21,12 +22,14 @@ pub struct Calls {
     port: Port,
     clock: Arc<dyn Clock>,
     metrics: CallMetrics,
+    failures: Arc<Lines>,
 }
 
 impl Calls {
     /// Counts calls of this port here.
     pub fn new(port: Port, clock: Arc<dyn Clock>, metrics: CallMetrics) -> Self {
-        Self { port, clock, metrics }
+        let failures = Arc::new(Lines::new(&clock));
+        Self { port, clock, metrics, failures }
     }
 }
 
@@ -58,8 +61,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Calls { port, clock, metrics } = &self.calls;
-        let call = Call::begin(&request, *port, clock, metrics);
+        let Calls { port, clock, metrics, failures } = &self.calls;
+        let call = Call::begin(&request, *port, clock, metrics, failures);
         let inner = call.span().in_scope(|| self.inner.call(request));
         WatchedFuture { inner, call: Some(call) }
     }

@@ -144,10 +144,13 @@ fn is_ours(metadata: &Metadata<'_>) -> bool {
 }
 
 /// What libraries say below the level info can have addresses, headers and frames in it,
-/// so it is not written whatever the filter says.
+/// so it is not written whatever the filter says. What the library for HTTP/2 says is about what
+/// callers do, who could fill the log with it.
 fn harmless() -> FilterFn {
-    let is_harmless =
-        |metadata: &Metadata<'_>| *metadata.level() <= Level::INFO || is_ours(metadata);
+    let is_harmless = |metadata: &Metadata<'_>| {
+        let of_callers = metadata.target().starts_with("h2::");
+        is_ours(metadata) || (*metadata.level() <= Level::INFO && !of_callers)
+    };
     // Without the hint, what the other filter leaves out would still be looked at.
     FilterFn::new(is_harmless as fn(&Metadata<'_>) -> bool).with_max_level_hint(Level::TRACE)
 }

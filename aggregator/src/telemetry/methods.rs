@@ -27,6 +27,8 @@ pub(crate) struct MethodName {
     pub(crate) method: String,
     /// Both, as a log shows them.
     pub(crate) path: String,
+    /// Whether it has many answers.
+    pub(crate) is_streamed: bool,
 }
 
 /// The place of a method in [`METHODS`].
@@ -56,6 +58,7 @@ impl Methods {
                     service: service_name.clone(),
                     method: method.name().to_owned(),
                     path: format!("{service_name}/{}", method.name()),
+                    is_streamed: method.server_streaming(),
                 }));
             }
         }
@@ -65,7 +68,12 @@ impl Methods {
             .map(|(name, place)| (format!("/{}", name.path), MethodIndex(place)));
         let places = places.collect();
         let other = || "other".to_owned();
-        names.push(MethodName { service: other(), method: other(), path: other() });
+        names.push(MethodName {
+            service: other(),
+            method: other(),
+            path: other(),
+            is_streamed: false,
+        });
         Self { names, places }
     }
 
@@ -113,6 +121,9 @@ mod tests {
         let services: Vec<_> = METHODS.services().collect();
         assert_eq!(services.iter().filter(|name| **name == "bandana.v1.Trusted").count(), 1);
         assert!(services.len() >= 8 && !services.contains(&"other"), "{services:?}");
+        let is_streamed = |path| METHODS.name(METHODS.find(path).unwrap()).is_streamed;
+        assert!(is_streamed("/bandana.v1.Device/SubmitUploads"));
+        assert!(!is_streamed("/bandana.v1.Device/SubmitUpload"));
         assert_eq!(METHODS.find("/bandana.v1.Device/Other"), None);
         assert_eq!(METHODS.name(METHODS.other()).path, "other");
     }

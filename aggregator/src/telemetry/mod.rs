@@ -5,6 +5,7 @@
 
 mod call;
 mod calls;
+mod lines;
 mod log;
 pub(crate) mod methods;
 pub mod metrics;
@@ -12,6 +13,7 @@ mod request_id;
 #[cfg(feature = "opentelemetry")]
 mod traces;
 
+pub(crate) use call::{is_grpc, is_streamed};
 pub use calls::{Calls, Port, Watched, WatchedBody, WatchedFuture};
 pub use log::{LogFormat, Logging, LoggingError, TelemetrySettings, check_filter};
 pub use metrics::Metrics;

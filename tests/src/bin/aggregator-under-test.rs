@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use bandana_aggregator::clock::{Clock, SystemClock};
 
+/// As in the program itself.
+#[global_allocator]
+static ALLOCATOR: bandana_aggregator::Allocator = bandana_aggregator::Allocator;
+
 #[derive(Debug)]
 struct FileClock {
     file: PathBuf,

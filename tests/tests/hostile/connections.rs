@@ -13,6 +13,9 @@ use tonic::Code;
 
 use super::{CONNECTION_BYTES, PROGRAM};
 
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Between two bytes of who sends one at a time.
 const BETWEEN_BYTES: Duration = Duration::from_millis(250);
 
@@ -120,6 +123,42 @@ async fn garbage_is_closed() -> anyhow::Result<()> {
     }
     siege.answered_more(10).await?;
     siege.end(100 * CONNECTION_BYTES).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn silent_handshakes_keep_nobody_waiting() -> anyhow::Result<()> {
+    let (folder, authority) = (tempfile::tempdir()?, Authority::new()?);
+    authority.sign(folder.path(), "server")?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    // None of them is given up before the test is over.
+    let arguments = ["--limit-handshakes", "2", "--limit-handshake-seconds", "300"];
+    let arguments = [&["--tls-certificate", &certificate, "--tls-key", &key], &arguments[..]];
+    let arguments = arguments.concat();
+    let server = WatchedServer::start(PROGRAM, &folder.path().join("data"), &arguments).await?;
+    let hello = authority.client_hello()?;
+    let mut silent = Vec::new();
+    for place in 0..100 {
+        let mut connection = RawConnection::silent(&server.device).await?;
+        // Some say nothing, some half a word, and some nothing after the first one.
+        let said = match place % 3 {
+            0 => &[][..],
+            1 => &hello[..hello.len() / 2],
+            _ => &hello,
+        };
+        connection.write(said).await?;
+        silent.push(connection);
+    }
+    let question = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    for _ in 0..10 {
+        let connected = authority.connect(&server.device);
+        let mut honest = DeviceClient::new(tokio::time::timeout(PATIENCE, connected).await??);
+        let answer = honest.get_experiment(question.clone()).await;
+        assert_eq!(answer.unwrap_err().code(), Code::NotFound);
+    }
+    server.stop().await?;
+    drop(silent);
     Ok(())
 }
 

@@ -43,7 +43,8 @@ async fn flood(prefix: &[u8], bytes: &[u8], streams: u64) -> anyhow::Result<()> 
     }
     siege.answered_more(20).await?;
     floods.join_all().await;
-    let of_each = CONNECTION_BYTES + streams * (STREAM_BYTES + CALL_BYTES);
+    // What small frames waste belongs to the connection, whichever its streams are.
+    let of_each = CONNECTION_BYTES + STREAM_BYTES + streams * CALL_BYTES;
     siege.end(CONNECTIONS * of_each).await?;
     Ok(())
 }

@@ -168,3 +168,58 @@ async fn lies_about_lengths_and_forms_change_nothing() -> anyhow::Result<()> {
 fn length_of(message: &[u8]) -> anyhow::Result<u32> {
     Ok(u32::try_from(message.len())?)
 }
+
+/// A field whose length goes beyond the end.
+const UNDECODABLE: [u8; 3] = [0x0a, 0x7f, 0x00];
+
+#[tokio::test]
+async fn what_can_not_be_decoded_is_the_callers_fault() -> anyhow::Result<()> {
+    let siege = Siege::begin(PROGRAM, &[]).await?;
+    let (device, operator) = (&siege.server.device, &siege.server.operator);
+    let mut methods = our_methods()?;
+    methods.push("/grpc.health.v1.Health/Check".to_owned());
+    let body = || claiming(3, 0, &UNDECODABLE);
+    for path in &methods {
+        let is_of_devices =
+            ["/bandana.v1.Device/", "/bandana.v1.Trusted/"].iter().any(|of| path.starts_with(of));
+        let address = if is_of_devices { device } else { operator };
+        let (status, message) = call(address, path, &[], body()).await?.context("reset")?;
+        if path.starts_with("/bandana.v1.Device/SubmitUpload") {
+            let answer = UploadResponse::decode(message.get(5..).context("no message")?)?;
+            assert_eq!((&*status, answer.status()), ("0", UploadStatus::Malformed), "{path}");
+            assert!(answer.upload_id.is_empty() && !answer.message.is_empty(), "{answer:?}");
+        } else {
+            // INVALID_ARGUMENT
+            assert_eq!(status, "3", "{path}");
+        }
+    }
+    let calls = methods.len() as u64;
+    siege.end(calls * (CONNECTION_BYTES + CALL_BYTES)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::Result<()> {
+    let siege = Siege::begin(PROGRAM, &[]).await?;
+    let good = |number| {
+        let upload = upload(number, &siege.experiment, siege.day, &[(1, true)])?.encode_to_vec();
+        anyhow::Ok(claiming(length_of(&upload)?, 0, &upload))
+    };
+    let bad = claiming(3, 0, &UNDECODABLE);
+    let body = [good(1 << 100)?, bad.clone(), bad, good(1 << 101)?].concat();
+    let path = "/bandana.v1.Device/SubmitUploads";
+    let (status, mut bytes) =
+        call(&siege.server.device, path, &[], body).await?.context("reset")?;
+    assert_eq!(status, "0");
+    let mut statuses = Vec::new();
+    while let [_, a, b, c, d, ..] = bytes[..] {
+        let end = 5 + usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
+        let answer = UploadResponse::decode(bytes.get(5..end).context("cut short")?)?;
+        statuses.push(answer.status());
+        bytes.drain(..end);
+    }
+    let (accepted, malformed) = (UploadStatus::Accepted, UploadStatus::Malformed);
+    assert_eq!(statuses, [accepted, malformed, malformed, accepted]);
+    siege.end(CONNECTION_BYTES + super::STREAM_BYTES).await?;
+    Ok(())
+}

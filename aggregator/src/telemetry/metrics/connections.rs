@@ -11,6 +11,7 @@ pub struct ConnectionMetrics {
     pub(crate) open: Gauge,
     pub(crate) refused: Counter,
     pub(crate) handshakes_failed: Counter,
+    pub(crate) not_taken: Counter,
 }
 
 type ByService<M> = Family<[(&'static str, &'static str); 1], M>;
@@ -23,7 +24,7 @@ pub(super) fn register(registry: &mut Registry) -> (ConnectionMetrics, Connectio
     registry.register("connections", "Open connections", open.clone());
     registry.register(
         "connections_refused",
-        "Connections closed at once because limits.connections were open",
+        "Connections closed at once because as many as there may be were open",
         refused.clone(),
     );
     registry.register(
@@ -31,10 +32,17 @@ pub(super) fn register(registry: &mut Registry) -> (ConnectionMetrics, Connectio
         "Connections that ended before they had said what they want: TLS failed, or it took too long",
         handshakes_failed.clone(),
     );
+    let not_taken: ByService<Counter> = Family::default();
+    registry.register(
+        "connections_not_taking",
+        "Connections that were closed because an answer was not taken in time",
+        not_taken.clone(),
+    );
     let of = |service| ConnectionMetrics {
         open: open.get_or_create_owned(&[("service", service)]),
         refused: refused.get_or_create_owned(&[("service", service)]),
         handshakes_failed: handshakes_failed.get_or_create_owned(&[("service", service)]),
+        not_taken: not_taken.get_or_create_owned(&[("service", service)]),
     };
     (of("device"), of("operator"))
 }

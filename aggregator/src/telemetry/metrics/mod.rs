@@ -7,6 +7,7 @@
 mod calls;
 mod connections;
 mod experiments;
+mod held;
 mod histogram;
 mod ingest;
 mod process;
@@ -23,12 +24,14 @@ use prometheus_client::registry::Registry as Exposition;
 pub use calls::CallMetrics;
 pub(crate) use calls::code_name;
 pub use connections::ConnectionMetrics;
+pub use held::HeldMetrics;
 pub use ingest::IngestMetrics;
 pub use trusted::TrustedMetrics;
 pub(crate) use trusted::status_of;
 
 use crate::clock::Clock;
 use crate::health::Readiness;
+use crate::held::Budget;
 use crate::ingest::Ingest;
 use crate::registry::Registry;
 use experiments::{Current, Opened};
@@ -48,11 +51,13 @@ pub struct Metrics {
     pub operator_connections: ConnectionMetrics,
     /// Calls and requests of operators without authorisation.
     pub unauthorised: Counter,
+    /// Of what is held for callers.
+    pub held: HeldMetrics,
 }
 
 impl Metrics {
-    /// Metrics of a server that starts.
-    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+    /// Metrics of a server that starts, and holds what callers take from this budget.
+    pub fn new(clock: &Arc<dyn Clock>, budget: Budget) -> Self {
         let mut exposition = Exposition::default();
         exposition.register_collector(Box::new(process::Process));
         let bandana = exposition.sub_registry_with_prefix("bandana");
@@ -74,6 +79,7 @@ impl Metrics {
             unauthorised.clone(),
         );
         let (device_connections, operator_connections) = connections::register(bandana);
+        let held = HeldMetrics::registered(budget, bandana);
         Self {
             exposition,
             opened,
@@ -82,6 +88,7 @@ impl Metrics {
             device_connections,
             operator_connections,
             unauthorised,
+            held,
         }
     }
 

@@ -1,0 +1,119 @@
+//! Attacks on a server over HTTP/2, for tests and for the program `attack`.
+
+use anyhow::{Context as _, ensure};
+use bandana_shared::wire::v1::GetExperimentRequest;
+use prost::Message as _;
+use tokio::task::JoinSet;
+
+use crate::raw_http2::{
+    END_HEADERS, END_STREAM, Kind, PREFACE, RawConnection, claiming, frame, headers,
+};
+
+/// The setting of HTTP/2 for the window of new streams (RFC 9113, section 6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// Connections that are opened at the same time.
+const AT_ONCE: usize = 32;
+
+/// Calls whose answers are not taken.
+#[derive(Debug, Default)]
+pub struct Untaken {
+    /// The connections, which stay open.
+    pub connections: Vec<RawConnection>,
+    /// Answers that wait to be taken.
+    pub waiting: u64,
+    /// Calls that were answered with an error at once.
+    pub refused: u64,
+    /// Connections that the server did not take, or ended.
+    pub closed: u64,
+}
+
+/// Asks for `experiment`, `calls` times on each of so many connections, and lets the server
+/// send no byte of the answers. Returns when every call has the head of its answer.
+///
+/// # Errors
+/// When the server stays silent.
+pub async fn take_no_answers(
+    address: &str,
+    experiment: &str,
+    connections: usize,
+    calls: u32,
+) -> anyhow::Result<Untaken> {
+    let words = questions(experiment, calls);
+    let mut untaken = Untaken::default();
+    let mut opening = JoinSet::new();
+    let mut left = connections;
+    while left > 0 || !opening.is_empty() {
+        while left > 0 && opening.len() < AT_ONCE {
+            let (address, words) = (address.to_owned(), words.clone());
+            opening.spawn(async move { ask(&address, &words, calls).await });
+            left -= 1;
+        }
+        match opening.join_next().await.context("nothing is opened")?? {
+            Ok((connection, waiting)) => {
+                untaken.connections.push(connection);
+                untaken.waiting += waiting;
+                untaken.refused += u64::from(calls) - waiting;
+            }
+            Err(_) => untaken.closed += 1,
+        }
+    }
+    Ok(untaken)
+}
+
+/// What a connection says on which nothing may be answered.
+fn questions(experiment: &str, calls: u32) -> Vec<u8> {
+    let question =
+        GetExperimentRequest { experiment_id: experiment.to_owned(), ..Default::default() };
+    let question = question.encode_to_vec();
+    let message = claiming(u32::try_from(question.len()).unwrap_or(u32::MAX), 0, &question);
+    let block = headers("/bandana.v1.Device/GetExperiment", &[]);
+    let no_window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &[0; 4]].concat();
+    let mut words = [PREFACE, &frame(Kind::Settings, 0, 0, &no_window)].concat();
+    for call in 0..calls {
+        let stream = 2 * call + 1;
+        words.extend(frame(Kind::Headers, END_HEADERS, stream, &block));
+        words.extend(frame(Kind::Data, END_STREAM, stream, &message));
+    }
+    words
+}
+
+/// Opens so many calls of a method, none of which is sent to its end. Whoever drops the connection
+/// breaks them off.
+///
+/// # Errors
+/// When the server does not read it.
+pub async fn begin_requests(
+    address: &str,
+    path: &str,
+    calls: u32,
+) -> anyhow::Result<RawConnection> {
+    let block = headers(path, &[]);
+    let mut words = [PREFACE, &frame(Kind::Settings, 0, 0, &[])].concat();
+    for call in 0..calls {
+        let stream = 2 * call + 1;
+        words.extend(frame(Kind::Headers, END_HEADERS, stream, &block));
+        words.extend(frame(Kind::Data, 0, stream, &claiming(100, 0, &[0; 10])));
+    }
+    words.extend(frame(Kind::Ping, 0, 0, &[0; 8]));
+    let mut connection = RawConnection::silent(address).await?;
+    connection.write(&words).await?;
+    while connection.next_frame().await?.0 != Kind::Ping as u8 {}
+    Ok(connection)
+}
+
+/// Returns the connection with the number of calls whose answers wait.
+async fn ask(address: &str, words: &[u8], calls: u32) -> anyhow::Result<(RawConnection, u64)> {
+    let mut connection = RawConnection::silent(address).await?;
+    connection.write(words).await?;
+    let (mut heads, mut waiting) = (0, 0);
+    while heads < calls {
+        let (kind, flags) = connection.next_frame().await?;
+        if kind == Kind::Headers as u8 {
+            heads += 1;
+            waiting += u64::from(flags & END_STREAM == 0);
+        }
+        ensure!(kind != Kind::Data as u8, "an answer came without a window");
+    }
+    Ok((connection, waiting))
+}
