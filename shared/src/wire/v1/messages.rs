@@ -366,7 +366,7 @@ pub struct UploadRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UploadResponse {
-    /// The id of the upload that is answered.
+    /// The id of the upload that is answered; empty if the upload can't be decoded.
     #[prost(bytes = "bytes", tag = "1")]
     pub upload_id: ::prost::bytes::Bytes,
     #[prost(enumeration = "UploadStatus", tag = "2")]
