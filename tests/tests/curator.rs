@@ -74,6 +74,7 @@ impl Server {
             price: Some(ask_request::Price::Epsilon(epsilon)),
             beta: 0.0,
             question: Some(ask_request::Question::Counts(counts)),
+            ..AskRequest::default()
         };
         match self.curator.ask(request).await?.into_inner().answer {
             Some(ask_response::Answer::Numbers(v1::Numbers { numbers, .. })) => {
@@ -85,7 +86,10 @@ impl Server {
 
     async fn ask_session(&mut self, predicate: &str) -> Result<v1::AskSessionResponse, Status> {
         let (session, predicate) = ("habits".to_owned(), predicate.to_owned());
-        let answer = self.curator.ask_session(AskSessionRequest { session, predicate }).await?;
+        let answer = self
+            .curator
+            .ask_session(AskSessionRequest { session, predicate, ..AskSessionRequest::default() })
+            .await?;
         Ok(answer.into_inner())
     }
 
@@ -192,7 +196,7 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
         ("/etc/passwd", &["x:0..9"], Code::InvalidArgument, "is no name of a file"),
         ("nobody.csv", &["x:0..9"], Code::NotFound, "has no file \"nobody.csv\""),
         ("people.csv", &[], Code::InvalidArgument, "the universe is empty"),
-        ("people.csv", &["age:0..30"], Code::InvalidArgument, "column \"age\" in line 13"),
+        ("people.csv", &["age:0..30"], Code::InvalidArgument, "column \"age\" has something"),
         ("people.csv", &["size:0..9"], Code::InvalidArgument, "no column \"size\""),
         ("people.csv", &["age:9..0"], Code::InvalidArgument, "lowest value is above"),
     ] {
@@ -229,6 +233,7 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
         question: Some(ask_request::Question::Histogram(v1::Histogram {
             columns: vec!["city".to_owned()],
         })),
+        ..AskRequest::default()
     };
     let status =
         server.curator.ask(gaussian).await.err().context("rho from a budget of epsilon")?;

@@ -117,7 +117,9 @@ type Told = (usize, Result<AskSessionResponse, Status>);
 
 async fn ask(mut curator: CuratorClient<Channel>, cell: usize) -> Told {
     let (session, predicate) = ("cells".to_owned(), predicate(cell));
-    let request = AskSessionRequest { session, predicate };
+    // Whoever asks again must get the answer that was lost, and not another one.
+    let question_id = vec![u8::try_from(cell).unwrap_or(u8::MAX); 16].into();
+    let request = AskSessionRequest { session, predicate, question_id };
     (cell, curator.ask_session(request).await.map(tonic::Response::into_inner))
 }
 
@@ -271,8 +273,11 @@ fn read_only(server: &Postgres) -> anyhow::Result<()> {
         open(way.clone(), 60).await?;
         // All rows: no hypothesis is ever off. And a cell, of which the first one is.
         let mut all = way.clone();
-        let all_rows =
-            || AskSessionRequest { session: "cells".to_owned(), predicate: "*".to_owned() };
+        let all_rows = || AskSessionRequest {
+            session: "cells".to_owned(),
+            predicate: "*".to_owned(),
+            ..AskSessionRequest::default()
+        };
         let answer = all.ask_session(all_rows()).await?.into_inner();
         ensure!(!answer.updated, "{answer:?}");
         let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS

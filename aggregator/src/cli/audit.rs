@@ -13,8 +13,8 @@ use super::{say, say_json};
 const FIELDS: &str = "\
 Fields with --json: entries, the newest first, each with number (greater than those of all earlier \
 entries), at_unix_seconds, caller (name of the token, or the SHA-256 of the certificate), action \
-(create, start, pause, resume, stop, add-arm, retire-arm or add-signature), experiment_id, detail \
-(for people). Fields may be added; none changes its meaning.";
+(create, start, pause, resume, stop, add-arm, retire-arm or add-signature; register-data-set or \
+refuse-data-set), experiment_id (or the data set), detail (for people). Fields may be added; none changes its meaning.";
 
 /// Show who has changed which experiment, the newest change first.
 ///
@@ -78,6 +78,8 @@ fn action(action: AuditAction) -> &'static str {
         AuditAction::AddArm => "add-arm",
         AuditAction::RetireArm => "retire-arm",
         AuditAction::AddSignature => "add-signature",
+        AuditAction::RegisterDataSet => "register-data-set",
+        AuditAction::RefuseDataSet => "refuse-data-set",
         AuditAction::Unspecified => "unknown",
     }
 }

@@ -28,6 +28,7 @@ mod parquet_file;
 mod plan;
 mod query;
 mod query_view;
+mod question_id;
 pub(crate) mod released_view;
 mod seconds;
 mod serve;

@@ -1,9 +1,9 @@
 //! `bandana query`.
 
 use bandana_shared::wire::v1::{
-    self, AskRequest, AskSessionRequest, ListDataSetsRequest, ListDebitsRequest,
-    OpenSessionRequest, RegisterDataSetRequest, ask_request, choice, open_session_request,
-    register_data_set_request, synthetic,
+    self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
+    ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, choice,
+    open_session_request, register_data_set_request, synthetic,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::query_view::{
     AnswerView, DataSetView, DataSetsView, DebitsView, PlanView, SessionAnswerView, SessionView,
 };
+use super::question_id::Repeatable;
 use super::table::terminal_columns;
 use super::{say, say_json};
 use crate::curator::counting;
@@ -150,6 +151,8 @@ pub(super) struct Count {
     #[command(flatten)]
     cost: Cost,
     #[command(flatten)]
+    repeatable: Repeatable,
+    #[command(flatten)]
     server: Server,
 }
 
@@ -163,6 +166,8 @@ pub(super) struct ByColumn {
     columns: Vec<String>,
     #[command(flatten)]
     cost: Cost,
+    #[command(flatten)]
+    repeatable: Repeatable,
     #[command(flatten)]
     server: Server,
 }
@@ -190,6 +195,8 @@ pub(super) struct Choose {
     #[command(flatten)]
     cost: Cost,
     #[command(flatten)]
+    repeatable: Repeatable,
+    #[command(flatten)]
     server: Server,
 }
 
@@ -212,6 +219,8 @@ pub(super) struct Synthetic {
     alpha: Option<f64>,
     #[command(flatten)]
     cost: Cost,
+    #[command(flatten)]
+    repeatable: Repeatable,
     #[command(flatten)]
     server: Server,
 }
@@ -255,6 +264,8 @@ pub(super) struct Ask {
     #[arg(long = "where", value_name = "PREDICATE")]
     predicate: String,
     #[command(flatten)]
+    repeatable: Repeatable,
+    #[command(flatten)]
     server: Server,
 }
 
@@ -292,24 +303,23 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             let view = DebitsView { debits: answer.debits.into_iter().map(Into::into).collect() };
             debits.server.show(&view, DebitsView::describe)
         }
-        Query::Count(Count { data_set, predicates, cost, server }) => {
+        Query::Count(Count { data_set, predicates, cost, repeatable, server }) => {
             let question = ask_request::Question::Counts(v1::Counts { predicates });
-            ask(&server, data_set, &cost, question)
+            ask(&server, &repeatable, data_set, &cost, question)
         }
-        Query::Histogram(ByColumn { data_set, columns, cost, server }) => {
+        Query::Histogram(ByColumn { data_set, columns, cost, repeatable, server }) => {
             let question = ask_request::Question::Histogram(v1::Histogram { columns });
-            ask(&server, data_set, &cost, question)
+            ask(&server, &repeatable, data_set, &cost, question)
         }
-        Query::Sum(ByColumn { data_set, columns, cost, server }) => {
+        Query::Sum(ByColumn { data_set, columns, cost, repeatable, server }) => {
             let question = ask_request::Question::Sums(v1::Sums { columns });
-            ask(&server, data_set, &cost, question)
+            ask(&server, &repeatable, data_set, &cost, question)
         }
         Query::Choose(choose) => self::choose(choose),
         Query::Synthetic(synthetic) => release(synthetic),
         Query::Open(open) => self::open(open),
         Query::Ask(ask) => {
-            let request = AskSessionRequest { session: ask.session, predicate: ask.predicate };
-            let answer = ask.server.call(async |mut curator| curator.ask_session(request).await)?;
+            let answer = ask.answer()?;
             ask.server.show(&SessionAnswerView::from(answer), |view, _| view.describe())
         }
         Query::Plan(wanted) => plan(&wanted),
@@ -336,6 +346,22 @@ impl Server {
     }
 }
 
+impl Ask {
+    fn answer(&self) -> anyhow::Result<AskSessionResponse> {
+        let Self { session, predicate, repeatable, server } = self;
+        block_on(async {
+            let curator = server.connection.connect_curator().await?;
+            let ask = async |question_id: Vec<u8>| {
+                let (session, predicate) = (session.clone(), predicate.clone());
+                let question_id = question_id.into();
+                let request = AskSessionRequest { session, predicate, question_id };
+                curator.clone().ask_session(request).await
+            };
+            repeatable.ask(ask).await
+        })
+    }
+}
+
 fn register(register: Register) -> anyhow::Result<()> {
     use register_data_set_request::Budget;
 
@@ -355,6 +381,7 @@ fn register(register: Register) -> anyhow::Result<()> {
 
 fn ask(
     server: &Server,
+    repeatable: &Repeatable,
     data_set: String,
     cost: &Cost,
     question: ask_request::Question,
@@ -363,8 +390,21 @@ fn ask(
         (Some(epsilon), _) => Some(ask_request::Price::Epsilon(epsilon)),
         (None, rho) => rho.map(ask_request::Price::Rho),
     };
-    let request = AskRequest { data_set, price, beta: cost.beta, question: Some(question) };
-    let answer = server.call(async |mut curator| curator.ask(request).await)?;
+    let request = AskRequest {
+        data_set,
+        price,
+        beta: cost.beta,
+        question: Some(question),
+        ..AskRequest::default()
+    };
+    let answer = block_on(async {
+        let curator = server.connection.connect_curator().await?;
+        let ask = async |question_id: Vec<u8>| {
+            let question_id = question_id.into();
+            curator.clone().ask(AskRequest { question_id, ..request.clone() }).await
+        };
+        repeatable.ask(ask).await
+    })?;
     server.show(&AnswerView::from(answer), AnswerView::describe)
 }
 
@@ -377,17 +417,18 @@ fn choose(choose: Choose) -> anyhow::Result<()> {
     let (column, weights) = (choose.column, choose.weights);
     let asked = v1::Choice { column, aim: Some(aim), chooser: chooser.into(), weights };
     let question = ask_request::Question::Choice(asked);
-    ask(&choose.server, choose.data_set, &choose.cost, question)
+    ask(&choose.server, &choose.repeatable, choose.data_set, &choose.cost, question)
 }
 
 fn release(synthetic: Synthetic) -> anyhow::Result<()> {
-    let Synthetic { data_set, columns, predicates, rows, alpha, cost, server } = synthetic;
+    let Synthetic { data_set, columns, predicates, rows, alpha, cost, repeatable, server } =
+        synthetic;
     let size = match (rows, alpha) {
         (Some(rows), _) => Some(synthetic::Size::Rows(rows)),
         (None, alpha) => alpha.map(synthetic::Size::Alpha),
     };
     let asked = v1::Synthetic { columns, predicates, size };
-    ask(&server, data_set, &cost, ask_request::Question::Synthetic(asked))
+    ask(&server, &repeatable, data_set, &cost, ask_request::Question::Synthetic(asked))
 }
 
 fn open(open: Open) -> anyhow::Result<()> {

@@ -16,7 +16,6 @@ pub(super) struct DataSetsView {
 pub(super) struct DataSetView {
     name: String,
     file: String,
-    fingerprint: String,
     rows: u64,
     columns: Vec<String>,
     measure: &'static str,
@@ -34,7 +33,6 @@ impl From<v1::DataSet> for DataSetView {
         };
         Self {
             measure,
-            fingerprint: hex(&data_set.fingerprint),
             name: data_set.name,
             file: data_set.file,
             rows: data_set.rows,
@@ -44,10 +42,6 @@ impl From<v1::DataSet> for DataSetView {
             unix_seconds: data_set.unix_seconds,
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 impl DataSetsView {
@@ -124,6 +118,7 @@ pub(super) struct AnswerView {
     #[serde(flatten)]
     answer: Released,
     price_nanos: u64,
+    kept: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -157,13 +152,14 @@ impl From<v1::AskResponse> for AnswerView {
             }
             None => Released::Nothing {},
         };
-        Self { answer, price_nanos: response.price_nanos }
+        Self { answer, price_nanos: response.price_nanos, kept: response.kept }
     }
 }
 
 impl AnswerView {
     pub(super) fn describe(&self, columns: Option<usize>) -> String {
-        let paid = format!("paid: {}\n", amount(self.price_nanos));
+        let when = if self.kept { " before, for this answer" } else { "" };
+        let paid = format!("paid{when}: {}\n", amount(self.price_nanos));
         let body = match &self.answer {
             Released::Numbers { numbers, accuracy } => {
                 let mut table = Table::new([("answer", Side::Right), ("of", Side::Left)]);
@@ -234,12 +230,13 @@ pub(super) struct SessionAnswerView {
     answer: f64,
     updated: bool,
     updates_left: u32,
+    kept: bool,
 }
 
 impl From<v1::AskSessionResponse> for SessionAnswerView {
     fn from(response: v1::AskSessionResponse) -> Self {
-        let v1::AskSessionResponse { answer, updated, updates_left } = response;
-        Self { answer, updated, updates_left }
+        let v1::AskSessionResponse { answer, updated, updates_left, kept } = response;
+        Self { answer, updated, updates_left, kept }
     }
 }
 

@@ -10,14 +10,17 @@
 //! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates.
 //! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates.
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries.
-//! - [`universe`], [`rows`], [`selection`], [`reading`]: data sets, and what is asked of them.
+//! - [`universe`], [`rows`], [`selection`]: data sets, and what is asked of them.
+//! - [`data_file`], [`reading`], [`content`], [`fingerprint`]: files, and which one is which.
 //! - [`questions`]: all of it behind one question and one answer.
 //!
 //! All of it is deterministic given its generator, keeps nothing, and debits nothing: the
 //! store debits a price before an answer leaves (`service/curator.rs`).
 
 pub mod cells;
+pub mod content;
 pub mod counting;
+pub mod data_file;
 mod error;
 pub mod exponential;
 pub mod fingerprint;

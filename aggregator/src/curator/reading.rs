@@ -1,137 +1,178 @@
 //! Data sets from files: CSV with a line of headings, or Parquet.
 
-use std::fmt;
 use std::io;
-use std::path::Path;
 
-use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::CuratorError;
+use super::content::ContentHasher;
+use super::data_file::DataFile;
 use super::rows::Rows;
 use super::universe::Schema;
 
-/// Largest file: 8 GiB. It is read as a whole.
-pub const FILE_BYTES_MAX: u64 = 1 << 33;
-
-/// SHA-256 of a data set's file, so that a changed file is noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    /// Of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+impl DataFile {
+    /// The columns of a schema; others are left out.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn rows(&self, schema: &Schema) -> Result<Rows, ReadError> {
+        self.read_rows(schema, false).map(|(rows, _)| rows)
     }
 
-    /// As it was stored.
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    /// The columns of a schema, and the digest of the content of all columns.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn rows_and_content(&self, schema: &Schema) -> Result<(Rows, [u8; 32]), ReadError> {
+        self.read_rows(schema, true)
     }
 
-    /// As it is stored.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    fn read_rows(&self, schema: &Schema, content: bool) -> Result<(Rows, [u8; 32]), ReadError> {
+        let read = if self.is_parquet { parquet_rows } else { csv_rows };
+        let (rows, content) = read(self, schema, content)?;
+        if rows.count() == 0 {
+            return Err(CuratorError::NoRows.into());
+        }
+        Ok((rows, content))
     }
 }
 
-/// Reads the columns of a schema from a file; others are left out. Files whose names end in
-/// `.parquet` are Parquet, all others CSV.
-///
-/// # Errors
-/// [`ReadError`]. It names a line and a column, and never a value.
-pub fn read(path: &Path, schema: &Schema) -> Result<(Rows, Fingerprint), ReadError> {
-    let length = std::fs::metadata(path).map_err(ReadError::File)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(ReadError::TooLarge);
-    }
-    let bytes = std::fs::read(path).map_err(ReadError::File)?;
-    let fingerprint = Fingerprint::of(&bytes);
-    let is_parquet = path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("parquet"));
-    let rows = if is_parquet { parquet_rows(bytes, schema)? } else { csv_rows(&bytes, schema)? };
-    if rows.count() == 0 {
-        return Err(CuratorError::NoRows.into());
-    }
-    Ok((rows, fingerprint))
+/// What is read of a file. All of it is read, also when it has shown that it does not fit: how long
+/// a refusal takes does not tell where.
+struct Reading {
+    rows: Rows,
+    codes: Vec<u16>,
+    /// The first line where each column has something else than was declared.
+    misfits: Vec<Option<u64>>,
+    /// The first line that is none.
+    broken: Option<u64>,
+    content: Option<ContentHasher>,
 }
 
-fn csv_rows(bytes: &[u8], schema: &Schema) -> Result<Rows, ReadError> {
-    let mut reader = csv::Reader::from_reader(bytes);
-    let headings = reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone();
-    let place = |name: &str| {
-        let found = headings.iter().position(|heading| heading == name.as_bytes());
-        found.ok_or_else(|| ReadError::Missing { column: name.to_owned() })
+impl Reading {
+    fn new<N: AsRef<[u8]>>(schema: &Schema, headings: &[N], content: bool) -> Self {
+        let rows = Rows::new(schema.clone());
+        let misfits = vec![None; schema.columns().len()];
+        let content = content.then(|| ContentHasher::new(headings));
+        Self { rows, codes: Vec::new(), misfits, broken: None, content }
+    }
+
+    /// Takes a row, given the code of each declared column and the text in each place.
+    fn push<V: AsRef<[u8]>>(
+        &mut self,
+        line: u64,
+        codes: impl Iterator<Item = Option<u16>>,
+        text: impl Fn(usize) -> Option<V>,
+    ) -> Result<(), ReadError> {
+        self.codes.clear();
+        for (code, misfit) in codes.zip(&mut self.misfits) {
+            if code.is_none() {
+                misfit.get_or_insert(line);
+            }
+            self.codes.push(code.unwrap_or_default());
+        }
+        if let Some(content) = &mut self.content {
+            content.push(text);
+        }
+        Ok(self.rows.push(&self.codes)?)
+    }
+
+    fn finish(self) -> Result<(Rows, [u8; 32]), ReadError> {
+        let columns = self.rows.schema().columns().iter().zip(self.misfits);
+        let misfit = columns.filter_map(|(column, line)| Some((column.name(), line?))).next();
+        if let Some((column, line)) = misfit {
+            return Err(ReadError::Outside { column: column.to_owned(), line });
+        }
+        if let Some(line) = self.broken {
+            return Err(ReadError::Line { line });
+        }
+        Ok((self.rows, self.content.map(ContentHasher::finish).unwrap_or_default()))
+    }
+}
+
+/// Where each declared column is.
+fn places(schema: &Schema, place: impl Fn(&str) -> Option<usize>) -> Result<Vec<usize>, ReadError> {
+    let find = |column: &super::universe::Column| {
+        place(column.name()).ok_or_else(|| ReadError::Missing { column: column.name().to_owned() })
     };
-    let columns = schema.columns();
-    let places: Vec<usize> =
-        columns.iter().map(|column| place(column.name())).collect::<Result<_, _>>()?;
-    let mut rows = Rows::new(schema.clone());
+    schema.columns().iter().map(find).collect()
+}
+
+fn csv_rows(
+    file: &DataFile,
+    schema: &Schema,
+    content: bool,
+) -> Result<(Rows, [u8; 32]), ReadError> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&file.bytes[..]);
+    let headings = reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone();
+    let names: Vec<&[u8]> = headings.iter().collect();
+    let places = places(schema, |name| names.iter().position(|n| *n == name.as_bytes()))?;
+    let mut reading = Reading::new(schema, &names, content);
     let mut record = csv::ByteRecord::new();
-    let mut codes = Vec::with_capacity(columns.len());
     loop {
         let line = reader.position().line();
         if !reader.read_byte_record(&mut record).map_err(|_| ReadError::Line { line })? {
-            return Ok(rows);
+            return reading.finish();
         }
-        codes.clear();
-        for (column, &place) in columns.iter().zip(&places) {
+        if record.len() != names.len() {
+            reading.broken.get_or_insert(line);
+            continue;
+        }
+        let codes = schema.columns().iter().zip(&places).map(|(column, &place)| {
             let value = record.get(place).and_then(|value| std::str::from_utf8(value).ok());
-            let code = value.and_then(|value| column.code(value));
-            codes.push(code.ok_or_else(|| outside(column.name(), line))?);
-        }
-        rows.push(&codes)?;
+            value.and_then(|value| column.code(value))
+        });
+        reading.push(line, codes, |place| record.get(place))?;
     }
 }
 
-fn outside(column: &str, line: u64) -> ReadError {
-    ReadError::Outside { column: column.to_owned(), line }
-}
-
 #[cfg(not(feature = "parquet"))]
-fn parquet_rows(_: Vec<u8>, _: &Schema) -> Result<Rows, ReadError> {
+fn parquet_rows(_: &DataFile, _: &Schema, _: bool) -> Result<(Rows, [u8; 32]), ReadError> {
     Err(ReadError::NoParquet)
 }
 
 #[cfg(feature = "parquet")]
-fn parquet_rows(bytes: Vec<u8>, schema: &Schema) -> Result<Rows, ReadError> {
+fn parquet_rows(
+    file: &DataFile,
+    schema: &Schema,
+    content: bool,
+) -> Result<(Rows, [u8; 32]), ReadError> {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
-    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes))
-        .map_err(|error| ReadError::Parquet { what: error.to_string() })?;
-    let columns = schema.columns();
-    let file = reader.metadata().file_metadata().schema_descr();
-    let place = |name: &str| {
-        let found = file.columns().iter().position(|column| column.path().string() == name);
-        found.ok_or_else(|| ReadError::Missing { column: name.to_owned() })
-    };
-    let places: Vec<usize> =
-        columns.iter().map(|column| place(column.name())).collect::<Result<_, _>>()?;
-    let unreadable = |_| {
-        ReadError::Parquet {
-        what: "a row can't be read; write the file without nested columns, and without compression or \
-               with Snappy"
-            .to_owned(),
-    }
-    };
-    let mut rows = Rows::new(schema.clone());
-    let mut codes = Vec::with_capacity(columns.len());
+    let unreadable =
+        |error: parquet::errors::ParquetError| ReadError::Parquet { what: error.to_string() };
+    let reader = SerializedFileReader::new(file.bytes.clone()).map_err(unreadable)?;
+    let root = reader.metadata().file_metadata().schema_descr().root_schema();
+    let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
+    let places = places(schema, |name| names.iter().position(|n| *n == name))?;
+    let mut reading = Reading::new(schema, &names, content);
     for (row, line) in reader.get_row_iter(None).map_err(unreadable)?.zip(1_u64..) {
         let row = row.map_err(unreadable)?;
         let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();
-        codes.clear();
-        for (column, &place) in columns.iter().zip(&places) {
-            let code = fields.get(place).and_then(|field| code_of(column, field));
-            codes.push(code.ok_or_else(|| outside(column.name(), line))?);
-        }
-        rows.push(&codes)?;
+        let codes = schema
+            .columns()
+            .iter()
+            .zip(&places)
+            .map(|(column, &place)| fields.get(place).and_then(|field| code_of(column, field)));
+        reading.push(line, codes, |place| fields.get(place).and_then(|field| text_of(field)))?;
     }
-    Ok(rows)
+    reading.finish()
+}
+
+/// A value as a file of CSV would have it.
+#[cfg(feature = "parquet")]
+fn text_of(field: &parquet::record::Field) -> Option<Vec<u8>> {
+    use parquet::record::Field;
+
+    Some(match field {
+        Field::Null => return None,
+        Field::Str(text) => text.clone().into_bytes(),
+        Field::Bytes(bytes) => bytes.data().to_vec(),
+        // The shortest number that is this one, of either width.
+        Field::Float(number) => number.to_string().into_bytes(),
+        Field::Double(number) => number.to_string().into_bytes(),
+        other => other.to_string().into_bytes(),
+    })
 }
 
 #[cfg(feature = "parquet")]
@@ -154,13 +195,21 @@ fn code_of(column: &super::universe::Column, field: &parquet::record::Field) -> 
     column.code_of_integer(number)
 }
 
-/// Why a file is no data set.
+/// Why a file is no data set. What of it callers may hear, [`ReadError::for_callers`] says.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// It can't be read.
     #[error("the file can't be read")]
     File(#[source] io::Error),
+    /// It is not the name of a file in the directory.
+    #[error("that is no name of a file; give one in the server's directory of data sets")]
+    NotAName,
+    /// A link, a directory, a pipe or a device.
+    #[error(
+        "that is no regular file in the server's directory of data sets; links are not followed"
+    )]
+    NotRegular,
     /// It is too large.
     #[error("the file has more than 8 GiB")]
     TooLarge,
@@ -201,12 +250,33 @@ pub enum ReadError {
     Data(#[from] CuratorError),
 }
 
+impl ReadError {
+    /// What callers may hear of it: a column, and nothing that depends on where in the file
+    /// something is, or on how often. The rest is for the log of the host.
+    pub fn for_callers(&self) -> String {
+        match self {
+            Self::Outside { column, .. } => format!(
+                "column {column:?} has something that was not declared; widen the column, or mend \
+                 the file. Where it is says the server's log"
+            ),
+            Self::Line { .. } | Self::Parquet { .. } => {
+                "the rows of the file can't be read as its headings say; mend the file. Where says \
+                 the server's log"
+                    .to_owned()
+            }
+            Self::File(_) => "the file can't be read; why says the server's log".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn from_csv(text: &str) -> Result<Rows, ReadError> {
-        csv_rows(text.as_bytes(), &Schema::parse(&["age:18..20", "city:Bonn|Ulm"]).unwrap())
+        let schema = Schema::parse(&["age:18..20", "city:Bonn|Ulm"]).unwrap();
+        DataFile::of(text.into(), "people.csv").rows(&schema)
     }
 
     #[test]
@@ -217,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_the_place_and_never_the_value() {
+    fn errors_tell_the_place_and_never_the_value_and_callers_hear_the_column() {
         for (text, message) in [
             ("city\nUlm\n", "has no column \"age\""),
             ("age,city\n18,Ulm\n99,Ulm\n", "column \"age\" in line 3"),
@@ -227,6 +297,13 @@ mod tests {
             let error = from_csv(text).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
             assert!(!error.contains("99") && !error.contains("Rome"), "{error}");
+            let told = from_csv(text).unwrap_err().for_callers();
+            assert!(!told.chars().any(|c| c.is_ascii_digit()), "{told}");
+        }
+        // The first declared column, whichever row comes first.
+        for text in ["age,city\n18,Rome\n99,Ulm\n", "age,city\n18\n99,Rome\n"] {
+            let told = from_csv(text).unwrap_err().for_callers();
+            assert!(told.starts_with("column \"age\" has something"), "{told}");
         }
     }
 
@@ -258,12 +335,15 @@ mod tests {
         let bytes = file.into_inner().unwrap();
 
         let schema = Schema::parse(&["age:18..20", "city:Bonn|Ulm"]).unwrap();
-        let rows = parquet_rows(bytes.clone(), &schema).unwrap();
+        let file = DataFile::of(bytes, "people.parquet");
+        let (rows, content) = file.rows_and_content(&schema).unwrap();
+        let csv = DataFile::of("age,city\n20,Ulm\n20,Ulm\n18,Bonn\n".into(), "people.csv");
+        assert_eq!(csv.rows_and_content(&schema).unwrap().1, content);
         let universe = schema.universe::<&str>(&[]).unwrap();
         assert_eq!(rows.histogram(&universe), [1, 0, 0, 0, 0, 2]);
         let narrow = Schema::parse(&["age:18..19"]).unwrap();
-        let error = parquet_rows(bytes, &narrow).unwrap_err().to_string();
+        let error = file.rows(&narrow).unwrap_err().to_string();
         assert!(error.contains("column \"age\" in line 1"), "{error}");
-        assert!(parquet_rows(b"age\n18\n".to_vec(), &schema).is_err());
+        assert!(DataFile::of("age\n18\n".into(), "people.parquet").rows(&schema).is_err());
     }
 }

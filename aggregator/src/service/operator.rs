@@ -283,6 +283,8 @@ fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
         AuditAction::AddArm => v1::AuditAction::AddArm,
         AuditAction::RetireArm => v1::AuditAction::RetireArm,
         AuditAction::AddSignature => v1::AuditAction::AddSignature,
+        AuditAction::RegisterDataSet => v1::AuditAction::RegisterDataSet,
+        AuditAction::RefuseDataSet => v1::AuditAction::RefuseDataSet,
     };
     v1::AuditEntry {
         number,

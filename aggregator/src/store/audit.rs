@@ -1,4 +1,4 @@
-//! Who has changed which experiment.
+//! Who has changed which experiment, and who has registered which data set.
 
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 
@@ -21,11 +21,15 @@ pub enum AuditAction {
     RetireArm,
     /// A revision was signed.
     AddSignature,
+    /// A data set was registered.
+    RegisterDataSet,
+    /// A data set was not registered.
+    RefuseDataSet,
 }
 
 impl AuditAction {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Create,
         Self::Start,
         Self::Pause,
@@ -34,6 +38,8 @@ impl AuditAction {
         Self::AddArm,
         Self::RetireArm,
         Self::AddSignature,
+        Self::RegisterDataSet,
+        Self::RefuseDataSet,
     ];
 
     /// Its name in the store, in messages and for people.
@@ -47,6 +53,8 @@ impl AuditAction {
             Self::AddArm => "add-arm",
             Self::RetireArm => "retire-arm",
             Self::AddSignature => "add-signature",
+            Self::RegisterDataSet => "register-data-set",
+            Self::RefuseDataSet => "refuse-data-set",
         }
     }
 
@@ -64,7 +72,7 @@ pub struct AuditEntry {
     pub caller: String,
     /// What was done.
     pub action: AuditAction,
-    /// To which experiment.
+    /// To which experiment, or data set.
     pub experiment: ExperimentId,
     /// What exactly, for people.
     pub detail: String,

@@ -6,9 +6,9 @@ use std::fmt;
 use bandana_shared::identity::UnixSeconds;
 use thiserror::Error;
 
-use super::StoreError;
+use super::{AuditEntry, StoreError};
+use crate::curator::fingerprint::Fingerprint;
 use crate::curator::price::Measure;
-use crate::curator::reading::Fingerprint;
 
 /// The name of a data set or of a session: 1 to 64 lower-case letters, digits and hyphens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,8 +50,11 @@ pub struct DataSetRecord {
     pub name: CuratorName,
     /// Its file, in the directory of data sets.
     pub file: String,
-    /// Of the file, as it was registered.
+    /// Of the bytes of the file, as it was registered; a plain hash if there is no `content`.
     pub fingerprint: Fingerprint,
+    /// Of the content of the file, whatever it is called. No two data sets have the same. None: it
+    /// was registered with an earlier version.
+    pub content: Option<Fingerprint>,
     /// Rows, which are public.
     pub rows: u64,
     /// Its columns, one on each line.
@@ -140,17 +143,86 @@ pub struct SessionRound {
     pub update: Option<SessionUpdate>,
 }
 
+/// Where a question was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuestionScope {
+    /// Of a data set.
+    DataSet(CuratorName),
+    /// Of a session.
+    Session(CuratorName),
+}
+
+impl QuestionScope {
+    /// As the store has it: a kind, and a name.
+    pub(super) fn columns(&self) -> (&'static str, &str) {
+        match self {
+            Self::DataSet(name) => ("data-set", name.as_str()),
+            Self::Session(name) => ("session", name.as_str()),
+        }
+    }
+}
+
+/// The id that a caller has made for a question. Other callers may have the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuestionKey {
+    /// Where it was asked.
+    pub scope: QuestionScope,
+    /// Who has asked.
+    pub caller: String,
+    /// The id.
+    pub id: [u8; 16],
+}
+
+/// An answer that is kept for whoever has not got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// SHA-256 of what was asked.
+    pub digest: [u8; 32],
+    /// The answer, as it was sent.
+    pub answer: Vec<u8>,
+}
+
+/// An answer that is to be kept, together with what it has cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerToKeep {
+    /// What it is the answer of.
+    pub question: QuestionKey,
+    /// The answer.
+    pub kept: KeptAnswer,
+    /// When it was given.
+    pub at: UnixSeconds,
+}
+
+/// How long answers are kept, at least, unless there are too many.
+pub(super) const KEPT_SECONDS: u64 = 86_400;
+
+/// Most answers that are kept for a caller about a data set or session, and most bytes of them;
+/// the newest one in any case.
+pub(super) const KEPT_MAX: i64 = 256;
+pub(super) const KEPT_BYTES_MAX: i64 = 16 << 20;
+
 /// Something to be made durable for the curator.
 #[derive(Clone, Debug)]
 pub enum CuratorChange {
-    /// Add a data set.
-    Register(DataSetRecord),
-    /// Debit a budget.
-    Debit(Debit),
+    /// Add a data set, with its entry in the audit log.
+    Register(Box<DataSetRecord>, AuditEntry),
+    /// Note in the audit log that a data set was refused.
+    Refuse(AuditEntry),
+    /// Note what content a data set of an earlier version has.
+    Bind {
+        /// The data set.
+        data_set: CuratorName,
+        /// Of the bytes of its file.
+        fingerprint: Fingerprint,
+        /// Of the content of its file.
+        content: Fingerprint,
+    },
+    /// Debit a budget, and keep the answer that this pays for.
+    Debit(Debit, Option<AnswerToKeep>),
     /// Debit a budget, and open a session.
     Open(Debit, SessionRecord),
     /// Add a round to a session, if it is the next one.
-    Round(SessionRound),
+    Round(SessionRound, Option<AnswerToKeep>),
 }
 
 /// Why the store does not make a change for the curator. Nothing was changed.
@@ -160,6 +232,15 @@ pub enum CuratorRefusal {
     /// The name of a new data set is taken.
     #[error("a data set named {0} exists already; its budget can't be set anew")]
     DataSetExists(CuratorName),
+    /// There is a data set with the same content.
+    #[error(
+        "the file has the same content as the data set {0}, whose budget is the only one that it \
+         has, for good; ask that data set"
+    )]
+    ContentRegistered(CuratorName),
+    /// A question with this id was answered.
+    #[error("the question was answered before")]
+    Answered,
     /// There is no such data set.
     #[error("there is no data set {0}")]
     NoDataSet(CuratorName),

@@ -25,8 +25,9 @@ use thiserror::Error;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub use curator::{
-    CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord, Debit,
-    DebitRecord, SessionRecord, SessionRound, SessionUpdate,
+    AnswerToKeep, CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord,
+    Debit, DebitRecord, KeptAnswer, QuestionKey, QuestionScope, SessionRecord, SessionRound,
+    SessionUpdate,
 };
 pub use daily_tallies::DailyTally;
 pub(crate) use embedded::OpenFiles;

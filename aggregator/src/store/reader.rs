@@ -11,8 +11,10 @@ use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Link, Pulse, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DataSetRecord, DebitRecord, ExperimentKey,
-    PostgresSettings, SessionRecord, SessionUpdate, StoreError, TrustedRecord,
+    KeptAnswer, PostgresSettings, QuestionKey, SessionRecord, SessionUpdate, StoreError,
+    TrustedRecord,
 };
+use crate::curator::fingerprint::FingerprintKey;
 
 /// Reads what is committed, on connections of its own: no commit waits for it.
 ///
@@ -133,6 +135,25 @@ impl StoreReader {
         self.read(
             |connection| embedded::session(connection, name),
             |link| postgres::session(link, name),
+        )
+    }
+
+    /// The key that fingerprints are made with. It must not leave this process.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn fingerprint_key(&self) -> Result<FingerprintKey, StoreError> {
+        self.read(embedded::fingerprint_key, postgres::fingerprint_key)
+    }
+
+    /// The answer to a question, if it is kept.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn kept_answer(&self, question: &QuestionKey) -> Result<Option<KeptAnswer>, StoreError> {
+        self.read(
+            |connection| embedded::answer(connection, question),
+            |link| postgres::answer(link, question),
         )
     }
 

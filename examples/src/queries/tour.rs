@@ -107,7 +107,8 @@ async fn ask(
 ) -> anyhow::Result<(String, u64)> {
     let price = Some(ask_request::Price::Epsilon(epsilon));
     let data_set = DATA_SET.to_owned();
-    let request = AskRequest { data_set, price, beta: 0.05, question: Some(question) };
+    let question = Some(question);
+    let request = AskRequest { data_set, price, beta: 0.05, question, ..AskRequest::default() };
     let response = curator.ask(request).await?.into_inner();
     let answer = match response.answer.context("no answer")? {
         ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy }) => {
@@ -145,7 +146,9 @@ async fn session(curator: &mut Curator) -> anyhow::Result<Vec<Stop>> {
     for predicate in ["smokes=yes", "smokes=yes,runs=yes", "drinks=no,runs=yes", "smokes=yes"] {
         let (session, predicate) = ("habits".to_owned(), predicate.to_owned());
         let question = format!("in the session: {predicate}");
-        let answer = curator.ask_session(AskSessionRequest { session, predicate }).await?;
+        let answer = curator
+            .ask_session(AskSessionRequest { session, predicate, ..AskSessionRequest::default() })
+            .await?;
         let v1::AskSessionResponse { answer, updated, .. } = answer.into_inner();
         let how = if updated { "an update" } else { "lazy" };
         let answer = format!("{answer:.0} ({how})");
@@ -165,7 +168,9 @@ async fn exhaust(curator: &mut Curator) -> anyhow::Result<Stop> {
     let price = Some(ask_request::Price::Epsilon(BUDGET));
     let question = Some(ask_request::Question::Counts(everyone));
     let data_set = DATA_SET.to_owned();
-    let refused = curator.ask(AskRequest { data_set, price, beta: 0.05, question }).await;
+    let refused = curator
+        .ask(AskRequest { data_set, price, beta: 0.05, question, ..AskRequest::default() })
+        .await;
     let status = refused.err().context("the budget was overdrawn")?;
     ensure!(status.code() == Code::FailedPrecondition, "{status}");
     ensure!(spent(curator).await? == before, "a refusal has cost something");

@@ -3,21 +3,25 @@
 use std::thread;
 
 use anyhow::{Context as _, ensure};
+use bandana_aggregator::curator::fingerprint::Fingerprint;
 use bandana_aggregator::curator::price::Measure;
-use bandana_aggregator::curator::reading::Fingerprint;
 use bandana_aggregator::store::{
-    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, PostgresStore,
-    SessionRecord, SessionRound, SessionUpdate, Store, StoreError,
+    AnswerToKeep, AuditAction, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,
+    KeptAnswer, Outcome, PostgresStore, QuestionKey, QuestionScope, SessionRecord, SessionRound,
+    SessionUpdate, Store, StoreError,
 };
 use bandana_shared::identity::UnixSeconds;
 use bandana_tests::postgres::{Postgres, query};
 
 use super::Case;
-use super::places::{Place, settings};
+use super::places::{Place, entry, settings};
 
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_budget_is_spent_once_and_comes_back_after_a_crash", budgets),
     ("a_session_takes_its_updates_in_order_and_keeps_them", sessions),
+    ("a_content_has_one_data_set_for_good", contents),
+    ("an_answer_is_kept_with_its_debit_and_neither_without_the_other", answers),
+    ("of_the_answers_that_are_kept_the_newest_stay", newest_answers),
 ];
 
 pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
@@ -31,7 +35,8 @@ fn register(store: &mut dyn Store, text: &str, budget: u64) -> anyhow::Result<Da
     let record = DataSetRecord {
         name: name(text)?,
         file: "people.csv".to_owned(),
-        fingerprint: Fingerprint::of(b"rows"),
+        fingerprint: Fingerprint::from_bytes([1; 32]),
+        content: Some(content(text)),
         rows: 1_000,
         columns: "age:0..99\ncity:Bonn|Ulm".to_owned(),
         measure: Measure::Concentrated,
@@ -39,8 +44,20 @@ fn register(store: &mut dyn Store, text: &str, budget: u64) -> anyhow::Result<Da
         spent: 0,
         at: UnixSeconds::new(7),
     };
-    store.curate(&CuratorChange::Register(record.clone()))?;
+    store.curate(&registration(record.clone())?)?;
     Ok(record)
+}
+
+/// A content of its own for each name.
+fn content(text: &str) -> Fingerprint {
+    let mut bytes = [0; 32];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    Fingerprint::from_bytes(bytes)
+}
+
+fn registration(record: DataSetRecord) -> anyhow::Result<CuratorChange> {
+    let entry = entry(record.name.as_str(), AuditAction::RegisterDataSet)?;
+    Ok(CuratorChange::Register(Box::new(record), entry))
 }
 
 fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
@@ -67,15 +84,14 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let record = register(&mut *store, "people", 100)?;
     register(&mut *store, "others", 5)?;
-    let again =
-        store.curate(&CuratorChange::Register(DataSetRecord { budget: 900, ..record.clone() }));
+    let again = store.curate(&registration(DataSetRecord { budget: 900, ..record.clone() })?);
     ensure!(refusal(again)? == CuratorRefusal::DataSetExists(name("people")?));
-    store.curate(&CuratorChange::Debit(debit("people", 60)?))?;
+    store.curate(&CuratorChange::Debit(debit("people", 60)?, None))?;
     let exhausted =
         CuratorRefusal::Exhausted { data_set: name("people")?, price: 41, left: 40, budget: 100 };
-    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 41)?)))? == exhausted);
+    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 41)?, None)))? == exhausted);
     ensure!(exhausted.to_string().contains("0.00000004 of 0.0000001 is left"), "{exhausted}");
-    let unknown = store.curate(&CuratorChange::Debit(debit("nobody", 1)?));
+    let unknown = store.curate(&CuratorChange::Debit(debit("nobody", 1)?, None));
     ensure!(refusal(unknown)? == CuratorRefusal::NoDataSet(name("nobody")?));
     // A session that can't be paid for is not there, and one whose name is taken costs nothing.
     let session = session("first", "people")?;
@@ -98,7 +114,7 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     ensure!(debits.last().map(|record| &record.debit) == Some(&debit("people", 60)?));
     let older = reader.debits(&name("people")?, Some(debits[0].number), 10)?;
     ensure!(older.len() == 1 && older[0].debit.price == 60);
-    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 1)?))).is_ok());
+    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 1)?, None))).is_ok());
     Ok(store.close()?)
 }
 
@@ -123,7 +139,7 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
             let (session, predicate) = (session.clone(), predicate.clone());
             SessionUpdate { session, number, predicate, answer }
         });
-        Ok(CuratorChange::Round(SessionRound { session, number, update }))
+        Ok(CuratorChange::Round(SessionRound { session, number, update }, None))
     };
     store.curate(&round(0, Some((0, 10)))?)?;
     // What was compared with another state than the last one is not kept, be it an update or not.
@@ -149,6 +165,122 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
+fn contents(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let record = register(&mut *store, "people", 100)?;
+    store.curate(&CuratorChange::Debit(debit("people", 100)?, None))?;
+    let again = DataSetRecord { name: name("again")?, file: "copy.csv".to_owned(), ..record };
+    let same = CuratorRefusal::ContentRegistered(name("people")?);
+    ensure!(refusal(store.curate(&registration(again.clone())?))? == same);
+    // One of an earlier version has no content until its file was read again.
+    let earlier = DataSetRecord { name: name("earlier")?, content: None, ..again.clone() };
+    store.curate(&registration(earlier.clone())?)?;
+    let bind = |text| -> anyhow::Result<CuratorChange> {
+        let (fingerprint, content) = (Fingerprint::from_bytes([2; 32]), content(text));
+        Ok(CuratorChange::Bind { data_set: name("earlier")?, fingerprint, content })
+    };
+    ensure!(refusal(store.curate(&bind("people")?))? == same);
+    store.curate(&bind("earlier")?)?;
+    store.curate(&bind("other")?)?;
+    store.curate(&CuratorChange::Refuse(entry("again", AuditAction::RefuseDataSet)?))?;
+    drop(store);
+
+    let mut store = place.open()?;
+    let reader = place.reader()?;
+    let stored = reader.data_sets(Some(&name("earlier")?))?;
+    let fingerprint = Fingerprint::from_bytes([2; 32]);
+    ensure!(
+        stored == [DataSetRecord { fingerprint, content: Some(content("earlier")), ..earlier }]
+    );
+    ensure!(refusal(store.curate(&registration(again)?))? == same);
+    ensure!(reader.fingerprint_key()?.as_bytes() == place.reader()?.fingerprint_key()?.as_bytes());
+    let actions: Vec<_> = place.audit()?.iter().map(|record| record.entry.action).collect();
+    let registered = AuditAction::RegisterDataSet;
+    ensure!(actions == [AuditAction::RefuseDataSet, registered, registered], "{actions:?}");
+    Ok(store.close()?)
+}
+
+/// An answer of so many bytes.
+fn answer(id: u8, caller: &str, bytes: usize, at: u64) -> anyhow::Result<AnswerToKeep> {
+    let scope = QuestionScope::DataSet(name("people")?);
+    Ok(AnswerToKeep {
+        question: QuestionKey { scope, caller: caller.to_owned(), id: [id; 16] },
+        kept: KeptAnswer { digest: [id; 32], answer: vec![id; bytes] },
+        at: UnixSeconds::new(at),
+    })
+}
+
+fn answers(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    register(&mut *store, "people", 100)?;
+    let first = answer(1, "anna", 10, 1)?;
+    store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(first.clone())))?;
+    let again = CuratorChange::Debit(debit("people", 10)?, Some(first.clone()));
+    ensure!(refusal(store.curate(&again))? == CuratorRefusal::Answered);
+    // What is not paid for is not kept; and an id is a caller's own.
+    let dear = answer(2, "anna", 10, 1)?;
+    let refused = store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(dear.clone())));
+    ensure!(matches!(refusal(refused)?, CuratorRefusal::Exhausted { .. }));
+    let other = answer(1, "otto", 9, 1)?;
+    store.curate(&CuratorChange::Debit(debit("people", 10)?, Some(other.clone())))?;
+    let record = session("habits", "people")?;
+    store.curate(&CuratorChange::Open(debit("people", 1)?, record))?;
+    let mut of_session = answer(1, "anna", 8, 1)?;
+    of_session.question.scope = QuestionScope::Session(name("people")?);
+    let round = |number| -> anyhow::Result<CuratorChange> {
+        let round = SessionRound { session: name("habits")?, number, update: None };
+        Ok(CuratorChange::Round(round, Some(of_session.clone())))
+    };
+    ensure!(refusal(store.curate(&round(1)?))? == CuratorRefusal::SessionMoved);
+    store.curate(&round(0)?)?;
+    ensure!(refusal(store.curate(&round(1)?))? == CuratorRefusal::Answered);
+    drop(store);
+
+    let store = place.open()?;
+    let reader = place.reader()?;
+    for kept in [first, other, of_session] {
+        ensure!(reader.kept_answer(&kept.question)? == Some(kept.kept));
+    }
+    ensure!(reader.kept_answer(&dear.question)?.is_none());
+    ensure!(reader.session_rounds(&name("habits")?)? == Some(1));
+    let spent: Vec<u64> = reader.data_sets(None)?.iter().map(|record| record.spent).collect();
+    ensure!(spent == [71], "{spent:?}");
+    Ok(store.close()?)
+}
+
+fn newest_answers(place: &Place) -> anyhow::Result<()> {
+    const MEBIBYTE: usize = 1 << 20;
+    let mut store = place.open()?;
+    register(&mut *store, "people", 1_000)?;
+    let reader = place.reader()?;
+    let mut keep = |id, caller, bytes, at| -> anyhow::Result<()> {
+        let answer = Some(answer(id, caller, bytes, at)?);
+        Ok(store.curate(&CuratorChange::Debit(debit("people", 1)?, answer))?)
+    };
+    let kept = |caller: &str| -> anyhow::Result<Vec<u8>> {
+        let is_kept = |id: &u8| -> anyhow::Result<bool> {
+            Ok(reader.kept_answer(&answer(*id, caller, 0, 0)?.question)?.is_some())
+        };
+        (0..=u8::MAX)
+            .filter_map(|id| is_kept(&id).map(|kept| kept.then_some(id)).transpose())
+            .collect()
+    };
+    // Those of a day, whatever others do.
+    keep(1, "anna", 1, 100_000)?;
+    keep(2, "anna", 1, 150_000)?;
+    keep(3, "otto", 1, 400_000)?;
+    keep(4, "anna", 1, 100_000 + 86_401)?;
+    ensure!(kept("anna")? == [2, 4] && kept("otto")? == [3]);
+    // 16 MiB, and the newest one in any case.
+    keep(5, "anna", 15 * MEBIBYTE, 200_000)?;
+    ensure!(kept("anna")? == [2, 4, 5]);
+    keep(6, "anna", 2 * MEBIBYTE, 200_000)?;
+    ensure!(kept("anna")? == [6], "{:?}", kept("anna")?);
+    keep(7, "anna", 17 * MEBIBYTE, 200_000)?;
+    ensure!(kept("anna")? == [7]);
+    Ok(())
+}
+
 fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
@@ -160,7 +292,7 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
         let mut store = PostgresStore::open(&settings(url)?)?;
         let (mut paid, mut updates) = (0, 0);
         for _ in 0..50 {
-            match store.curate(&CuratorChange::Debit(debit("people", 1)?)) {
+            match store.curate(&CuratorChange::Debit(debit("people", 1)?, None)) {
                 Ok(()) => paid += 1,
                 outcome => drop(refusal(outcome)?),
             }
@@ -169,7 +301,8 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
             let (session, predicate) = (name("habits")?, "*".to_owned());
             let update = SessionUpdate { session: session.clone(), number, predicate, answer: 1 };
             let (number, update) = (number.into(), Some(update));
-            match store.curate(&CuratorChange::Round(SessionRound { session, number, update })) {
+            let round = SessionRound { session, number, update };
+            match store.curate(&CuratorChange::Round(round, None)) {
                 Ok(()) => updates += 1,
                 outcome => ensure!(refusal(outcome)? == CuratorRefusal::SessionMoved),
             }

@@ -5,6 +5,8 @@
 //! dropping an answer tells nothing about rows.
 
 mod debits;
+mod kept;
+mod registration;
 mod sessions;
 mod shelf;
 mod wire;
@@ -15,9 +17,9 @@ use std::sync::Arc;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::curator_server::Curator;
 use bandana_shared::wire::v1::{
-    AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, DataSet, ListDataSetsRequest,
-    ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse, OpenSessionRequest,
-    RegisterDataSetRequest, Session,
+    self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, DataSet,
+    ListDataSetsRequest, ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse,
+    OpenSessionRequest, RegisterDataSetRequest, Session,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -27,6 +29,7 @@ use crate::clock::Clock;
 use crate::curator::CuratorError;
 use crate::curator::price::Measure;
 use crate::curator::questions;
+use crate::curator::rows::Rows;
 use crate::curator::weights::MultiplicativeWeights;
 use crate::ingest::{AdministrationError, Ingest};
 use crate::noise::secure_generator;
@@ -36,7 +39,8 @@ use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
     StoreError, StoreReader,
 };
-use sessions::{HeldSession, Sessions};
+use kept::Question;
+use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
 use shelf::{Shelf, ShelfError};
 
 /// Questions that are worked on at the same time; further ones wait.
@@ -103,10 +107,10 @@ impl CuratorService {
     async fn rounds(
         &self,
         mut held: HeldSession,
-        predicate: String,
+        question: SessionQuestion,
     ) -> Result<AskSessionResponse, Status> {
         for _ in 0..ATTEMPTS {
-            let asked = predicate.clone();
+            let asked = question.clone();
             let (back, compared) = self
                 .work(move |inner| {
                     let compared = held.compare(&asked, inner)?;
@@ -114,10 +118,12 @@ impl CuratorService {
                 })
                 .await?;
             held = back;
-            match self.0.ingest.curate(CuratorChange::Round(compared.round)).await {
-                Ok(()) => return Ok(compared.answer),
-                Err(AdministrationError::Store(StoreError::Curator(refusal)))
-                    if *refusal == CuratorRefusal::SessionMoved => {}
+            let Compared { round, answer } = compared;
+            let Some(round) = round else { return Ok(answer) };
+            let kept = question.question.as_ref().map(|asked| asked.keep(&answer, self.now()));
+            match self.0.ingest.curate(CuratorChange::Round(round, kept)).await {
+                Ok(()) => return Ok(answer),
+                Err(error) if is_overtaken(&error) => {}
                 Err(error) => return Err(decline(&error)),
             }
         }
@@ -125,6 +131,56 @@ impl CuratorService {
             "other replicas are asked about this session all the time; ask again later",
         ))
     }
+
+    /// Answers a question to a data set. None: it was answered by somebody else meanwhile.
+    async fn answer(
+        &self,
+        data_set: CuratorName,
+        caller: &Caller,
+        request: AskRequest,
+    ) -> Result<Option<AskResponse>, Status> {
+        let (at, named) = (self.now(), caller.to_string());
+        let question = Question::to_data_set(&request, &data_set, named.clone())?;
+        let asked = wire::Asked::new(request).map_err(refuse)?;
+        let (of, known) = (data_set.clone(), question.clone());
+        let (answer, debit) = self
+            .work(move |inner| {
+                if let Some(question) = known
+                    && let Some(answer) = question.answer(inner)?
+                {
+                    return Ok((answer, None));
+                }
+                let record = inner.record(&of)?;
+                let price = asked.price.nanos(record.measure).map_err(refuse)?;
+                check_budget(&record, price)?;
+                let rows = inner.rows(&record)?;
+                let mut rng = generator()?;
+                let answer =
+                    questions::answer(&rows, &asked.question, asked.price, asked.beta, &mut rng);
+                let answer = Some(wire::answer(answer.map_err(refuse)?));
+                let purpose = asked.purpose();
+                let debit = Debit { data_set: of, at, caller: named, purpose, price };
+                Ok((AskResponse { answer, price_nanos: price, kept: false }, Some(debit)))
+            })
+            .await?;
+        let Some(debit) = debit else { return Ok(Some(answer)) };
+        let kept = question.map(|question| question.keep(&answer, at));
+        match self.0.ingest.curate(CuratorChange::Debit(debit, kept)).await {
+            Ok(()) => {
+                let price = amount(answer.price_nanos);
+                tracing::info!(%caller, %data_set, price, "question answered");
+                Ok(Some(answer))
+            }
+            Err(error) if is_overtaken(&error) => Ok(None),
+            Err(error) => Err(decline(&error)),
+        }
+    }
+}
+
+/// Whether somebody else was faster, and there is something new to be read.
+fn is_overtaken(error: &AdministrationError) -> bool {
+    let AdministrationError::Store(StoreError::Curator(refusal)) = error else { return false };
+    matches!(**refusal, CuratorRefusal::SessionMoved | CuratorRefusal::Answered)
 }
 
 impl Inner {
@@ -133,6 +189,12 @@ impl Inner {
         let found = self.reader.data_sets(Some(name)).map_err(unreadable)?;
         let none = || Status::not_found(CuratorRefusal::NoDataSet(name.clone()).to_string());
         found.into_iter().next().ok_or_else(none)
+    }
+
+    /// Its rows.
+    fn rows(&self, record: &DataSetRecord) -> Result<Arc<Rows>, Status> {
+        let key = self.reader.fingerprint_key().map_err(unreadable)?;
+        self.shelf.rows(record, &key).map_err(|error| unshelved(&error))
     }
 }
 
@@ -164,17 +226,20 @@ fn refuse(error: CuratorError) -> Status {
     }
 }
 
-/// What to say of rows that can't be had.
-#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
-fn unshelved(error: ShelfError) -> Status {
-    match &error {
+/// What to say of rows that can't be had. Where in the file something is, is for the log alone.
+fn unshelved(error: &ShelfError) -> Status {
+    match error {
         ShelfError::NoDirectory | ShelfError::Changed { .. } => {
             Status::failed_precondition(error.to_string())
         }
-        ShelfError::NotAName { .. } => Status::invalid_argument(error.to_string()),
+        ShelfError::NotAName { .. } | ShelfError::NotRegular { .. } => {
+            Status::invalid_argument(error.to_string())
+        }
         ShelfError::Missing { .. } => Status::not_found(error.to_string()),
-        // The cause tells lines and columns, and no path.
-        ShelfError::Read(cause) => Status::invalid_argument(explain(cause)),
+        ShelfError::Read(cause) => {
+            tracing::info!(error = explain(cause), "a file can't be read as a data set");
+            Status::invalid_argument(cause.for_callers())
+        }
     }
 }
 
@@ -184,14 +249,14 @@ fn decline(error: &AdministrationError) -> Status {
         AdministrationError::Store(StoreError::Curator(refusal)) => {
             let message = refusal.to_string();
             match **refusal {
-                CuratorRefusal::DataSetExists(_) | CuratorRefusal::SessionExists(_) => {
-                    Status::already_exists(message)
-                }
+                CuratorRefusal::DataSetExists(_)
+                | CuratorRefusal::ContentRegistered(_)
+                | CuratorRefusal::SessionExists(_) => Status::already_exists(message),
                 CuratorRefusal::NoDataSet(_) | CuratorRefusal::NoSession(_) => {
                     Status::not_found(message)
                 }
                 CuratorRefusal::Exhausted { .. } => Status::failed_precondition(message),
-                CuratorRefusal::SessionMoved => Status::aborted(message),
+                CuratorRefusal::SessionMoved | CuratorRefusal::Answered => Status::aborted(message),
             }
         }
         AdministrationError::Store(error) if error.outcome() == Outcome::Unmade => {
@@ -203,7 +268,7 @@ fn decline(error: &AdministrationError) -> Status {
         AdministrationError::Store(error) if error.outcome() == Outcome::Unknown => {
             Status::unavailable(
                 "the database can't be reached; the price may have been taken, and nothing is \
-                 answered",
+                 answered. A question that has an id may be asked again: it is paid for once",
             )
         }
         _ => Status::unavailable(GOING_DOWN),
@@ -217,12 +282,10 @@ impl Curator for CuratorService {
         request: Request<RegisterDataSetRequest>,
     ) -> Result<Response<DataSet>, Status> {
         let caller = Caller::of(request.extensions());
-        let (at, request) = (self.now(), request.into_inner());
-        let record = self.work(move |inner| wire::register(request, at, &inner.shelf)).await?;
-        self.commit(CuratorChange::Register(record.clone())).await?;
-        let DataSetRecord { name, rows, .. } = &record;
-        tracing::info!(%caller, data_set = %name, rows, "data set registered");
-        Ok(Response::new(wire::data_set(record)))
+        let registered = self.register(caller.to_string(), request.into_inner()).await?;
+        let DataSet { name, rows, .. } = &registered;
+        tracing::info!(%caller, data_set = name, rows, "data set registered");
+        Ok(Response::new(registered))
     }
 
     async fn list_data_sets(
@@ -265,27 +328,13 @@ impl Curator for CuratorService {
         let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let data_set = name(request.data_set.clone())?;
-        let asked = wire::Asked::new(request).map_err(refuse)?;
-        let (of, at) = (data_set.clone(), self.now());
-        let named = caller.to_string();
-        let (answer, debit) = self
-            .work(move |inner| {
-                let record = inner.record(&of)?;
-                let price = asked.price.nanos(record.measure).map_err(refuse)?;
-                check_budget(&record, price)?;
-                let rows = inner.shelf.rows(&record).map_err(unshelved)?;
-                let mut rng = generator()?;
-                let answer =
-                    questions::answer(&rows, &asked.question, asked.price, asked.beta, &mut rng);
-                let purpose = asked.purpose();
-                let debit = Debit { data_set: of, at, caller: named, purpose, price };
-                Ok((answer.map_err(refuse)?, debit))
-            })
-            .await?;
-        let price_nanos = debit.price;
-        self.commit(CuratorChange::Debit(debit)).await?;
-        tracing::info!(%caller, %data_set, price = amount(price_nanos), "question answered");
-        Ok(Response::new(AskResponse { answer: Some(wire::answer(answer)), price_nanos }))
+        for _ in 0..ATTEMPTS {
+            let answer = self.answer(data_set.clone(), &caller, request.clone()).await?;
+            if let Some(answer) = answer {
+                return Ok(Response::new(answer));
+            }
+        }
+        Err(Status::unavailable("the question is asked all the time; ask again later"))
     }
 
     async fn open_session(
@@ -301,7 +350,7 @@ impl Curator for CuratorService {
                 let of = inner.record(&data_set)?;
                 let plan = wire::plan(&request, &of).map_err(refuse)?;
                 // A session whose rows can't be had must cost nothing.
-                inner.shelf.rows(&of).map_err(unshelved)?;
+                inner.rows(&of)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
                 check_budget(&of, price)?;
                 let noise =
@@ -330,11 +379,15 @@ impl Curator for CuratorService {
         &self,
         request: Request<AskSessionRequest>,
     ) -> Result<Response<AskSessionResponse>, Status> {
-        let AskSessionRequest { session, predicate } = request.into_inner();
-        let held = self.0.sessions.hold(name(session)?).await?;
+        let caller = Caller::of(request.extensions()).to_string();
+        let request = request.into_inner();
+        let session = name(request.session.clone())?;
+        let question = Question::to_session(&request, &session, caller)?;
+        let question = SessionQuestion { predicate: request.predicate, question };
+        let held = self.0.sessions.hold(session).await?;
         let service = self.clone();
         // Whoever asked may go away: a round that was begun is made to its end, before the next.
-        let round = async move { service.rounds(held, predicate).await };
+        let round = async move { service.rounds(held, question).await };
         let round = tokio::spawn(tracing::Instrument::in_current_span(round));
         let answer = round.await.map_err(|error| internal("the round could not be made", error))?;
         Ok(Response::new(answer?))
@@ -342,9 +395,9 @@ impl Curator for CuratorService {
 }
 
 /// The measure of a budget, as the wire names it.
-fn measure(measure: Measure) -> bandana_shared::wire::v1::Measure {
+fn measure(measure: Measure) -> v1::Measure {
     match measure {
-        Measure::Pure => bandana_shared::wire::v1::Measure::Pure,
-        Measure::Concentrated => bandana_shared::wire::v1::Measure::Concentrated,
+        Measure::Pure => v1::Measure::Pure,
+        Measure::Concentrated => v1::Measure::Concentrated,
     }
 }

@@ -14,7 +14,8 @@ use bandana_shared::wire::v1::AskSessionResponse;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::{Inner, generator, internal, refuse, unreadable, unshelved};
+use super::kept::Question;
+use super::{Inner, generator, internal, refuse, unreadable};
 use crate::curator::cells::CellSet;
 use crate::curator::universe::Universe;
 use crate::curator::weights::{MultiplicativeWeights, Round, SessionPlan};
@@ -60,10 +61,18 @@ struct LoadedSession {
     selected: Option<(String, CellSet)>,
 }
 
-/// A round that was compared, and is told once it is stored.
+/// A question to a session.
+#[derive(Clone, Debug)]
+pub(super) struct SessionQuestion {
+    pub(super) predicate: String,
+    /// If it has an id.
+    pub(super) question: Option<Question>,
+}
+
+/// An answer, with the round that must be stored before it is told. No round: it was told before.
 #[derive(Debug)]
 pub(super) struct Compared {
-    pub(super) round: SessionRound,
+    pub(super) round: Option<SessionRound>,
     pub(super) answer: AskSessionResponse,
 }
 
@@ -97,8 +106,17 @@ impl Sessions {
 }
 
 impl HeldSession {
-    /// Compares a query with the state that the store has now.
-    pub(super) fn compare(&mut self, predicate: &str, inner: &Inner) -> Result<Compared, Status> {
+    /// Compares a query with the state that the store has now, unless it was answered before.
+    pub(super) fn compare(
+        &mut self,
+        SessionQuestion { predicate, question }: &SessionQuestion,
+        inner: &Inner,
+    ) -> Result<Compared, Status> {
+        if let Some(question) = question
+            && let Some(answer) = question.answer(inner)?
+        {
+            return Ok(Compared { round: None, answer });
+        }
         // Whatever fails on the way, half a state is not left behind.
         let kept = self.session.take();
         let mut session = LoadedSession::current(kept, &self.name, inner)?;
@@ -131,7 +149,7 @@ impl LoadedSession {
 
     fn new(record: &SessionRecord, inner: &Inner) -> Result<Self, Status> {
         let data_set = inner.record(&record.data_set)?;
-        let rows = inner.shelf.rows(&data_set).map_err(unshelved)?;
+        let rows = inner.rows(&data_set)?;
         let columns: Vec<&str> = record.columns.lines().collect();
         let universe = rows.schema().universe(&columns).map_err(refuse)?;
         let plan: SessionPlan = serde_json::from_str(&record.plan)
@@ -169,16 +187,20 @@ impl LoadedSession {
         let updates_left = self.weights.plan().updates().saturating_sub(used);
         let (answer, update) = match round {
             Round::Lazy { answer } => {
-                (AskSessionResponse { answer, updated: false, updates_left }, None)
+                (AskSessionResponse { answer, updated: false, updates_left, kept: false }, None)
             }
             Round::Update { answer: told } => {
                 let (session, predicate) = (session.clone(), predicate.to_owned());
                 let update = SessionUpdate { session, number: used, predicate, answer: told };
                 let updates_left = updates_left.saturating_sub(1);
                 let answer = told as f64;
-                (AskSessionResponse { answer, updated: true, updates_left }, Some(update))
+                (
+                    AskSessionResponse { answer, updated: true, updates_left, kept: false },
+                    Some(update),
+                )
             }
         };
-        Ok(Compared { round: SessionRound { session, number: self.rounds, update }, answer })
+        let round = SessionRound { session, number: self.rounds, update };
+        Ok(Compared { round: Some(round), answer })
     }
 }

@@ -1,12 +1,14 @@
 //! Rows, read from the directory of data sets and kept.
 
 use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
-use crate::curator::reading::{Fingerprint, ReadError, read};
+use crate::curator::data_file::DataFile;
+use crate::curator::fingerprint::{Fingerprint, FingerprintKey};
+use crate::curator::reading::ReadError;
 use crate::curator::rows::Rows;
 use crate::curator::universe::Schema;
 use crate::store::{CuratorName, DataSetRecord};
@@ -24,42 +26,78 @@ impl Shelf {
     }
 
     /// Reads a file of the directory.
-    pub(super) fn read(
-        &self,
-        file: &str,
-        schema: &Schema,
-    ) -> Result<(Rows, Fingerprint), ShelfError> {
+    pub(super) fn open(&self, name: &str) -> Result<DataFile, ShelfError> {
         let directory = self.directory.as_ref().ok_or(ShelfError::NoDirectory)?;
-        // A name within the directory, and no way out of it.
-        let mut parts = Path::new(file).components();
-        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            return Err(ShelfError::NotAName { file: file.to_owned() });
-        }
-        read(&directory.join(file), schema).map_err(|error| match error {
-            ReadError::File(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                ShelfError::Missing { file: file.to_owned() }
+        DataFile::open(directory, name).map_err(|error| {
+            let file = name.to_owned();
+            match error {
+                ReadError::File(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+                    ShelfError::Missing { file }
+                }
+                ReadError::NotAName => ShelfError::NotAName { file },
+                ReadError::NotRegular => ShelfError::NotRegular { file },
+                other => ShelfError::Read(other),
             }
-            other => ShelfError::Read(other),
         })
     }
 
-    /// The rows of a data set, if its file is the one that was registered.
-    pub(super) fn rows(&self, record: &DataSetRecord) -> Result<Arc<Rows>, ShelfError> {
+    /// The rows of a data set, if its file has the content that was registered.
+    pub(super) fn rows(
+        &self,
+        record: &DataSetRecord,
+        key: &FingerprintKey,
+    ) -> Result<Arc<Rows>, ShelfError> {
         let kept = |rows: &HashMap<_, Arc<Rows>>| rows.get(&record.name).map(Arc::clone);
         if let Some(rows) = kept(&self.rows.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(rows);
         }
-        let columns: Vec<&str> = record.columns.lines().collect();
-        let schema = Schema::parse(&columns).map_err(|error| ShelfError::Read(error.into()))?;
-        let (rows, fingerprint) = self.read(&record.file, &schema)?;
-        if fingerprint != record.fingerprint {
-            return Err(ShelfError::Changed { file: record.file.clone() });
-        }
+        let file = self.open(&record.file)?;
+        let schema = schema(record)?;
+        let rows = if is_same_file(record, &file, key) {
+            file.rows(&schema).map_err(ShelfError::Read)?
+        } else {
+            let changed = || ShelfError::Changed { file: record.file.clone() };
+            // Of another file nobody hears anything.
+            let (rows, content) = file.rows_and_content(&schema).map_err(|_| changed())?;
+            let is_same = record.content == Some(key.of_content(&content));
+            is_same.then_some(rows).ok_or_else(changed)?
+        };
         let rows = Arc::new(rows);
         let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(record.name.clone(), Arc::clone(&rows));
         Ok(rows)
     }
+
+    /// The codes of the file of a data set that was registered by an earlier version, if it is
+    /// still there: of its bytes, and of its content.
+    pub(super) fn codes(
+        &self,
+        record: &DataSetRecord,
+        key: &FingerprintKey,
+    ) -> Result<(Fingerprint, Fingerprint), ShelfError> {
+        let file = self.open(&record.file)?;
+        if !is_same_file(record, &file, key) {
+            return Err(ShelfError::Changed { file: record.file.clone() });
+        }
+        let (_, content) = file.rows_and_content(&schema(record)?).map_err(ShelfError::Read)?;
+        Ok((key.of_file(&file.digest()), key.of_content(&content)))
+    }
+}
+
+fn schema(record: &DataSetRecord) -> Result<Schema, ShelfError> {
+    let columns: Vec<&str> = record.columns.lines().collect();
+    Schema::parse(&columns).map_err(|error| ShelfError::Read(error.into()))
+}
+
+/// Whether a file is the one that was registered, byte by byte.
+pub(super) fn is_same_file(record: &DataSetRecord, file: &DataFile, key: &FingerprintKey) -> bool {
+    let digest = file.digest();
+    let code = match record.content {
+        Some(_) => key.of_file(&digest),
+        // An earlier version has kept the plain hash.
+        None => Fingerprint::from_bytes(digest),
+    };
+    code == record.fingerprint
 }
 
 /// Why there are no rows.
@@ -71,6 +109,10 @@ pub(super) enum ShelfError {
     NoDirectory,
     #[error("{file:?} is no name of a file; give one in the server's directory of data sets")]
     NotAName { file: String },
+    #[error(
+        "{file:?} is no regular file in the server's directory of data sets; links are not followed"
+    )]
+    NotRegular { file: String },
     #[error("the server's directory of data sets has no file {file:?}")]
     Missing { file: String },
     #[error(

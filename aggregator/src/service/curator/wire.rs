@@ -9,14 +9,14 @@ use bandana_shared::wire::v1::{
 };
 use tonic::Status;
 
-use super::shelf::Shelf;
-use super::{measure, name, refuse, unshelved};
+use super::shelf::is_same_file;
+use super::{Inner, measure, name, refuse, unreadable, unshelved};
 use crate::curator::CuratorError;
 use crate::curator::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use crate::curator::questions::{Aim, Answer, Chooser, Class, Question, Size};
 use crate::curator::universe::{Column, Schema};
 use crate::curator::weights::{Promise, SessionPlan};
-use crate::store::{DataSetRecord, DebitRecord, SessionRecord};
+use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 
 /// The probability of failure when none is given.
 const BETA: f64 = 0.05;
@@ -25,7 +25,7 @@ const BETA: f64 = 0.05;
 pub(super) fn register(
     request: RegisterDataSetRequest,
     at: UnixSeconds,
-    shelf: &Shelf,
+    inner: &Inner,
 ) -> Result<DataSetRecord, Status> {
     use register_data_set_request::Budget;
 
@@ -48,12 +48,23 @@ pub(super) fn register(
         }
         None => return Err(Status::invalid_argument("the field `budget` must be set")),
     };
-    let (rows, fingerprint) = shelf.read(&request.file, &schema).map_err(unshelved)?;
+    let file = inner.shelf.open(&request.file).map_err(|error| unshelved(&error))?;
+    let key = inner.reader.fingerprint_key().map_err(unreadable)?;
+    let earlier = inner.reader.data_sets(None).map_err(unreadable)?;
+    let mut earlier = earlier.into_iter().filter(|record| record.content.is_none());
+    if let Some(same) = earlier.find(|record| is_same_file(record, &file, &key)) {
+        let refusal = CuratorRefusal::ContentRegistered(same.name);
+        return Err(Status::already_exists(refusal.to_string()));
+    }
+    let (rows, content) = file
+        .rows_and_content(&schema)
+        .map_err(|error| unshelved(&super::shelf::ShelfError::Read(error)))?;
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
     Ok(DataSetRecord {
         name,
         file: request.file,
-        fingerprint,
+        fingerprint: key.of_file(&file.digest()),
+        content: Some(key.of_content(&content)),
         rows: rows.count(),
         columns: columns.join("\n"),
         measure,
@@ -68,7 +79,6 @@ pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
     v1::DataSet {
         name: record.name.to_string(),
         file: record.file,
-        fingerprint: record.fingerprint.as_bytes().to_vec().into(),
         rows: record.rows,
         columns: record.columns.lines().map(str::to_owned).collect(),
         measure: measure(record.measure).into(),

@@ -3,10 +3,10 @@
 use bandana_shared::identity::UnixSeconds;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
-use super::SqliteStore;
 use super::sqlite::{committing, reading};
+use super::{SqliteStore, answers, audit};
+use crate::curator::fingerprint::{Fingerprint, FingerprintKey};
 use crate::curator::price::Measure;
-use crate::curator::reading::Fingerprint;
 use crate::store::curator::exhausted;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
@@ -21,37 +21,80 @@ impl SqliteStore {
     pub fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         match change {
-            CuratorChange::Register(record) => register(&transaction, record)?,
-            CuratorChange::Debit(entry) => debit(&transaction, entry)?,
+            CuratorChange::Register(record, entry) => {
+                register(&transaction, record)?;
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
+            CuratorChange::Refuse(entry) => {
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
+            CuratorChange::Bind { data_set, fingerprint, content } => {
+                bind(&transaction, data_set, *fingerprint, *content)?;
+            }
+            CuratorChange::Debit(entry, answer) => {
+                answer.as_ref().map_or(Ok(()), |answer| answers::keep(&transaction, answer))?;
+                debit(&transaction, entry)?;
+            }
             CuratorChange::Open(entry, session) => {
                 debit(&transaction, entry)?;
                 open(&transaction, session)?;
             }
-            CuratorChange::Round(round) => add_round(&transaction, round)?,
+            CuratorChange::Round(round, answer) => {
+                answer.as_ref().map_or(Ok(()), |answer| answers::keep(&transaction, answer))?;
+                add_round(&transaction, round)?;
+            }
         }
         transaction.commit().map_err(committing)
     }
 }
 
 fn register(transaction: &Transaction<'_>, record: &DataSetRecord) -> Result<(), StoreError> {
-    let DataSetRecord { name, file, fingerprint, rows, columns, measure, budget, at, .. } = record;
+    let DataSetRecord { name, file, rows, columns, measure, budget, at, .. } = record;
+    let taken = "SELECT 1 FROM curator_data_set WHERE name = ?";
+    let taken = transaction.query_row(taken, [name.as_str()], |_| Ok(())).optional();
+    if taken.map_err(reading)?.is_some() {
+        return Err(CuratorRefusal::DataSetExists(name.clone()).into());
+    }
+    let content = record.content.as_ref().map(|content| &content.as_bytes()[..]);
+    check_content(transaction, content)?;
     let insert = "INSERT INTO curator_data_set
-        (name, file, fingerprint, rows, columns, measure, budget, spent, at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING";
+        (name, file, fingerprint, content, rows, columns, measure, budget, spent, at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)";
     let values = params![
         name.as_str(),
         file,
-        fingerprint.as_bytes(),
+        record.fingerprint.as_bytes(),
+        content,
         rows,
         columns,
         measure.name(),
         budget,
         at.get()
     ];
-    match transaction.execute(insert, values).map_err(committing)? {
-        0 => Err(CuratorRefusal::DataSetExists(name.clone()).into()),
-        _ => Ok(()),
+    transaction.execute(insert, values).map(drop).map_err(committing)
+}
+
+/// Refuses a content that there is.
+fn check_content(transaction: &Transaction<'_>, content: Option<&[u8]>) -> Result<(), StoreError> {
+    let query = "SELECT name FROM curator_data_set WHERE content = ?";
+    let other = transaction.query_row(query, [content], |row| row.get::<_, String>(0)).optional();
+    match other.map_err(reading)? {
+        Some(other) => Err(CuratorRefusal::ContentRegistered(name_of(other)?).into()),
+        None => Ok(()),
     }
+}
+
+fn bind(
+    transaction: &Transaction<'_>,
+    data_set: &CuratorName,
+    fingerprint: Fingerprint,
+    content: Fingerprint,
+) -> Result<(), StoreError> {
+    check_content(transaction, Some(content.as_bytes()))?;
+    let update = "UPDATE curator_data_set SET fingerprint = ?, content = ?
+        WHERE name = ? AND content IS NULL";
+    let values = params![fingerprint.as_bytes(), content.as_bytes(), data_set.as_str()];
+    transaction.execute(update, values).map(drop).map_err(committing)
 }
 
 fn debit(transaction: &Transaction<'_>, entry: &Debit) -> Result<(), StoreError> {
@@ -114,7 +157,8 @@ pub(in crate::store) fn data_sets(
     connection: &Connection,
     name: Option<&CuratorName>,
 ) -> Result<Vec<DataSetRecord>, StoreError> {
-    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at
+    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at,
+            content
         FROM curator_data_set WHERE ?1 IS NULL OR name = ?1 ORDER BY name";
     let mut statement = connection.prepare(select).map_err(reading)?;
     let name = name.map(CuratorName::as_str);
@@ -139,7 +183,18 @@ fn data_set(row: &Row<'_>) -> Result<DataSetRecord, StoreError> {
         budget: row.get(6).map_err(reading)?,
         spent: row.get(7).map_err(reading)?,
         at: UnixSeconds::new(row.get(8).map_err(reading)?),
+        content: row.get::<_, Option<[u8; 32]>>(9).map_err(reading)?.map(Fingerprint::from_bytes),
     })
+}
+
+/// The key that fingerprints are made with.
+pub(in crate::store) fn fingerprint_key(
+    connection: &Connection,
+) -> Result<FingerprintKey, StoreError> {
+    let select = "SELECT key FROM curator_key";
+    let key = connection.query_row(select, [], |row| row.get(0)).optional().map_err(reading)?;
+    key.map(FingerprintKey::from_bytes)
+        .ok_or_else(|| damaged("the key of fingerprints is missing".to_owned()))
 }
 
 fn name_of(name: String) -> Result<CuratorName, StoreError> {

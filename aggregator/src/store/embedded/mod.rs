@@ -2,6 +2,7 @@
 //!
 //! One process has it, so what that process has decided is all that there is to know.
 
+mod answers;
 mod audit;
 mod backup;
 mod curator;
@@ -25,9 +26,10 @@ use bandana_shared::identity::{Day, StoreId, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
+pub(super) use answers::answer;
 pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
-pub(super) use curator::{data_sets, debits, rounds, session, updates};
+pub(super) use curator::{data_sets, debits, fingerprint_key, rounds, session, updates};
 pub(super) use daily_tallies::daily_tallies;
 pub(crate) use files::OpenFiles;
 pub use seen::SeenIds;

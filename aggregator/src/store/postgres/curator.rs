@@ -6,8 +6,9 @@ use bandana_shared::identity::UnixSeconds;
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::administration::signed;
+use super::{answers, audit};
+use crate::curator::fingerprint::{Fingerprint, FingerprintKey};
 use crate::curator::price::Measure;
-use crate::curator::reading::Fingerprint;
 use crate::store::curator::exhausted;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
@@ -20,31 +21,77 @@ pub(super) async fn curate(
     change: &CuratorChange,
 ) -> Result<(), StoreError> {
     match change {
-        CuratorChange::Register(record) => register(transaction, record).await?,
-        CuratorChange::Debit(entry) => debit(transaction, entry).await?,
+        CuratorChange::Register(record, entry) => {
+            register(transaction, record).await?;
+            audit::append(transaction, entry).await?;
+        }
+        CuratorChange::Refuse(entry) => audit::append(transaction, entry).await?,
+        CuratorChange::Bind { data_set, fingerprint, content } => {
+            bind(transaction, data_set, *fingerprint, *content).await?;
+        }
+        CuratorChange::Debit(entry, answer) => {
+            answers::keep(transaction, answer.as_ref()).await?;
+            debit(transaction, entry).await?;
+        }
         CuratorChange::Open(entry, record) => {
             debit(transaction, entry).await?;
             open(transaction, record).await?;
         }
-        CuratorChange::Round(round) => add_round(transaction, round).await?,
+        CuratorChange::Round(round, answer) => {
+            answers::keep(transaction, answer.as_ref()).await?;
+            add_round(transaction, round).await?;
+        }
     }
     Ok(())
 }
 
 async fn register(client: &impl GenericClient, record: &DataSetRecord) -> Result<(), StoreError> {
-    let DataSetRecord { name, file, fingerprint, rows, columns, measure, budget, at, .. } = record;
+    let DataSetRecord { name, file, rows, columns, measure, budget, at, .. } = record;
     let insert = "INSERT INTO curator_data_set
-        (name, file, fingerprint, rows, columns, measure, budget, spent, at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8) ON CONFLICT DO NOTHING";
-    let fingerprint = &fingerprint.as_bytes()[..];
+        (name, file, fingerprint, content, rows, columns, measure, budget, spent, at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9) ON CONFLICT DO NOTHING";
+    let fingerprint = &record.fingerprint.as_bytes()[..];
+    let content = record.content.as_ref().map(|content| &content.as_bytes()[..]);
     let (rows, budget, at) = (signed(*rows), signed(*budget), signed(at.get()));
     let (text, measure) = (name.as_str(), measure.name());
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-        [&text, file, &fingerprint, &rows, columns, &measure, &budget, &at];
-    match client.execute(insert, &values).await.map_err(postgres("committing"))? {
-        0 => Err(CuratorRefusal::DataSetExists(name.clone()).into()),
-        _ => Ok(()),
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
+        [&text, file, &fingerprint, &content, &rows, columns, &measure, &budget, &at];
+    let failed = postgres("committing");
+    if client.execute(insert, &values).await.map_err(failed)? > 0 {
+        return Ok(());
     }
+    let taken = "SELECT 1 FROM curator_data_set WHERE name = $1";
+    if client.query_opt(taken, &[&text]).await.map_err(failed)?.is_none() {
+        check_content(client, content).await?;
+    }
+    Err(CuratorRefusal::DataSetExists(name.clone()).into())
+}
+
+/// Refuses a content that there is.
+async fn check_content(
+    client: &impl GenericClient,
+    content: Option<&[u8]>,
+) -> Result<(), StoreError> {
+    let query = "SELECT name FROM curator_data_set WHERE content = $1";
+    match client.query_opt(query, &[&content]).await.map_err(postgres("committing"))? {
+        Some(other) => Err(CuratorRefusal::ContentRegistered(name_of(other.get(0))?).into()),
+        None => Ok(()),
+    }
+}
+
+async fn bind(
+    client: &impl GenericClient,
+    data_set: &CuratorName,
+    fingerprint: Fingerprint,
+    content: Fingerprint,
+) -> Result<(), StoreError> {
+    check_content(client, Some(content.as_bytes())).await?;
+    // If another replica is faster, this is refused as a key that is there: nothing is lost.
+    let update = "UPDATE curator_data_set SET fingerprint = $1, content = $2
+        WHERE name = $3 AND content IS NULL";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        [&&fingerprint.as_bytes()[..], &&content.as_bytes()[..], &data_set.as_str()];
+    client.execute(update, &values).await.map(drop).map_err(postgres("committing"))
 }
 
 async fn debit(client: &impl GenericClient, entry: &Debit) -> Result<(), StoreError> {
@@ -114,7 +161,8 @@ pub(super) async fn data_sets(
     client: &impl GenericClient,
     name: Option<&CuratorName>,
 ) -> Result<Vec<DataSetRecord>, StoreError> {
-    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at
+    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at,
+            content
         FROM curator_data_set WHERE $1::text IS NULL OR name = $1 ORDER BY name";
     let name = name.map(CuratorName::as_str);
     let rows = client.query(select, &[&name]).await.map_err(postgres("reading"))?;
@@ -122,13 +170,13 @@ pub(super) async fn data_sets(
 }
 
 fn data_set(row: &Row) -> Result<DataSetRecord, StoreError> {
-    let fingerprint: &[u8] = row.get(2);
-    let fingerprint = fingerprint.try_into().map_err(|_| damaged("a fingerprint".to_owned()))?;
+    let content: Option<&[u8]> = row.get(9);
     let measure: &str = row.get(5);
     Ok(DataSetRecord {
         name: name_of(row.get(0))?,
         file: row.get(1),
-        fingerprint: Fingerprint::from_bytes(fingerprint),
+        fingerprint: Fingerprint::from_bytes(code(row.get(2))?),
+        content: content.map(code).transpose()?.map(Fingerprint::from_bytes),
         rows: unsigned(row.get(3))?,
         columns: row.get(4),
         measure: Measure::from_name(measure)
@@ -137,6 +185,21 @@ fn data_set(row: &Row) -> Result<DataSetRecord, StoreError> {
         spent: unsigned(row.get(7))?,
         at: UnixSeconds::new(unsigned(row.get(8))?),
     })
+}
+
+/// 32 bytes.
+pub(super) fn code(bytes: &[u8]) -> Result<[u8; 32], StoreError> {
+    bytes.try_into().map_err(|_| damaged(format!("{} bytes of a code of 32", bytes.len())))
+}
+
+/// The key that fingerprints are made with.
+pub(super) async fn fingerprint_key(
+    client: &impl GenericClient,
+) -> Result<FingerprintKey, StoreError> {
+    let row = client.query_opt("SELECT key FROM curator_key", &[]).await;
+    let row = row.map_err(postgres("reading"))?;
+    let row = row.ok_or_else(|| damaged("the key of fingerprints is missing".to_owned()))?;
+    Ok(FingerprintKey::from_bytes(code(row.get(0))?))
 }
 
 /// The debits of a data set before a number, the newest first.

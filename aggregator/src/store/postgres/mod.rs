@@ -4,6 +4,7 @@
 //! say, in the statement that counts it.
 
 mod administration;
+mod answers;
 mod audit;
 mod commit;
 mod curator;
@@ -37,9 +38,10 @@ pub use verify::verify_database;
 use super::{
     AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, CuratorChange, CuratorName,
     DailyTally, DataSetRecord, DebitRecord, ExperimentKey, ExperimentRecord, ExperimentState,
-    Presence, SessionRecord, SessionUpdate, Standing, Store, StoreError, TrustedChange,
-    TrustedRecord, Window, postgres,
+    KeptAnswer, Presence, QuestionKey, SessionRecord, SessionUpdate, Standing, Store, StoreError,
+    TrustedChange, TrustedRecord, Window, postgres,
 };
+use crate::curator::fingerprint::FingerprintKey;
 use crate::ingest::{Arrival, Verdict};
 use crate::service::explain;
 use administration::Change;
@@ -428,6 +430,19 @@ pub(super) fn session(
     name: &CuratorName,
 ) -> Result<Option<SessionRecord>, StoreError> {
     link.run("reading", async |session| curator::session(&session.client, name).await)
+}
+
+/// The key that fingerprints are made with.
+pub(super) fn fingerprint_key(link: &mut Link) -> Result<FingerprintKey, StoreError> {
+    link.run("reading", async |session| curator::fingerprint_key(&session.client).await)
+}
+
+/// The answer to a question, if it is kept.
+pub(super) fn answer(
+    link: &mut Link,
+    question: &QuestionKey,
+) -> Result<Option<KeptAnswer>, StoreError> {
+    link.run("reading", async |session| answers::answer(&session.client, question).await)
 }
 
 /// How many rounds a session has had.

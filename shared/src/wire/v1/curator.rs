@@ -94,9 +94,11 @@ pub mod curator_client {
         }
         /// Reads a file of the server's directory of data sets and gives it a budget,
         /// for good. NOT_FOUND: there is no such file. ALREADY_EXISTS: the name is
-        /// taken. INVALID_ARGUMENT: the columns, the budget or the file can't be used,
-        /// and why; of the file, a line and a column are named, and never a value.
-        /// FAILED_PRECONDITION: the server has no such directory.
+        /// taken, or the content is that of another data set: the same rows over the
+        /// same columns, in whatever order and format. INVALID_ARGUMENT: the columns,
+        /// the budget or the file can't be used, and why; of the file, a column is
+        /// named, and nothing else. FAILED_PRECONDITION: the server has no such
+        /// directory. Each attempt is in the audit log (Operator.ListAuditEntries).
         pub async fn register_data_set(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::RegisterDataSetRequest>,
@@ -175,7 +177,8 @@ pub mod curator_client {
         /// Answers one question. NOT_FOUND: there is no such data set.
         /// INVALID_ARGUMENT: what is wrong with the question. FAILED_PRECONDITION: the
         /// budget does not suffice, or the file is not the one that was registered.
-        /// UNAVAILABLE: it may have been paid for, and is not answered.
+        /// UNAVAILABLE: it may have been paid for, and is not answered; whoever asks
+        /// again with the same question_id gets that answer, and pays nothing more.
         pub async fn ask(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::AskRequest>,
@@ -268,9 +271,11 @@ pub mod curator_server {
     pub trait Curator: std::marker::Send + std::marker::Sync + 'static {
         /// Reads a file of the server's directory of data sets and gives it a budget,
         /// for good. NOT_FOUND: there is no such file. ALREADY_EXISTS: the name is
-        /// taken. INVALID_ARGUMENT: the columns, the budget or the file can't be used,
-        /// and why; of the file, a line and a column are named, and never a value.
-        /// FAILED_PRECONDITION: the server has no such directory.
+        /// taken, or the content is that of another data set: the same rows over the
+        /// same columns, in whatever order and format. INVALID_ARGUMENT: the columns,
+        /// the budget or the file can't be used, and why; of the file, a column is
+        /// named, and nothing else. FAILED_PRECONDITION: the server has no such
+        /// directory. Each attempt is in the audit log (Operator.ListAuditEntries).
         async fn register_data_set(
             &self,
             request: tonic::Request<crate::wire::v1::RegisterDataSetRequest>,
@@ -298,7 +303,8 @@ pub mod curator_server {
         /// Answers one question. NOT_FOUND: there is no such data set.
         /// INVALID_ARGUMENT: what is wrong with the question. FAILED_PRECONDITION: the
         /// budget does not suffice, or the file is not the one that was registered.
-        /// UNAVAILABLE: it may have been paid for, and is not answered.
+        /// UNAVAILABLE: it may have been paid for, and is not answered; whoever asks
+        /// again with the same question_id gets that answer, and pays nothing more.
         async fn ask(
             &self,
             request: tonic::Request<crate::wire::v1::AskRequest>,

@@ -941,6 +941,10 @@ pub enum AuditAction {
     AddArm = 6,
     RetireArm = 7,
     AddSignature = 8,
+    /// Of a data set, whose name is in the place of the experiment's.
+    RegisterDataSet = 9,
+    /// It was not registered.
+    RefuseDataSet = 10,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -958,6 +962,8 @@ impl AuditAction {
             Self::AddArm => "AUDIT_ACTION_ADD_ARM",
             Self::RetireArm => "AUDIT_ACTION_RETIRE_ARM",
             Self::AddSignature => "AUDIT_ACTION_ADD_SIGNATURE",
+            Self::RegisterDataSet => "AUDIT_ACTION_REGISTER_DATA_SET",
+            Self::RefuseDataSet => "AUDIT_ACTION_REFUSE_DATA_SET",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -972,6 +978,8 @@ impl AuditAction {
             "AUDIT_ACTION_ADD_ARM" => Some(Self::AddArm),
             "AUDIT_ACTION_RETIRE_ARM" => Some(Self::RetireArm),
             "AUDIT_ACTION_ADD_SIGNATURE" => Some(Self::AddSignature),
+            "AUDIT_ACTION_REGISTER_DATA_SET" => Some(Self::RegisterDataSet),
+            "AUDIT_ACTION_REFUSE_DATA_SET" => Some(Self::RefuseDataSet),
             _ => None,
         }
     }
@@ -1026,9 +1034,6 @@ pub struct DataSet {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub file: ::prost::alloc::string::String,
-    /// SHA-256 of the file as it was registered.
-    #[prost(bytes = "bytes", tag = "3")]
-    pub fingerprint: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "4")]
     pub rows: u64,
     /// As in RegisterDataSetRequest.
@@ -1093,6 +1098,13 @@ pub struct AskRequest {
     /// above 0 and below 1. 0: 0.05.
     #[prost(double, tag = "4")]
     pub beta: f64,
+    /// 16 random bytes, or none. The answer is kept together with the debit, and
+    /// the same question by the same caller with the same id gets it again, at no
+    /// price; another question with that id is INVALID_ARGUMENT. Kept are answers
+    /// of a day, for each caller and data set or session the newest 256, and 16 MiB
+    /// of them; after that, it is a new question.
+    #[prost(bytes = "bytes", tag = "10")]
+    pub question_id: ::prost::bytes::Bytes,
     /// What the answer may cost, and so how much noise it has.
     #[prost(oneof = "ask_request::Price", tags = "2, 3")]
     pub price: ::core::option::Option<ask_request::Price>,
@@ -1202,6 +1214,9 @@ pub struct AskResponse {
     /// What was taken from the budget, in billionths.
     #[prost(uint64, tag = "4")]
     pub price_nanos: u64,
+    /// Whether this is the answer of an earlier call, which has paid for it.
+    #[prost(bool, tag = "5")]
+    pub kept: bool,
     #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3")]
     pub answer: ::core::option::Option<ask_response::Answer>,
 }
@@ -1335,6 +1350,9 @@ pub struct AskSessionRequest {
     /// As in Counts, about the columns of the session.
     #[prost(string, tag = "2")]
     pub predicate: ::prost::alloc::string::String,
+    /// See AskRequest.question_id.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub question_id: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct AskSessionResponse {
@@ -1346,6 +1364,9 @@ pub struct AskSessionResponse {
     pub updated: bool,
     #[prost(uint32, tag = "3")]
     pub updates_left: u32,
+    /// Whether this is the answer of an earlier call.
+    #[prost(bool, tag = "4")]
+    pub kept: bool,
 }
 /// How losses add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -1,0 +1,157 @@
+//! Digests of contents: which rows a file has over which columns, however it is written.
+//!
+//! Two files have the same content if they have the same rows, as many times each, over columns of
+//! the same names. The order of rows and columns does not count, nor the format, nor how a number
+//! is written: 18, 018, +18 and 18.0 are one value, and so are an empty one and none. All columns
+//! of the file count, whether anybody may ask about them or not.
+
+use sha2::{Digest as _, Sha256};
+
+/// Rows as they are read, and what their digest will be.
+#[derive(Debug)]
+pub struct ContentHasher {
+    /// The columns, by name.
+    order: Vec<usize>,
+    names: Sha256,
+    /// The digest of each row: half of one is enough to tell rows apart.
+    rows: Vec<u128>,
+    row: Vec<u8>,
+}
+
+impl ContentHasher {
+    /// Of rows with these columns.
+    pub fn new<N: AsRef<[u8]>>(headings: &[N]) -> Self {
+        let heading = |place: &usize| headings.get(*place).map(AsRef::as_ref).unwrap_or_default();
+        let mut order: Vec<usize> = (0..headings.len()).collect();
+        order.sort_by_key(heading);
+        let mut text = Vec::new();
+        order.iter().for_each(|place| append(b'h', heading(place), &mut text));
+        let names = Sha256::new_with_prefix(&text);
+        Self { order, names, rows: Vec::new(), row: Vec::new() }
+    }
+
+    /// Adds a row, given the value in each place as text.
+    pub fn push<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
+        self.row.clear();
+        for &place in &self.order {
+            match value(place) {
+                Some(value) => append_value(value.as_ref(), &mut self.row),
+                None => append(b'n', b"", &mut self.row),
+            }
+        }
+        let digest: [u8; 32] = Sha256::digest(&self.row).into();
+        let half = digest.first_chunk().copied().unwrap_or_default();
+        self.rows.push(u128::from_be_bytes(half));
+    }
+
+    /// The digest of all.
+    pub fn finish(mut self) -> [u8; 32] {
+        self.rows.sort_unstable();
+        let mut digest = self.names;
+        digest.update((self.rows.len() as u64).to_be_bytes());
+        for row in self.rows {
+            digest.update(row.to_be_bytes());
+        }
+        digest.finalize().into()
+    }
+}
+
+/// A value in the one way in which it is written here.
+fn append_value(bytes: &[u8], row: &mut Vec<u8>) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return append(b'b', bytes, row) };
+    let text = text.trim();
+    if text.is_empty() {
+        return append(b'n', b"", row);
+    }
+    if let Ok(integer) = text.parse::<i128>() {
+        return append(b'i', integer.to_string().as_bytes(), row);
+    }
+    match text.parse::<f64>().ok().filter(|number| number.is_finite()) {
+        // A whole number, written with a point or a power of ten.
+        Some(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+            append(b'i', format!("{}", number + 0.0).as_bytes(), row);
+        }
+        Some(number) => append(b'f', &number.to_bits().to_be_bytes(), row),
+        None if text.eq_ignore_ascii_case("true") => append(b't', b"true", row),
+        None if text.eq_ignore_ascii_case("false") => append(b't', b"false", row),
+        None => append(b't', text.as_bytes(), row),
+    }
+}
+
+fn append(kind: u8, bytes: &[u8], row: &mut Vec<u8>) {
+    row.push(kind);
+    row.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+    row.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn digest(headings: &[&str], rows: &[Vec<String>]) -> [u8; 32] {
+        let mut hasher = ContentHasher::new(headings);
+        for row in rows {
+            hasher.push(|place| row.get(place));
+        }
+        hasher.finish()
+    }
+
+    fn of_value(value: &str) -> [u8; 32] {
+        digest(&["a"], &[vec![value.to_owned()]])
+    }
+
+    #[test]
+    fn values_are_the_same_however_they_are_written() {
+        for same in [
+            &["18", "018", "+18", " 18 ", "18.0", "1.8e1"][..],
+            &["0", "-0", "0.0", "-0.0"],
+            &["0.25", ".25", "25e-2"],
+            &["true", "True", "TRUE"],
+            &["", " "],
+        ] {
+            assert!(same.iter().all(|value| of_value(value) == of_value(same[0])), "{same:?}");
+        }
+        let different =
+            ["18", "19", "-18", "0.25", "Ulm", "ulm", "", "true", "NaN", "9007199254740993"];
+        for (place, value) in different.iter().enumerate() {
+            let others = &different[..place];
+            assert!(others.iter().all(|other| of_value(other) != of_value(value)), "{value}");
+        }
+        // Where one value ends and the next one begins is a part of it.
+        let two = |a: &str, b: &str| digest(&["a", "b"], &[vec![a.to_owned(), b.to_owned()]]);
+        assert_ne!(two("xy", "z"), two("x", "yz"));
+        assert_ne!(digest(&["a"], &[]), digest(&["b"], &[]));
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_rows_count_and_not_their_order(
+            rows in prop::collection::vec(prop::collection::vec("[a-c]{0,2}", 3), 0..8),
+            swaps in prop::collection::vec((0_usize..8, 0_usize..8), 0..8),
+            columns in Just([0_usize, 1, 2]).prop_shuffle(),
+            changed in any::<prop::sample::Index>(),
+        ) {
+            let headings = ["x", "y", "z"];
+            let expected = digest(&headings, &rows);
+            let mut other: Vec<Vec<String>> = rows
+                .iter()
+                .map(|row| columns.iter().map(|&column| row[column].clone()).collect())
+                .collect();
+            for (a, b) in swaps.into_iter().filter(|&(a, b)| a.max(b) < rows.len()) {
+                other.swap(a, b);
+            }
+            let names = columns.map(|column| headings[column]);
+            prop_assert_eq!(digest(&names, &other), expected);
+            if let Some(last) = other.last().cloned() {
+                let mut twice = other.clone();
+                twice.push(last);
+                prop_assert_ne!(digest(&names, &twice), expected);
+                let place = changed.index(other.len());
+                other[place][1].push('!');
+                prop_assert_ne!(digest(&names, &other), expected);
+            }
+        }
+    }
+}
