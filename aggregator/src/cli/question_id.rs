@@ -39,6 +39,14 @@ impl fmt::Display for QuestionId {
 #[error("write 32 hexadecimal digits")]
 pub(super) struct NoQuestionId;
 
+impl QuestionId {
+    fn random() -> anyhow::Result<Self> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).context("the operating system has no randomness")?;
+        Ok(Self(random))
+    }
+}
+
 impl FromStr for QuestionId {
     type Err = NoQuestionId;
 
@@ -55,14 +63,7 @@ impl Repeatable {
         &self,
         mut ask: impl AsyncFnMut(Vec<u8>) -> Result<Response<T>, Status>,
     ) -> anyhow::Result<T> {
-        let id = match self.question_id {
-            Some(id) => id,
-            None => {
-                let mut random = [0; 16];
-                getrandom::fill(&mut random).context("the operating system has no randomness")?;
-                QuestionId(random)
-            }
-        };
+        let id = self.question_id.map_or_else(QuestionId::random, Ok)?;
         let mut pauses = PAUSES.into_iter();
         loop {
             let status = match ask(id.0.to_vec()).await {

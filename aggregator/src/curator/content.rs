@@ -25,7 +25,9 @@ impl ContentHasher {
         let mut order: Vec<usize> = (0..headings.len()).collect();
         order.sort_by_key(heading);
         let mut text = Vec::new();
-        order.iter().for_each(|place| append(b'h', heading(place), &mut text));
+        for place in &order {
+            append(b'h', heading(place), &mut text);
+        }
         let names = Sha256::new_with_prefix(&text);
         Self { order, names, rows: Vec::new(), row: Vec::new() }
     }

@@ -90,11 +90,13 @@ mod tests {
     #[test]
     fn fingerprints_are_hmac_and_belong_to_the_key_and_to_what_they_are_of() {
         let key = FingerprintKey::from_bytes([7; 32]);
-        // python3 -c "import hmac; print(hmac.digest(b'\7'*32, b'file' + b'\1'*32, 'sha256').hex())"
-        let expected = "98349ef6ad2c0e80d5322b3f8bee099cfcd7cc2876b063c864f5424922184a56";
-        let hex: String =
-            key.of_file(&[1; 32]).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, expected);
+        // By Python: hmac.digest(b'\7' * 32, b'file' + b'\1' * 32, 'sha256')
+        let expected = [
+            0x98, 0x34, 0x9e, 0xf6, 0xad, 0x2c, 0x0e, 0x80, 0xd5, 0x32, 0x2b, 0x3f, 0x8b, 0xee,
+            0x09, 0x9c, 0xfc, 0xd7, 0xcc, 0x28, 0x76, 0xb0, 0x63, 0xc8, 0x64, 0xf5, 0x42, 0x49,
+            0x22, 0x18, 0x4a, 0x56,
+        ];
+        assert_eq!(key.of_file(&[1; 32]).as_bytes(), &expected);
         assert_ne!(key.of_file(&[1; 32]), key.of_content(&[1; 32]));
         assert_ne!(key.of_file(&[1; 32]), FingerprintKey::from_bytes([8; 32]).of_file(&[1; 32]));
         assert_eq!(format!("{key:?} {:?}", key.of_file(&[1; 32])).matches('7').count(), 0);

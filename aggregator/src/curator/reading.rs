@@ -78,8 +78,8 @@ impl Reading {
     }
 
     fn finish(self) -> Result<(Rows, [u8; 32]), ReadError> {
-        let columns = self.rows.schema().columns().iter().zip(self.misfits);
-        let misfit = columns.filter_map(|(column, line)| Some((column.name(), line?))).next();
+        let mut columns = self.rows.schema().columns().iter().zip(self.misfits);
+        let misfit = columns.find_map(|(column, line)| Some((column.name(), line?)));
         if let Some((column, line)) = misfit {
             return Err(ReadError::Outside { column: column.to_owned(), line });
         }

@@ -135,12 +135,11 @@ impl LoadedSession {
         let rounds = inner.reader.session_rounds(name).map_err(unreadable)?.ok_or_else(none)?;
         // A store that went back in time has another state under the same name.
         let kept = kept.filter(|session| session.rounds <= rounds);
-        let mut session = match kept {
-            Some(session) => session,
-            None => {
-                let record = inner.reader.session(name).map_err(unreadable)?;
-                Self::new(&record.ok_or_else(none)?, inner)?
-            }
+        let mut session = if let Some(session) = kept {
+            session
+        } else {
+            let record = inner.reader.session(name).map_err(unreadable)?;
+            Self::new(&record.ok_or_else(none)?, inner)?
         };
         session.rounds = rounds;
         session.follow(name, inner)?;
