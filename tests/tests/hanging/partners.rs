@@ -115,6 +115,7 @@ impl Calls {
             price: Some(ask_request::Price::Epsilon(0.001)),
             beta: 0.0,
             question: Some(ask_request::Question::Counts(counts)),
+            ..AskRequest::default()
         };
         self.curator.clone().ask(request).await.map(drop)
     }
@@ -123,7 +124,11 @@ impl Calls {
         // Each of them tells something that the hypothesis does not know.
         let age = number % 50;
         let predicate = format!("age={age}");
-        let request = AskSessionRequest { session: "habits".to_owned(), predicate };
+        let request = AskSessionRequest {
+            session: "habits".to_owned(),
+            predicate,
+            ..AskSessionRequest::default()
+        };
         self.curator.clone().ask_session(request).await.map(drop)
     }
 
