@@ -73,6 +73,7 @@ log_format = \"text\" # default
 # otlp_endpoint # not set
 
 [limits]
+# memory_mib # not set
 connections = 10000 # default
 streams_per_connection = 128 # default
 header_bytes = 16384 # default
@@ -80,6 +81,7 @@ handshakes = 512 # default
 handshake_seconds = 10 # default
 idle_seconds = 120 # default
 request_seconds = 30 # default
+answer_seconds = 60 # default
 stream_idle_seconds = 300 # default
 calls = 8192 # default
 uploads_per_second_per_connection = 20000 # default
