@@ -96,6 +96,8 @@ pub struct Serving {
     pub signatures: Arc<[Signature]>,
     /// Where the experiment stands.
     pub state: ExperimentState,
+    /// Whether lists leave it out.
+    pub is_archived: bool,
     /// The current policy, with a weight for every arm of the revision.
     pub policy: Arc<Policy>,
     /// Reports that the policy was computed from.
@@ -124,6 +126,7 @@ impl Experiment {
         let version = policy.version;
         let serving = Serving {
             state: record.state,
+            is_archived: record.is_archived,
             policy: Arc::new(policy),
             policy_reports: reports,
             specification: newest,
@@ -362,6 +365,7 @@ impl Experiment {
     /// Serves what a record of this experiment says, unless that is older.
     fn take(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
         let ExperimentRecord { state, revisions, signatures, tallies, days, policy, .. } = record;
+        let is_archived = record.is_archived;
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.serving();
@@ -376,6 +380,7 @@ impl Experiment {
                     specification,
                     signatures,
                     state,
+                    is_archived,
                     policy,
                     policy_reports,
                     policy_since,
@@ -386,7 +391,8 @@ impl Experiment {
         }
         if before.state == state && before.specification.digest() == newest.digest() {
             let serving = Serving::clone(&before);
-            self.serving.store(Arc::new(Serving { signatures: signatures.into(), ..serving }));
+            let signatures = signatures.into();
+            self.serving.store(Arc::new(Serving { signatures, is_archived, ..serving }));
             return Ok(());
         }
         let mut known = self.counted();
@@ -410,8 +416,16 @@ impl Experiment {
         let policy = Arc::new(policy(version, weights));
         let policy_reports = reports(&counted.tallies);
         let policy_since = self.clock.monotonic();
-        let serving =
-            Serving { specification, signatures, state, policy, policy_reports, policy_since };
+        let serving = Serving {
+            specification,
+            signatures,
+            state,
+            // Nothing but a change of the store archives an experiment, and that changes no policy.
+            is_archived: self.serving.load().is_archived,
+            policy,
+            policy_reports,
+            policy_since,
+        };
         Ok(self.show(serving))
     }
 
@@ -556,6 +570,39 @@ impl Registry {
     /// The experiment with a revision of this digest.
     pub fn by_digest(&self, digest: Digest) -> Option<Revision> {
         self.index.load().by_digest.get(&digest).cloned()
+    }
+
+    /// The first experiments that are wanted, by name, after a name.
+    pub(crate) fn after(
+        &self,
+        name: Option<&str>,
+        most: usize,
+        wanted: impl Fn(&Experiment) -> bool,
+    ) -> Vec<Arc<Experiment>> {
+        let index = self.index.load();
+        let is_after = |id: &ExperimentId| name.is_none_or(|name| id.as_str() > name);
+        let after = index.by_id.iter().filter(|(id, _)| is_after(id));
+        let wanted =
+            after.map(|(_, experiment)| experiment).filter(|experiment| wanted(experiment));
+        wanted.take(most).cloned().collect()
+    }
+
+    /// Shows no more of an experiment that the store does not have any more.
+    pub(crate) fn remove(&self, experiment: &Arc<Experiment>) {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.index.rcu(|index| {
+            let mut index = Index::clone(index);
+            if index.by_id.get(&experiment.id).is_some_and(|shown| Arc::ptr_eq(shown, experiment)) {
+                index.by_id.remove(&experiment.id);
+            }
+            index.by_digest.retain(|_, revision| !Arc::ptr_eq(&revision.experiment, experiment));
+            index
+        });
+    }
+
+    /// Whether this is the experiment that is shown under its name.
+    pub(crate) fn shows(&self, experiment: &Arc<Experiment>) -> bool {
+        self.by_id(&experiment.id).is_some_and(|shown| Arc::ptr_eq(&shown, experiment))
     }
 
     /// All experiments, by name.

@@ -94,7 +94,8 @@ impl Server {
     }
 
     async fn spent(&mut self) -> anyhow::Result<u64> {
-        let listed = self.curator.list_data_sets(ListDataSetsRequest {}).await?.into_inner();
+        let listed =
+            self.curator.list_data_sets(ListDataSetsRequest::default()).await?.into_inner();
         Ok(listed.data_sets.first().context("no data set")?.spent_nanos)
     }
 }

@@ -125,8 +125,8 @@ async fn operate(
     answers: &mut Answers,
 ) -> anyhow::Result<Specification> {
     let bearer = format!("Bearer {token}");
-    answers.hear(operator.list_experiments(ListExperimentsRequest {}).await);
-    let wrong = with(ListExperimentsRequest {}, "authorization", "Bearer wrong")?;
+    answers.hear(operator.list_experiments(ListExperimentsRequest::default()).await);
+    let wrong = with(ListExperimentsRequest::default(), "authorization", "Bearer wrong")?;
     answers.hear(operator.list_experiments(wrong).await);
     let create = || CreateExperimentRequest {
         specification: Some(three_arms("discreet")),

@@ -75,7 +75,7 @@ async fn bad_experiments_are_refused_with_a_reason() -> anyhow::Result<()> {
         assert_eq!(error.code(), Code::InvalidArgument, "{part}: {error}");
         assert!(error.message().contains(part), "{part}: {}", error.message());
     }
-    let listed = aggregator.operator.list_experiments(ListExperimentsRequest {}).await?;
+    let listed = aggregator.operator.list_experiments(ListExperimentsRequest::default()).await?;
     assert!(listed.into_inner().experiments.is_empty());
 
     aggregator.operator.create_experiment(good()).await?;
@@ -183,7 +183,7 @@ async fn states_and_reports_are_listed() -> anyhow::Result<()> {
     aggregator.device.submit_upload(request).await?;
     let name = ExperimentName { experiment_id: "a".to_owned() };
     aggregator.operator.pause_experiment(name).await?;
-    let listed = aggregator.operator.list_experiments(ListExperimentsRequest {}).await?;
+    let listed = aggregator.operator.list_experiments(ListExperimentsRequest::default()).await?;
     let listed: Vec<_> = listed
         .into_inner()
         .experiments

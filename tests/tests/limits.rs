@@ -48,7 +48,7 @@ async fn connections_beyond_the_limit_are_closed_and_places_come_back() -> anyho
     // Whoever is in is served, and operators are not kept out by devices.
     assert_eq!(first.get_experiment(question()).await.unwrap_err().code(), Code::NotFound);
     let mut operator = OperatorClient::connect(format!("http://{}", server.operator)).await?;
-    operator.list_experiments(ListExperimentsRequest {}).await?;
+    operator.list_experiments(ListExperimentsRequest::default()).await?;
 
     drop(silent);
     let again = async {

@@ -147,7 +147,7 @@ async fn devices_are_answered_nothing_but_their_service() -> anyhow::Result<()> 
         client.ready().await?;
         let codec =
             tonic_prost::ProstCodec::<ListExperimentsRequest, ListExperimentsRequest>::default();
-        let request = Request::new(ListExperimentsRequest {});
+        let request = Request::new(ListExperimentsRequest::default());
         let answer = client.unary(request, path.parse()?, codec).await;
         assert_eq!(answer.unwrap_err().code(), Code::Unimplemented, "{path}");
     }
@@ -197,7 +197,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     let question = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
     let told = [
         devices.get_experiment(question.clone()).await.map(drop).unwrap_err(),
-        operators.list_experiments(ListExperimentsRequest {}).await.map(drop).unwrap_err(),
+        operators.list_experiments(ListExperimentsRequest::default()).await.map(drop).unwrap_err(),
     ];
     for status in told {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -217,7 +217,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     }
     // On the connections of before.
     assert_eq!(devices.get_experiment(question).await.unwrap_err().code(), Code::NotFound);
-    operators.list_experiments(ListExperimentsRequest {}).await?;
+    operators.list_experiments(ListExperimentsRequest::default()).await?;
     drop((devices, operators));
     server.stop().await?;
     Ok(())

@@ -79,7 +79,7 @@ async fn devices_and_operators_are_answered_behind_tls_only() -> anyhow::Result<
     let request = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
     assert_eq!(device.get_experiment(request.clone()).await.unwrap_err().code(), Code::NotFound);
     let mut operator = OperatorClient::new(files.authority.connect(&server.operator).await?);
-    operator.list_experiments(ListExperimentsRequest {}).await?;
+    operator.list_experiments(ListExperimentsRequest::default()).await?;
 
     for address in [&server.device, &server.operator] {
         let stranger = Authority::new()?;
@@ -156,7 +156,7 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
     let files = Files::new()?;
     let mut server = files.server(&[]).await?;
     let mut before = OperatorClient::new(files.authority.connect(&server.operator).await?);
-    before.list_experiments(ListExperimentsRequest {}).await?;
+    before.list_experiments(ListExperimentsRequest::default()).await?;
 
     // The key of another certificate: nothing changes.
     let next = Authority::new()?;
@@ -175,7 +175,7 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
         assert!(files.authority.connect(address).await.is_err());
     }
     // Whoever was connected stays so.
-    before.list_experiments(ListExperimentsRequest {}).await?;
+    before.list_experiments(ListExperimentsRequest::default()).await?;
     drop(before);
     server.stop().await?;
     Ok(())

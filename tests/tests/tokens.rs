@@ -49,7 +49,7 @@ impl Guarded {
     }
 
     async fn call(&self, header: Option<&str>) -> Result<(), Status> {
-        let mut request = Request::new(ListExperimentsRequest {});
+        let mut request = Request::new(ListExperimentsRequest::default());
         if let Some(header) = header {
             let value = header.parse().map_err(|_| Status::internal("not a header"))?;
             request.metadata_mut().insert("authorization", value);
@@ -113,7 +113,7 @@ async fn every_call_of_operators_wants_a_token_and_no_other_call_does() -> anyho
     let estimates = EstimatesRequest { experiment_id: "x".to_owned(), ..Default::default() };
     for (call, outcome) in [
         ("create", client.create_experiment(CreateExperimentRequest::default()).await.map(drop)),
-        ("list", client.list_experiments(ListExperimentsRequest {}).await.map(drop)),
+        ("list", client.list_experiments(ListExperimentsRequest::default()).await.map(drop)),
         ("status", client.get_experiment_status(name()).await.map(drop)),
         ("start", client.start_experiment(name()).await.map(drop)),
         ("audit", client.list_audit_entries(ListAuditEntriesRequest::default()).await.map(drop)),
@@ -197,7 +197,7 @@ async fn tokens_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     std::fs::write(guarded.file(), "anna\n")?;
     guarded.server.reload().await?;
     assert!(guarded.server.logged.contains("tokens are left as they were"));
-    client.list_experiments(ListExperimentsRequest {}).await?;
+    client.list_experiments(ListExperimentsRequest::default()).await?;
     std::fs::write(guarded.file(), whole)?;
 
     let entries = client.list_audit_entries(ListAuditEntriesRequest::default()).await?.into_inner();
@@ -206,7 +206,7 @@ async fn tokens_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
 
     token(&folder, &["revoke", "--name", "ben"]).await?;
     guarded.server.reload().await?;
-    let outcome = client.list_experiments(ListExperimentsRequest {}).await.map(drop);
+    let outcome = client.list_experiments(ListExperimentsRequest::default()).await.map(drop);
     assert_eq!(code(outcome), Code::Unauthenticated);
     // What was open is closed.
     assert_eq!(watch.message().await.unwrap_err().code(), Code::Unauthenticated);

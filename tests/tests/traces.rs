@@ -76,7 +76,7 @@ async fn calls_and_commits_are_traced_without_addresses() -> anyhow::Result<()> 
     };
     let created = operator.create_experiment(create).await?.into_inner();
     let specification = Specification::try_from(&created.specification.context("an experiment")?)?;
-    operator.list_experiments(traced(ListExperimentsRequest {})?).await?;
+    operator.list_experiments(traced(ListExperimentsRequest::default())?).await?;
     let mut device = DeviceClient::new(channel(&server.device).await?);
     let question =
         GetExperimentRequest { experiment_id: "traced".to_owned(), ..Default::default() };

@@ -206,7 +206,8 @@ async fn all_algorithms_are_served() -> anyhow::Result<()> {
     ways.create("fixed", Algorithm::AdacGope(gope)).await?;
     ways.create("changing", Algorithm::AdacOful(AdacOful { dimension: 2 })).await?;
     ways.create("lazy", Algorithm::LazyRelease(LazyRelease { arms: 2 })).await?;
-    let listed = ways.trusted.list_trusted_experiments(ListTrustedExperimentsRequest {}).await?;
+    let listed =
+        ways.trusted.list_trusted_experiments(ListTrustedExperimentsRequest::default()).await?;
     let ids = listed.into_inner().experiments.into_iter();
     let ids: Vec<_> = ids.filter_map(|status| Some(status.specification?.experiment_id)).collect();
     assert_eq!(ids, ["changing", "fixed", "lazy"]);

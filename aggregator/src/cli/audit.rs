@@ -13,8 +13,9 @@ use super::{say, say_json};
 const FIELDS: &str = "\
 Fields with --json: entries, the newest first, each with number (greater than those of all earlier \
 entries), at_unix_seconds, caller (name of the token, or the SHA-256 of the certificate), action \
-(create, start, pause, resume, stop, add-arm, retire-arm or add-signature; register-data-set or \
-refuse-data-set), experiment_id (or the data set), detail (for people). Fields may be added; none changes its meaning.";
+(create, start, pause, resume, stop, add-arm, retire-arm, add-signature, archive or delete; \
+register-data-set or refuse-data-set), experiment_id (or the data set), detail (for people). \
+Fields may be added; none changes its meaning.";
 
 /// Show who has changed which experiment, the newest change first.
 ///
@@ -80,6 +81,8 @@ fn action(action: AuditAction) -> &'static str {
         AuditAction::AddSignature => "add-signature",
         AuditAction::RegisterDataSet => "register-data-set",
         AuditAction::RefuseDataSet => "refuse-data-set",
+        AuditAction::Archive => "archive",
+        AuditAction::Delete => "delete",
         AuditAction::Unspecified => "unknown",
     }
 }
@@ -113,15 +116,26 @@ impl AuditView {
 }
 
 pub(super) fn run(audit: &Audit) -> anyhow::Result<()> {
-    let request = ListAuditEntriesRequest {
+    let mut request = ListAuditEntriesRequest {
         experiment_id: audit.experiment.as_ref().map(ToString::to_string).unwrap_or_default(),
         limit: audit.limit,
         before: audit.before.unwrap_or(0),
     };
     let entries = block_on(async {
         let mut client = audit.connection.connect().await?;
-        let answer = client.list_audit_entries(request).await.map_err(Failure::from)?;
-        anyhow::Ok(answer.into_inner().entries)
+        let mut entries = Vec::new();
+        loop {
+            let answer = client.list_audit_entries(request.clone()).await.map_err(Failure::from)?;
+            let answer = answer.into_inner();
+            request.before = answer.next_before;
+            request.limit = request
+                .limit
+                .saturating_sub(u32::try_from(answer.entries.len()).unwrap_or(u32::MAX));
+            entries.extend(answer.entries);
+            if request.before == 0 || request.limit == 0 {
+                return anyhow::Ok(entries);
+            }
+        }
     })?;
     let view = AuditView::new(entries);
     if audit.json { say_json(&view) } else { say(&view.describe(terminal_columns())) }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{
-    AddArmRequest, Arm, ExperimentName, ExperimentStatus, ListExperimentsRequest, RetireArmRequest,
+    AddArmRequest, Arm, ExperimentName, ExperimentStatus, ExperimentView as Extent,
+    RetireArmRequest,
 };
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
@@ -14,9 +15,10 @@ use tonic::{Response, Status};
 use super::connection::{Client, Connection, block_on, experiment_id};
 use super::consent::{Consent, Question};
 use super::draft::Draft;
-use super::experiment_view::{ExperimentView, FIELDS, list};
+use super::experiment_view::{ExperimentView, FIELDS};
 use super::export::{Export, export};
 use super::failure::Failure;
+use super::summary_view::{self, SummaryView};
 use super::table::terminal_columns;
 use super::{say, say_json, warn};
 
@@ -24,6 +26,12 @@ const STOP: Question = Question {
     act: "stop the experiment for good",
     undone: "nothing was stopped",
     unasked: "the experiment may end for good",
+};
+
+pub(super) const DELETE: Question = Question {
+    act: "delete the experiment with all that it has counted, for good",
+    undone: "nothing was deleted",
+    unasked: "the experiment may go for good",
 };
 
 /// Create, show and change experiments on a running server.
@@ -34,10 +42,13 @@ pub(super) enum Experiment {
     /// A flag counts more than the file. The server checks all values.
     #[command(after_long_help = FIELDS)]
     Create(Box<Create>),
-    /// List all experiments.
+    /// List experiments.
     ///
     /// With --json: {"experiments": [...]}, each as `bandana experiment show` has it.
     List {
+        /// Those that are archived, too.
+        #[arg(long)]
+        archived: bool,
         #[command(flatten)]
         reach: Reach,
     },
@@ -55,6 +66,20 @@ pub(super) enum Experiment {
     Resume(Named),
     /// End an experiment for good.
     Stop {
+        #[command(flatten)]
+        named: Named,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Have lists leave out an experiment that has ended; everything of it can still be read.
+    Archive(Named),
+    /// Delete an experiment that has ended, with its revisions, signatures and tallies.
+    ///
+    /// Its entries in the audit log stay. No experiment can have its id again, since devices may
+    /// still hold reports for it: they are told that there is no such specification, and drop
+    /// them. With --json: {"experiment_id": ..., "deleted": true}.
+    Delete {
         #[command(flatten)]
         named: Named,
         /// Do not ask.
@@ -132,7 +157,7 @@ pub(super) struct Create {
 pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
     match experiment {
         Experiment::Create(wanted) => block_on(create(*wanted)),
-        Experiment::List { reach } => block_on(list_all(&reach)),
+        Experiment::List { archived, reach } => block_on(list_all(&reach, archived)),
         Experiment::Show(named) => {
             let view =
                 change(&named, async |mut client, name| client.get_experiment_status(name).await)?;
@@ -154,6 +179,15 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
             let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
             consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
             named.changed(async |mut client, name| client.stop_experiment(name).await)
+        }
+        Experiment::Archive(named) => {
+            let archived = async |mut client: Client, name| client.archive_experiment(name).await;
+            named.changed(archived)
+        }
+        Experiment::Delete { named, yes } => {
+            let consent = Consent::new(DELETE, yes, std::io::stdin().is_terminal())?;
+            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            block_on(delete(&named))
         }
         Experiment::AddArm { named, label } => named.changed(async |mut client, name| {
             let ExperimentName { experiment_id } = name;
@@ -210,7 +244,23 @@ impl Named {
     }
 }
 
+#[derive(Debug, Serialize)]
+struct Deleted {
+    experiment_id: String,
+    deleted: bool,
+}
+
 impl Reach {
+    /// Says that an experiment is gone.
+    pub(super) fn deleted(&self, id: &ExperimentId) -> anyhow::Result<()> {
+        let view = Deleted { experiment_id: id.to_string(), deleted: true };
+        self.print(&view, |_| format!("{id} is deleted\n"))
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
     pub(super) fn print<V: Serialize>(
         &self,
         view: &V,
@@ -268,12 +318,23 @@ struct Listed {
     experiments: Vec<ExperimentView>,
 }
 
-async fn list_all(reach: &Reach) -> anyhow::Result<()> {
+async fn list_all(reach: &Reach, archived: bool) -> anyhow::Result<()> {
     let mut client = reach.connection.connect().await?;
-    let answer = client.list_experiments(ListExperimentsRequest {}).await.map_err(Failure::from)?;
-    let views = answer.get_ref().experiments.iter().map(ExperimentView::new);
-    let listed = Listed { experiments: views.collect::<Result<_, _>>()? };
-    reach.print(&listed, |listed| list(&listed.experiments, terminal_columns()))
+    if reach.json {
+        let all = summary_view::all(&mut client, Extent::Full, archived).await?;
+        let views = all.iter().map(ExperimentView::new);
+        return say_json(&Listed { experiments: views.collect::<Result<_, _>>()? });
+    }
+    let all = summary_view::all(&mut client, Extent::Summary, archived).await?;
+    let views: Vec<_> = all.iter().map(SummaryView::from).collect();
+    say(&summary_view::list(&views, terminal_columns()))
+}
+
+async fn delete(named: &Named) -> anyhow::Result<()> {
+    let mut client = named.reach.connection.connect().await?;
+    let name = ExperimentName { experiment_id: named.experiment.to_string() };
+    client.delete_experiment(name).await.map_err(Failure::from)?;
+    named.reach.deleted(&named.experiment)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_
 clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
 attribution_window_seconds, release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
-seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
+seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
 /// The stable form of an experiment.
 #[derive(Debug, Serialize)]
@@ -58,6 +58,7 @@ pub(crate) struct ExperimentView {
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
+    archived: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,12 +140,17 @@ impl ExperimentView {
             arms: arms(&specification),
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
+            archived: status.archived,
         })
     }
 
     /// Its name and where it stands, in one line.
     pub(super) fn line(&self) -> String {
-        format!("{} is {}, revision {}\n", self.experiment_id, self.state, self.revision)
+        format!("{} is {}, revision {}\n", self.experiment_id, self.stands(), self.revision)
+    }
+
+    fn stands(&self) -> String {
+        format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
     }
 
     /// All of it, one thing a line, and the arms.
@@ -166,7 +172,7 @@ impl ExperimentView {
         };
         let mut rows = vec![
             ("experiment", self.experiment_id.clone()),
-            ("state", self.state.to_owned()),
+            ("state", self.stands()),
             ("users", if self.simulation { "simulated" } else { "real" }.to_owned()),
             ("revision", self.revision.to_string()),
             ("digest", self.digest.clone()),
@@ -211,39 +217,7 @@ pub(super) fn estimand_in_words(estimand: &str) -> &'static str {
     }
 }
 
-/// One line for each experiment.
-pub(super) fn list(experiments: &[ExperimentView], columns: Option<usize>) -> String {
-    if experiments.is_empty() {
-        return "there are no experiments\n".to_owned();
-    }
-    let mut table = Table::new([
-        ("experiment", Side::Left),
-        ("state", Side::Right),
-        ("revision", Side::Right),
-        ("arms", Side::Right),
-        ("epsilon", Side::Right),
-        ("mechanism", Side::Right),
-        ("learner", Side::Right),
-        ("reports", Side::Right),
-        ("alarms", Side::Left),
-    ]);
-    for view in experiments {
-        table.push([
-            view.experiment_id.clone(),
-            view.state.to_owned(),
-            view.revision.to_string(),
-            view.arms.iter().filter(|arm| !arm.retired).count().to_string(),
-            view.epsilon.to_string(),
-            view.mechanism.to_owned(),
-            view.learner.to_owned(),
-            view.reports.to_string(),
-            alarm_view::names(&view.alarms),
-        ]);
-    }
-    table.render(columns)
-}
-
-fn state(status: &ExperimentStatus) -> &'static str {
+pub(super) fn state(status: &ExperimentStatus) -> &'static str {
     match status.state() {
         ExperimentState::Draft => "draft",
         ExperimentState::Running => "running",
@@ -253,7 +227,7 @@ fn state(status: &ExperimentStatus) -> &'static str {
     }
 }
 
-fn learner(status: &ExperimentStatus) -> &'static str {
+pub(super) fn learner(status: &ExperimentStatus) -> &'static str {
     Learner::from_wire(status.learner()).map_or("unknown", Learner::name)
 }
 

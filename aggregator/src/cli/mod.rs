@@ -35,6 +35,7 @@ mod serve;
 mod settings_arguments;
 mod sign;
 mod store_source;
+pub(crate) mod summary_view;
 mod table;
 mod tallies_view;
 mod token;

@@ -288,19 +288,37 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
         Query::Register(register) => self::register(register),
         Query::List(list) => {
-            let answer = list
-                .server
-                .call(async |mut curator| curator.list_data_sets(ListDataSetsRequest {}).await)?;
-            let data_sets = answer.data_sets.into_iter().map(DataSetView::from).collect();
+            let mut request = ListDataSetsRequest::default();
+            let mut data_sets = Vec::new();
+            loop {
+                let page = request.clone();
+                let answer =
+                    list.server.call(async |mut curator| curator.list_data_sets(page).await)?;
+                data_sets.extend(answer.data_sets.into_iter().map(DataSetView::from));
+                request.page_token = answer.next_page_token;
+                if request.page_token.is_empty() {
+                    break;
+                }
+            }
             list.server.show(&DataSetsView { data_sets }, DataSetsView::describe)
         }
         Query::Debits(debits) => {
             let (data_set, limit) = (debits.data_set, debits.limit);
             let before = debits.before.unwrap_or(0);
-            let request = ListDebitsRequest { data_set, limit, before };
-            let answer =
-                debits.server.call(async |mut curator| curator.list_debits(request).await)?;
-            let view = DebitsView { debits: answer.debits.into_iter().map(Into::into).collect() };
+            let mut request = ListDebitsRequest { data_set, limit, before };
+            let mut all = Vec::new();
+            while request.limit > 0 {
+                let page = request.clone();
+                let answer =
+                    debits.server.call(async |mut curator| curator.list_debits(page).await)?;
+                request.before = answer.next_before;
+                all.extend(answer.debits.into_iter().map(Into::into));
+                request.limit = limit.saturating_sub(u32::try_from(all.len()).unwrap_or(limit));
+                if request.before == 0 {
+                    break;
+                }
+            }
+            let view = DebitsView { debits: all };
             debits.server.show(&view, DebitsView::describe)
         }
         Query::Count(Count { data_set, predicates, cost, repeatable, server }) => {

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{
-    ListTrustedExperimentsRequest, TrustedExperimentName, TrustedStatus,
+    ExperimentView as Extent, ListTrustedExperimentsRequest, TrustedExperimentName, TrustedStatus,
 };
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on, experiment_id};
 use super::consent::{Consent, Question};
-use super::experiment::{Named, Reach};
+use super::experiment::{DELETE, Named, Reach};
 use super::export_file::ExportFile;
 use super::failure::Failure;
 use super::released_view::{self, ReleasedView};
@@ -43,10 +43,13 @@ pub(super) enum Trusted {
     /// checks all values.
     #[command(after_long_help = FIELDS)]
     Create(Box<Create>),
-    /// List all trusted experiments.
+    /// List trusted experiments.
     ///
     /// With --json: {"experiments": [...]}, each as `bandana trusted show` has it.
     List {
+        /// Those that are archived, too.
+        #[arg(long)]
+        archived: bool,
         #[command(flatten)]
         reach: Reach,
     },
@@ -62,6 +65,19 @@ pub(super) enum Trusted {
     Resume(Named),
     /// End a trusted experiment for good, and erase the rewards of which nothing was released.
     Stop {
+        #[command(flatten)]
+        named: Named,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Have lists leave out an experiment that has ended; what was released can still be read.
+    Archive(Named),
+    /// Delete an experiment that has ended, with all that was released of it.
+    ///
+    /// Its entries in the audit log stay, and no experiment can have its id again. With --json:
+    /// {"experiment_id": ..., "deleted": true}.
+    Delete {
         #[command(flatten)]
         named: Named,
         /// Do not ask.
@@ -105,7 +121,7 @@ struct Listed {
 pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
     match trusted {
         Trusted::Create(wanted) => create(*wanted),
-        Trusted::List { reach } => list_all(&reach),
+        Trusted::List { archived, reach } => list_all(&reach, archived),
         Trusted::Show(named) => {
             let view =
                 change(&named, async |mut client, name| client.get_trusted_status(name).await)?;
@@ -121,6 +137,14 @@ pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
             let consent = Consent::new(STOP, yes, std::io::stdin().is_terminal())?;
             consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
             changed(&named, async |mut client, name| client.stop_trusted_experiment(name).await)
+        }
+        Trusted::Archive(named) => {
+            changed(&named, async |mut client, name| client.archive_trusted_experiment(name).await)
+        }
+        Trusted::Delete { named, yes } => {
+            let consent = Consent::new(DELETE, yes, std::io::stdin().is_terminal())?;
+            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+            delete(&named)
         }
         Trusted::Released(named) => {
             let view = block_on(released(&named.reach.connection, &named.experiment))?;
@@ -144,15 +168,36 @@ fn create(wanted: Create) -> anyhow::Result<()> {
     wanted.reach.print(&view, |view| view.describe(terminal_columns()))
 }
 
-fn list_all(reach: &Reach) -> anyhow::Result<()> {
+fn list_all(reach: &Reach, show_archived: bool) -> anyhow::Result<()> {
+    let extent = if reach.is_json() { Extent::Full } else { Extent::Summary };
     let listed = block_on(async {
         let mut client = reach.connection.connect_trusted().await?;
-        let answer = client.list_trusted_experiments(ListTrustedExperimentsRequest {}).await;
-        let answer = answer.map_err(Failure::from)?;
-        let views = answer.get_ref().experiments.iter().map(TrustedView::new);
-        anyhow::Ok(Listed { experiments: views.collect::<Result<_, _>>()? })
+        let view = extent.into();
+        let mut request =
+            ListTrustedExperimentsRequest { view, show_archived, ..Default::default() };
+        let mut experiments = Vec::new();
+        loop {
+            let answer = client.list_trusted_experiments(request.clone()).await;
+            let answer = answer.map_err(Failure::from)?.into_inner();
+            for status in &answer.experiments {
+                experiments.push(TrustedView::new(status)?);
+            }
+            if answer.next_page_token.is_empty() {
+                return anyhow::Ok(Listed { experiments });
+            }
+            request.page_token = answer.next_page_token;
+        }
     })?;
     reach.print(&listed, |listed| list(&listed.experiments, terminal_columns()))
+}
+
+fn delete(named: &Named) -> anyhow::Result<()> {
+    block_on(async {
+        let mut client = named.reach.connection.connect_trusted().await?;
+        let name = TrustedExperimentName { experiment_id: named.experiment.to_string() };
+        client.delete_trusted_experiment(name).await.map_err(Failure::from)?;
+        named.reach.deleted(&named.experiment)
+    })
 }
 
 /// Makes one call about an experiment, and reads the answer.

@@ -15,7 +15,7 @@ Fields with --json: experiment_id, state (running, paused or stopped), rewards_a
 (always true), rho (what one reward costs at most), algorithm (adac-ucb, adac-gope, adac-oful or \
 lazy-release), arms (adac-ucb, lazy-release), beta (adac-ucb), actions, delta (adac-gope), \
 dimension (adac-oful; what an algorithm does not have is null), reward_low, reward_high, rewards \
-(that count), releases (of statistics). Fields may be added; none changes its meaning.";
+(that count), releases (of statistics), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
 /// The stable form of a trusted experiment.
 #[derive(Debug, Serialize)]
@@ -34,6 +34,10 @@ pub(crate) struct TrustedView {
     reward_high: f64,
     rewards: u64,
     pub(super) releases: u64,
+    archived: bool,
+    /// Arms or actions, as a list without them says.
+    #[serde(skip)]
+    arm_count: u32,
 }
 
 impl TrustedView {
@@ -64,6 +68,8 @@ impl TrustedView {
             reward_high: 1.0,
             rewards: status.rewards,
             releases: status.releases,
+            archived: status.archived,
+            arm_count: status.arm_count,
         };
         Ok(match algorithm {
             Algorithm::AdacUcb(AdacUcb { arms, beta }) => {
@@ -82,7 +88,11 @@ impl TrustedView {
 
     /// Its name and where it stands, in one line.
     pub(super) fn line(&self) -> String {
-        format!("{} is {}\n", self.experiment_id, self.state)
+        format!("{} is {}\n", self.experiment_id, self.stands())
+    }
+
+    fn stands(&self) -> String {
+        format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
     }
 
     /// All of it, one thing a line, and the actions.
@@ -94,7 +104,7 @@ impl TrustedView {
         };
         let rows = [
             ("experiment", self.experiment_id.clone()),
-            ("state", self.state.to_owned()),
+            ("state", self.stands()),
             ("rewards", format!("reach the server; {} to {}", self.reward_low, self.reward_high)),
             ("protected", self.protection()),
             ("algorithm", format!("{}{more}", self.algorithm)),
@@ -123,7 +133,7 @@ impl TrustedView {
     fn choices(&self) -> String {
         match (self.arms, &self.actions, self.dimension) {
             (Some(arms), ..) => format!("{arms} arms"),
-            (_, Some(actions), _) => format!("{} actions", actions.len()),
+            (_, Some(_), _) => format!("{} actions", self.arm_count),
             (_, _, Some(dimension)) => format!("actions with {dimension} coordinates"),
             _ => "unknown".to_owned(),
         }
@@ -147,7 +157,7 @@ pub(super) fn list(experiments: &[TrustedView], columns: Option<usize>) -> Strin
     for view in experiments {
         table.push([
             view.experiment_id.clone(),
-            view.state.to_owned(),
+            if view.archived { "archived" } else { view.state }.to_owned(),
             view.algorithm.to_owned(),
             view.choices(),
             view.rho.to_string(),

@@ -46,11 +46,11 @@ pub(super) fn json(view: &impl Serialize) -> Answer {
     Ok(([(CONTENT_TYPE, JSON)], text).into_response())
 }
 
-/// As `bandana experiment list --json`.
-async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>) -> Answer {
-    let request = call(&caller, ListExperimentsRequest {});
-    let listed = desk.service()?.list_experiments(request).await?.into_inner();
-    json(&Listed::new(&listed.experiments)?)
+/// A page of the experiments, without their arms and without those that are archived.
+async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
+    let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
+    let request = call(&caller, ListExperimentsRequest { page_token, ..Default::default() });
+    json(&Listed::new(desk.service()?.list_experiments(request).await?.into_inner()))
 }
 
 /// As `bandana experiment create --json`.

@@ -10,13 +10,13 @@ use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator as _;
 use bandana_shared::wire::v1::{
     ListTrustedExperimentsRequest, TrustedExperimentName, TrustedSpecification, TrustedStatus,
 };
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use serde::Serialize;
 
 use super::api::{Answer, json};
 use super::desk::Desk;
 use super::refusal::Refusal;
-use super::requests::{call, read};
+use super::requests::{call, parameter, read};
 use super::views::unreadable;
 use crate::cli::released_view::ReleasedView;
 use crate::cli::trusted_draft::TrustedDraft;
@@ -33,10 +33,12 @@ pub(super) fn router() -> Router<Desk> {
         .route("/api/trusted/{id}/stop", post(stop))
 }
 
-/// As `bandana trusted list --json`.
+/// A page of trusted experiments, without their actions.
 #[derive(Debug, Serialize)]
 struct Listed {
     experiments: Vec<TrustedView>,
+    /// Empty: that was all.
+    next_page_token: String,
 }
 
 /// A trusted experiment at one moment.
@@ -52,11 +54,12 @@ fn view(status: &TrustedStatus) -> Result<TrustedView, Refusal> {
     TrustedView::new(status).map_err(|error| unreadable(&error))
 }
 
-async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>) -> Answer {
-    let request = call(&caller, ListTrustedExperimentsRequest {});
+async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
+    let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
+    let request = call(&caller, ListTrustedExperimentsRequest { page_token, ..Default::default() });
     let listed = desk.trusted()?.list_trusted_experiments(request).await?.into_inner();
     let experiments = listed.experiments.iter().map(view).collect::<Result<_, _>>()?;
-    json(&Listed { experiments })
+    json(&Listed { experiments, next_page_token: listed.next_page_token })
 }
 
 /// As `bandana trusted create --json`.

@@ -7,22 +7,25 @@ use bandana_shared::estimate::Estimand;
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
-use bandana_shared::wire::v1::{ArmEstimate, Estimates, ExperimentStatus};
+use bandana_shared::wire::v1::{ArmEstimate, Estimates, ExperimentStatus, ListExperimentsResponse};
 use serde::Serialize;
 use tonic::Status;
 
 use super::refusal::Refusal;
 use crate::cli::estimates_view::EstimatesView;
 use crate::cli::experiment_view::ExperimentView;
+use crate::cli::summary_view::SummaryView;
 use crate::learner::{Learner, Situation};
 
 /// Steps in which a curve is drawn.
 const CURVE_STEPS: u32 = 32;
 
-/// Experiments, as `bandana experiment list --json` has them.
+/// A page of experiments.
 #[derive(Debug, Serialize)]
 pub(super) struct Listed {
-    experiments: Vec<ExperimentView>,
+    experiments: Vec<SummaryView>,
+    /// Empty: that was all.
+    next_page_token: String,
 }
 
 /// An experiment at one moment.
@@ -58,9 +61,9 @@ struct Response {
 }
 
 impl Listed {
-    pub(super) fn new(experiments: &[ExperimentStatus]) -> Result<Self, Refusal> {
-        let experiments = experiments.iter().map(experiment).collect::<Result<_, _>>()?;
-        Ok(Self { experiments })
+    pub(super) fn new(answer: ListExperimentsResponse) -> Self {
+        let ListExperimentsResponse { experiments, next_page_token } = answer;
+        Self { experiments: experiments.iter().map(Into::into).collect(), next_page_token }
     }
 }
 

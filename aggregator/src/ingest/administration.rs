@@ -21,6 +21,9 @@ use crate::store::{
 const OPEN: &[ExperimentState] =
     &[ExperimentState::Draft, ExperimentState::Running, ExperimentState::Paused];
 
+/// States in which an experiment can be archived and deleted.
+const ENDED: &[ExperimentState] = &[ExperimentState::Stopped];
+
 /// How often a change is decided about anew, because somebody else was faster.
 const ATTEMPTS: usize = 5;
 
@@ -37,6 +40,13 @@ impl Writer {
                 Err(AdministrationError::Store(StoreError::Outdated(record))) => {
                     self.registry.publish(*record)?;
                     outcome = self.attempt(&caller, &administration);
+                }
+                Err(AdministrationError::Store(StoreError::ExperimentGone(id))) => {
+                    // Another replica was faster.
+                    if let Some(experiment) = administration.experiment() {
+                        self.registry.remove(experiment);
+                    }
+                    outcome = Err(AdministrationError::Gone(id));
                 }
                 _ => break,
             }
@@ -88,6 +98,11 @@ impl Writer {
         caller: &str,
         administration: &Administration,
     ) -> Result<Arc<Experiment>, AdministrationError> {
+        if let Some(experiment) = administration.experiment()
+            && !self.registry.shows(experiment)
+        {
+            return Err(AdministrationError::Gone(experiment.id().clone()));
+        }
         let record = match administration {
             Administration::Create { specification, conduct, is_draft } => {
                 self.create(caller, specification, *conduct, *is_draft)
@@ -98,6 +113,8 @@ impl Writer {
             Administration::Revise { experiment, change } => {
                 self.revise(caller, experiment, change.clone())
             }
+            Administration::Archive { experiment } => self.archive(caller, experiment),
+            Administration::Delete { experiment } => return self.delete(caller, experiment),
             Administration::AddSignature { revision, signature } => {
                 self.add_signature(caller, revision, signature)
             }
@@ -157,6 +174,32 @@ impl Writer {
         Ok(self.store.set_state(standing(experiment.key(), &serving), to, &entry)?)
     }
 
+    fn archive(
+        &mut self,
+        caller: &str,
+        experiment: &Experiment,
+    ) -> Result<ExperimentRecord, AdministrationError> {
+        let serving = stopped(experiment)?;
+        let entry = self.entry(caller, AuditAction::Archive, experiment.id(), String::new());
+        Ok(self.store.archive(standing(experiment.key(), &serving), &entry)?)
+    }
+
+    /// Returns what there was.
+    fn delete(
+        &mut self,
+        caller: &str,
+        experiment: &Arc<Experiment>,
+    ) -> Result<Arc<Experiment>, AdministrationError> {
+        let serving = stopped(experiment)?;
+        let (revision, reports) = (serving.specification.revision(), experiment.reports());
+        let digest = serving.specification.digest();
+        let detail = format!("revision {}, digest {digest}, {reports} reports", revision.get());
+        let entry = self.entry(caller, AuditAction::Delete, experiment.id(), detail);
+        self.store.delete(standing(experiment.key(), &serving), &entry)?;
+        self.registry.remove(experiment);
+        Ok(Arc::clone(experiment))
+    }
+
     fn revise(
         &mut self,
         caller: &str,
@@ -198,6 +241,13 @@ impl Writer {
         let (key, now) = (experiment.key(), entry.at);
         Ok(self.store.add_signature(key, specification, signature, now, &entry)?)
     }
+}
+
+/// What an experiment serves that has ended.
+fn stopped(experiment: &Experiment) -> Result<Arc<Serving>, AdministrationError> {
+    let (serving, from) = (experiment.serving(), ENDED);
+    let state = serving.state;
+    from.contains(&state).then_some(serving).ok_or(AdministrationError::State { state, from })
 }
 
 fn standing(key: ExperimentKey, serving: &Serving) -> Standing {

@@ -8,6 +8,7 @@ mod administration;
 mod plan;
 mod writer;
 
+use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use thiserror::Error;
@@ -80,6 +81,16 @@ pub enum Administration {
         /// The change.
         change: Revise,
     },
+    /// Have lists leave an experiment out.
+    Archive {
+        /// The experiment.
+        experiment: Arc<Experiment>,
+    },
+    /// Delete an experiment.
+    Delete {
+        /// The experiment.
+        experiment: Arc<Experiment>,
+    },
     /// Add a signature to a revision that it fits.
     AddSignature {
         /// The revision.
@@ -87,6 +98,20 @@ pub enum Administration {
         /// The signature, verified.
         signature: Signature,
     },
+}
+
+impl Administration {
+    /// The experiment that is to be changed. None: it is to be created.
+    fn experiment(&self) -> Option<&Arc<Experiment>> {
+        match self {
+            Self::Create { .. } => None,
+            Self::Move { experiment, .. }
+            | Self::Revise { experiment, .. }
+            | Self::Archive { experiment }
+            | Self::Delete { experiment } => Some(experiment),
+            Self::AddSignature { revision, .. } => Some(&revision.experiment),
+        }
+    }
 }
 
 /// A change of the arms.
@@ -258,6 +283,9 @@ pub enum AdministrationError {
         /// States that would allow the change.
         from: &'static [ExperimentState],
     },
+    /// Somebody has deleted it.
+    #[error("there is no experiment {0} any more")]
+    Gone(ExperimentId),
     /// The server is going down.
     #[error("the aggregator is going down")]
     Ended,

@@ -219,7 +219,11 @@ impl Follower {
         let begin = self.clock.monotonic();
         let news = self.link.news(&self.name, &known, &known_trusted, &mut self.settled)?;
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
-        let News { changed, mut tallies, mut days, trusted, trusted_ids, holds_lease } = news;
+        let News { changed, all, mut tallies, mut days, trusted, trusted_ids, holds_lease } = news;
+        // What was known before the database was asked was in it then.
+        for (_, experiment) in experiments.iter().filter(|(_, e)| !all.contains(&e.key())) {
+            registry.remove(experiment);
+        }
         for (id, version) in &known_trusted {
             if !trusted_ids.contains(id) {
                 registry.trusted().remove(id, *version);

@@ -25,6 +25,7 @@ const EXPERIMENTERS: Access = Access::Roles(&[Experimenter]);
 const ANALYSTS: Access = Access::Roles(&[Analyst]);
 const CUSTODIANS: Access = Access::Roles(&[Custodian]);
 const AROUND_DATA_SETS: Access = Access::Roles(&[Analyst, Custodian]);
+const ADMINISTRATORS: Access = Access::Roles(&[]);
 const AUDITORS: Access = Access::Roles(&[Viewer, Experimenter, Custodian]);
 
 /// Every method of every service by its path, and what pages show beside them.
@@ -43,6 +44,8 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Operator/PauseExperiment", EXPERIMENTERS),
     ("/bandana.v1.Operator/ResumeExperiment", EXPERIMENTERS),
     ("/bandana.v1.Operator/StopExperiment", EXPERIMENTERS),
+    ("/bandana.v1.Operator/ArchiveExperiment", EXPERIMENTERS),
+    ("/bandana.v1.Operator/DeleteExperiment", ADMINISTRATORS),
     ("/bandana.v1.Operator/AddArm", EXPERIMENTERS),
     ("/bandana.v1.Operator/RetireArm", EXPERIMENTERS),
     ("/bandana.v1.Operator/AddSignature", EXPERIMENTERS),
@@ -57,6 +60,8 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.TrustedOperator/PauseTrustedExperiment", EXPERIMENTERS),
     ("/bandana.v1.TrustedOperator/ResumeTrustedExperiment", EXPERIMENTERS),
     ("/bandana.v1.TrustedOperator/StopTrustedExperiment", EXPERIMENTERS),
+    ("/bandana.v1.TrustedOperator/ArchiveTrustedExperiment", EXPERIMENTERS),
+    ("/bandana.v1.TrustedOperator/DeleteTrustedExperiment", ADMINISTRATORS),
     ("/bandana.v1.TrustedOperator/GetReleased", VIEWERS),
     ("/bandana.v1.Curator/RegisterDataSet", CUSTODIANS),
     ("/bandana.v1.Curator/ListDataSets", AROUND_DATA_SETS),

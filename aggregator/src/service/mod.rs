@@ -8,6 +8,7 @@ mod device_server;
 mod door;
 mod exports;
 mod operator;
+mod pages;
 mod reflection;
 mod trusted;
 mod upload_stream;

@@ -11,10 +11,10 @@ use bandana_shared::specification::{Arm, Specification, SpecificationParts, smal
 use bandana_shared::wire::v1::create_experiment_request::Memory as WireMemory;
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
-    self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, Estimates, EstimatesRequest,
-    ExperimentName, ExperimentStatus, ExportTalliesRequest, ListAuditEntriesRequest,
-    ListAuditEntriesResponse, ListExperimentsRequest, ListExperimentsResponse,
-    RefreshPolicyResponse, RetireArmRequest, experiment_status,
+    self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, DeleteExperimentResponse,
+    Estimates, EstimatesRequest, ExperimentName, ExperimentStatus, ExportTalliesRequest,
+    ListAuditEntriesRequest, ListAuditEntriesResponse, ListExperimentsRequest,
+    ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest, experiment_status,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 use super::act::{Act, until_revoked};
 use super::alarm_watch::{AlarmWatch, news, ticks};
 use super::exports::{Exports, days};
+use super::pages::{Page, newest};
 use super::{GOING_DOWN, NONLINEAR, explain, find, internal, unanswered, unreadable, until_end};
 use crate::clock::Clock;
 use crate::ending::Ending;
@@ -165,6 +166,8 @@ pub(super) fn state_of(state: ExperimentState) -> v1::ExperimentState {
 
 fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatus {
     let serving = experiment.serving();
+    let arms = serving.specification.arms();
+    let count = |arms: usize| u32::try_from(arms).unwrap_or(u32::MAX);
     let conduct = experiment.conduct();
     ExperimentStatus {
         specification: Some((&*serving.specification).into()),
@@ -184,19 +187,32 @@ fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatu
         burn_in_reports: conduct.guardrails.burn_in_reports,
         holdout_share: conduct.guardrails.holdout_share,
         alarms,
+        arm_count: count(arms.len()),
+        arms_in_play: count(arms.iter().filter(|arm| !arm.is_retired()).count()),
+        archived: serving.is_archived,
     }
+}
+
+/// An experiment, as a list has it.
+fn listed(status: ExperimentStatus, view: v1::ExperimentView) -> ExperimentStatus {
+    if view == v1::ExperimentView::Full {
+        return status;
+    }
+    let without_arms = |specification| v1::Specification { arms: Vec::new(), ..specification };
+    ExperimentStatus { specification: status.specification.map(without_arms), ..status }
 }
 
 /// What to say of a change that was not made.
 pub(super) fn decline(error: &AdministrationError) -> Status {
     let message = explain(error);
     match error {
-        AdministrationError::Store(StoreError::ExperimentExists(_)) => {
-            Status::already_exists(message)
-        }
+        AdministrationError::Store(
+            StoreError::ExperimentExists(_) | StoreError::ExperimentWasDeleted(_),
+        ) => Status::already_exists(message),
         AdministrationError::Specification(_) | AdministrationError::Learner(_) => {
             Status::invalid_argument(message)
         }
+        AdministrationError::Gone(_) => Status::not_found(message),
         AdministrationError::State { .. }
         | AdministrationError::Store(StoreError::TooManySignatures) => {
             Status::failed_precondition(message)
@@ -285,6 +301,8 @@ fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
         AuditAction::AddSignature => v1::AuditAction::AddSignature,
         AuditAction::RegisterDataSet => v1::AuditAction::RegisterDataSet,
         AuditAction::RefuseDataSet => v1::AuditAction::RefuseDataSet,
+        AuditAction::Archive => v1::AuditAction::Archive,
+        AuditAction::Delete => v1::AuditAction::Delete,
     };
     v1::AuditEntry {
         number,
@@ -312,11 +330,18 @@ impl Operator for OperatorService {
 
     async fn list_experiments(
         &self,
-        _: Request<ListExperimentsRequest>,
+        request: Request<ListExperimentsRequest>,
     ) -> Result<Response<ListExperimentsResponse>, Status> {
-        let experiments = self.registry.all();
-        let experiments = experiments.iter().map(|experiment| self.status_of(experiment)).collect();
-        Ok(Response::new(ListExperimentsResponse { experiments }))
+        let request = request.into_inner();
+        let (view, all) = (request.view(), request.show_archived);
+        let list = if all { "all experiments" } else { "experiments" };
+        let page = Page::of(list, request.page_size, &request.page_token)?;
+        let wanted = |experiment: &Experiment| all || !experiment.serving().is_archived;
+        let experiments = self.registry.after(page.after.as_deref(), page.useful(), wanted);
+        let (experiments, next_page_token) = page.fill(experiments.into_iter().map(|experiment| {
+            (experiment.id().to_string(), listed(self.status_of(&experiment), view))
+        }));
+        Ok(Response::new(ListExperimentsResponse { experiments, next_page_token }))
     }
 
     async fn get_experiment_status(
@@ -353,6 +378,28 @@ impl Operator for OperatorService {
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
         self.step("experiment stopped", request, Transition::Stop).await
+    }
+
+    async fn archive_experiment(
+        &self,
+        request: Request<ExperimentName>,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = Act::new("experiment archived", &request);
+        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
+        if experiment.serving().is_archived {
+            return Ok(Response::new(self.status_of(&experiment)));
+        }
+        self.administer(act, Administration::Archive { experiment }).await
+    }
+
+    async fn delete_experiment(
+        &self,
+        request: Request<ExperimentName>,
+    ) -> Result<Response<DeleteExperimentResponse>, Status> {
+        let act = Act::new("experiment deleted", &request);
+        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
+        self.administer(act, Administration::Delete { experiment }).await?;
+        Ok(Response::new(DeleteExperimentResponse {}))
     }
 
     async fn add_arm(
@@ -435,13 +482,15 @@ impl Operator for OperatorService {
         request: Request<ListAuditEntriesRequest>,
     ) -> Result<Response<ListAuditEntriesResponse>, Status> {
         let query = audit_query(request.into_inner())?;
+        let wanted = query.limit;
         let reader = self.reader.clone();
         let records = tokio::task::spawn_blocking(move || reader.audit(&query))
             .await
             .map_err(unreadable)?
             .map_err(unreadable)?;
         let entries = records.into_iter().map(audit_entry).collect();
-        Ok(Response::new(ListAuditEntriesResponse { entries }))
+        let (entries, next_before) = newest(entries, wanted, |entry| entry.number);
+        Ok(Response::new(ListAuditEntriesResponse { entries, next_before }))
     }
 
     async fn refresh_policy(

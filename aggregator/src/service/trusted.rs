@@ -6,15 +6,17 @@ use std::time::Duration;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator;
 use bandana_shared::wire::v1::trusted_server::Trusted;
+use bandana_shared::wire::v1::trusted_specification::Algorithm;
 use bandana_shared::wire::v1::{
-    self, DiscloseRequest, DiscloseResponse, DisclosureStatus, GetTrustedExperimentResponse,
-    ListTrustedExperimentsRequest, ListTrustedExperimentsResponse, RecommendRequest,
-    RecommendResponse, ReleasedStatistics, TrustedExperimentName, TrustedSpecification,
-    TrustedStatus, Vector, disclose_request,
+    self, AdacGope, AdacUcb, DeleteExperimentResponse, DiscloseRequest, DiscloseResponse,
+    DisclosureStatus, GetTrustedExperimentResponse, LazyRelease, ListTrustedExperimentsRequest,
+    ListTrustedExperimentsResponse, RecommendRequest, RecommendResponse, ReleasedStatistics,
+    TrustedExperimentName, TrustedSpecification, TrustedStatus, Vector, disclose_request,
 };
 use tonic::{Request, Response, Status};
 
 use super::operator::{decline, state_of};
+use super::pages::Page;
 use super::{internal, unanswered};
 use crate::clock::Clock;
 use crate::gates::{Admission, exhausted};
@@ -25,7 +27,7 @@ use crate::security::Caller;
 use crate::store::Transition;
 use crate::telemetry::metrics::{TrustedMetrics, status_of};
 use crate::trusted::adac_ucb::ReleasedMean;
-use crate::trusted::keeper::{Creation, KeeperHandle};
+use crate::trusted::keeper::{Creation, KeeperHandle, Step};
 use crate::trusted::state::{NoiseKey, SecretState};
 use crate::trusted::{
     Action, Disclosure, DisclosureVerdict, Plan, Played, Shown, TrustedError, TrustedExperiment,
@@ -62,24 +64,32 @@ impl TrustedService {
         found.map_err(|error| unanswered(&error))?.ok_or_else(|| unknown(&id))
     }
 
-    async fn move_to(
+    async fn change(
         &self,
         request: Request<TrustedExperimentName>,
-        transition: Transition,
+        step: Step,
     ) -> Result<Response<TrustedStatus>, Status> {
         let caller = Caller::of(request.extensions());
         let experiment = self.find(request.into_inner().experiment_id).await?;
         let id = experiment.id.clone();
-        let moved = self.keeper.move_to(caller.to_string(), id, transition).await;
+        let moved = self.keeper.change(caller.to_string(), id, step).await;
         let moved = moved.map_err(|error| decline(&error))?;
         let moved = moved.ok_or_else(|| unknown(&experiment.id))?;
-        let state = moved.state.name();
-        tracing::info!(%caller, experiment = %moved.id, state, "trusted experiment moved");
+        let (state, done) = (moved.state.name(), done(step));
+        tracing::info!(%caller, experiment = %moved.id, state, "trusted experiment {done}");
         Ok(Response::new(status(&moved)))
     }
 
     fn server_day(&self) -> u32 {
         self.clock.day().get()
+    }
+}
+
+fn done(step: Step) -> &'static str {
+    match step {
+        Step::Move(_) => "moved",
+        Step::Archive => "archived",
+        Step::Delete => "deleted",
     }
 }
 
@@ -165,7 +175,30 @@ fn status(experiment: &TrustedExperiment) -> TrustedStatus {
         state: state_of(experiment.state).into(),
         rewards: experiment.released.rewards(),
         releases: experiment.released.releases(),
+        arm_count: arm_count(&experiment.specification),
+        archived: experiment.is_archived,
     }
+}
+
+fn arm_count(specification: &TrustedSpecification) -> u32 {
+    match &specification.algorithm {
+        Some(Algorithm::AdacUcb(AdacUcb { arms, .. }))
+        | Some(Algorithm::LazyRelease(LazyRelease { arms })) => *arms,
+        Some(Algorithm::AdacGope(AdacGope { actions, .. })) => {
+            u32::try_from(actions.len()).unwrap_or(u32::MAX)
+        }
+        Some(Algorithm::AdacOful(_)) | None => 0,
+    }
+}
+
+/// An experiment, as a list has it.
+fn listed(mut status: TrustedStatus, view: v1::ExperimentView) -> TrustedStatus {
+    let algorithm = status.specification.as_mut().and_then(|s| s.algorithm.as_mut());
+    if let (Some(Algorithm::AdacGope(gope)), false) = (algorithm, view == v1::ExperimentView::Full)
+    {
+        gope.actions.clear();
+    }
+    status
 }
 
 fn statistics(experiment: &TrustedExperiment) -> ReleasedStatistics {
@@ -277,11 +310,18 @@ impl TrustedOperator for TrustedService {
 
     async fn list_trusted_experiments(
         &self,
-        _: Request<ListTrustedExperimentsRequest>,
+        request: Request<ListTrustedExperimentsRequest>,
     ) -> Result<Response<ListTrustedExperimentsResponse>, Status> {
-        let all = self.registry.trusted().all();
-        let experiments = all.iter().map(|experiment| status(experiment)).collect();
-        Ok(Response::new(ListTrustedExperimentsResponse { experiments }))
+        let request = request.into_inner();
+        let (view, all) = (request.view(), request.show_archived);
+        let list = if all { "all trusted experiments" } else { "trusted experiments" };
+        let page = Page::of(list, request.page_size, &request.page_token)?;
+        let wanted = |experiment: &TrustedExperiment| all || !experiment.is_archived;
+        let trusted = self.registry.trusted();
+        let experiments = trusted.after(page.after.as_deref(), page.useful(), wanted);
+        let (experiments, next_page_token) =
+            page.fill(experiments.iter().map(|e| (e.id.to_string(), listed(status(e), view))));
+        Ok(Response::new(ListTrustedExperimentsResponse { experiments, next_page_token }))
     }
 
     async fn get_trusted_status(
@@ -296,21 +336,36 @@ impl TrustedOperator for TrustedService {
         &self,
         request: Request<TrustedExperimentName>,
     ) -> Result<Response<TrustedStatus>, Status> {
-        self.move_to(request, Transition::Pause).await
+        self.change(request, Step::Move(Transition::Pause)).await
     }
 
     async fn resume_trusted_experiment(
         &self,
         request: Request<TrustedExperimentName>,
     ) -> Result<Response<TrustedStatus>, Status> {
-        self.move_to(request, Transition::Resume).await
+        self.change(request, Step::Move(Transition::Resume)).await
     }
 
     async fn stop_trusted_experiment(
         &self,
         request: Request<TrustedExperimentName>,
     ) -> Result<Response<TrustedStatus>, Status> {
-        self.move_to(request, Transition::Stop).await
+        self.change(request, Step::Move(Transition::Stop)).await
+    }
+
+    async fn archive_trusted_experiment(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        self.change(request, Step::Archive).await
+    }
+
+    async fn delete_trusted_experiment(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<DeleteExperimentResponse>, Status> {
+        self.change(request, Step::Delete).await?;
+        Ok(Response::new(DeleteExperimentResponse {}))
     }
 
     async fn get_released(

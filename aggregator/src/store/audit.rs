@@ -25,11 +25,15 @@ pub enum AuditAction {
     RegisterDataSet,
     /// A data set was not registered.
     RefuseDataSet,
+    /// Lists leave it out from then on.
+    Archive,
+    /// It is gone, but for its entries.
+    Delete,
 }
 
 impl AuditAction {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Create,
         Self::Start,
         Self::Pause,
@@ -40,6 +44,8 @@ impl AuditAction {
         Self::AddSignature,
         Self::RegisterDataSet,
         Self::RefuseDataSet,
+        Self::Archive,
+        Self::Delete,
     ];
 
     /// Its name in the store, in messages and for people.
@@ -55,6 +61,8 @@ impl AuditAction {
             Self::AddSignature => "add-signature",
             Self::RegisterDataSet => "register-data-set",
             Self::RefuseDataSet => "refuse-data-set",
+            Self::Archive => "archive",
+            Self::Delete => "delete",
         }
     }
 

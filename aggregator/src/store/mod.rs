@@ -109,6 +109,24 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
+    /// Notes that an experiment is archived, which its entry says, if it stands as the caller
+    /// thinks.
+    ///
+    /// # Errors
+    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    fn archive(
+        &mut self,
+        standing: Standing,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Deletes an experiment that stands as the caller thinks, with all but its entries in the
+    /// audit log and its id, which none can have again.
+    ///
+    /// # Errors
+    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError>;
+
     /// Adds a signature to a revision, in place of one by the same key. Those that have
     /// expired by `now` are forgotten.
     ///
@@ -326,6 +344,8 @@ pub struct ExperimentRecord {
     pub conduct: Conduct,
     /// Where it stands.
     pub state: ExperimentState,
+    /// Whether lists leave it out: the audit log says so.
+    pub is_archived: bool,
     /// Every revision, the oldest first; at least one.
     pub revisions: Vec<Specification>,
     /// The signatures of the newest revision, by key; expired ones too.
@@ -592,6 +612,15 @@ pub enum StoreError {
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),
+    /// The id of a new experiment was that of one that is gone.
+    #[error(
+        "{0} was the id of an experiment that was deleted, and devices may still hold reports for \
+         it; choose another id"
+    )]
+    ExperimentWasDeleted(ExperimentId),
+    /// The experiment is gone.
+    #[error("the experiment {0} was deleted")]
+    ExperimentGone(ExperimentId),
     /// The experiment does not stand as the caller thinks, but so.
     #[error("the experiment was changed by somebody else at the same time; try again")]
     Outdated(Box<ExperimentRecord>),
@@ -639,6 +668,8 @@ impl StoreError {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::ExperimentExists(_)
+            | Self::ExperimentWasDeleted(_)
+            | Self::ExperimentGone(_)
             | Self::TooManySignatures
             | Self::Outdated(_)
             | Self::Curator(_)

@@ -57,6 +57,8 @@ pub struct TrustedRecord {
     pub private: Option<Vec<u8>>,
     /// What may be shown of it.
     pub released: Vec<u8>,
+    /// Whether lists leave it out: the audit log says so.
+    pub is_archived: bool,
 }
 
 impl fmt::Debug for TrustedRecord {
@@ -112,6 +114,26 @@ pub enum TrustedChange {
         /// For the audit log.
         entry: AuditEntry,
     },
+    /// Have lists leave it out. Stopped experiments only.
+    Archive {
+        /// The experiment.
+        id: ExperimentId,
+        /// The version that it has.
+        from: TrustedVersion,
+        /// The version that it gets.
+        to: TrustedVersion,
+        /// For the audit log.
+        entry: AuditEntry,
+    },
+    /// Delete it, but for its entries in the audit log. Stopped experiments only.
+    Delete {
+        /// The experiment.
+        id: ExperimentId,
+        /// The version that it has.
+        from: TrustedVersion,
+        /// For the audit log.
+        entry: AuditEntry,
+    },
     /// Let its window begin so many days before today. If it begins no earlier, it keeps its
     /// version.
     Window {
@@ -135,7 +157,10 @@ impl TrustedChange {
     pub(super) fn id(&self) -> &ExperimentId {
         match self {
             Self::Create(record, _) => &record.id,
-            Self::Move { id, .. } | Self::Window { id, .. } => id,
+            Self::Move { id, .. }
+            | Self::Archive { id, .. }
+            | Self::Delete { id, .. }
+            | Self::Window { id, .. } => id,
             Self::Commit(commit) => &commit.id,
         }
     }

@@ -33,6 +33,8 @@ pub struct TrustedExperiment {
     pub secret: Option<SecretState>,
     /// What may be shown of it.
     pub released: ReleasedState,
+    /// Whether lists leave it out.
+    pub is_archived: bool,
 }
 
 impl TryFrom<&TrustedRecord> for TrustedExperiment {
@@ -52,6 +54,7 @@ impl TryFrom<&TrustedRecord> for TrustedExperiment {
             oldest: *oldest,
             secret,
             released: stored::from_bytes(released)?,
+            is_archived: record.is_archived,
         })
     }
 }
@@ -231,6 +234,7 @@ mod tests {
         let secret = SecretState::new(plan.clone(), NoiseKey::insecure([0; 32])).unwrap();
         let id = ExperimentId::new("headlines").unwrap();
         TrustedExperiment {
+            is_archived: false,
             specification: plan.message(&id),
             id,
             state: ExperimentState::Running,

@@ -20,6 +20,19 @@ impl TrustedExperiments {
         self.read().get(id).cloned()
     }
 
+    /// The first ones that are wanted, by name, after a name.
+    pub(crate) fn after(
+        &self,
+        name: Option<&str>,
+        most: usize,
+        wanted: impl Fn(&TrustedExperiment) -> bool,
+    ) -> Vec<Arc<TrustedExperiment>> {
+        let is_after = |id: &ExperimentId| name.is_none_or(|name| id.as_str() > name);
+        let by_id = self.read();
+        let after = by_id.iter().filter(|(id, _)| is_after(id)).map(|(_, experiment)| experiment);
+        after.filter(|experiment| wanted(experiment)).take(most).cloned().collect()
+    }
+
     /// All of them, by name.
     pub fn all(&self) -> Vec<Arc<TrustedExperiment>> {
         self.read().values().cloned().collect()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use tokio::sync::mpsc;
 
-pub use handle::{Creation, KeeperHandle};
+pub use handle::{Creation, KeeperHandle, Step};
 
 use self::handle::{Answer, Command};
 use super::engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};

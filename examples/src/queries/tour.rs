@@ -160,7 +160,7 @@ async fn session(curator: &mut Curator) -> anyhow::Result<Vec<Stop>> {
 /// Asks for more than is left, and finds that nothing was spent on it.
 async fn exhaust(curator: &mut Curator) -> anyhow::Result<Stop> {
     let spent = async |curator: &mut Curator| -> anyhow::Result<u64> {
-        let listed = curator.list_data_sets(ListDataSetsRequest {}).await?.into_inner();
+        let listed = curator.list_data_sets(ListDataSetsRequest::default()).await?.into_inner();
         Ok(listed.data_sets.first().context("no data set")?.spent_nanos)
     };
     let before = spent(curator).await?;

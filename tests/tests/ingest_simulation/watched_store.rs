@@ -204,6 +204,18 @@ impl Store for WatchedStore {
         self.changed(|store| store.set_state(standing, state, entry))
     }
 
+    fn archive(
+        &mut self,
+        standing: Standing,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.store.archive(standing, entry)
+    }
+
+    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.store.delete(standing, entry)
+    }
+
     fn add_signature(
         &mut self,
         key: ExperimentKey,

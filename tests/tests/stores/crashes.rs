@@ -104,6 +104,18 @@ impl Store for Faulty {
         self.write(|store| store.set_state(standing, state, entry))
     }
 
+    fn archive(
+        &mut self,
+        standing: Standing,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.write(|store| store.archive(standing, entry))
+    }
+
+    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.write(|store| store.delete(standing, entry))
+    }
+
     fn add_signature(
         &mut self,
         key: ExperimentKey,

@@ -38,13 +38,18 @@ impl Clock for Hurried {
 }
 
 /// What a replica knows of its database.
-struct Replica {
-    registry: Arc<Registry>,
+pub(super) struct Replica {
+    pub(super) registry: Arc<Registry>,
     is_reachable: watch::Receiver<bool>,
     follower: JoinHandle<Result<(), StoreError>>,
 }
 
 impl Replica {
+    /// One that follows at once, by the clock of this host.
+    pub(super) fn quick(settings: &PostgresSettings) -> anyhow::Result<Self> {
+        Self::start(settings, Arc::new(SystemClock::new()))
+    }
+
     fn start(settings: &PostgresSettings, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         let registry = Arc::new(Registry::new(1, Arc::clone(&clock)));
         let (follower, is_reachable) = Follower::new(settings, &registry, clock)?;
@@ -52,13 +57,13 @@ impl Replica {
         Ok(Self { registry, is_reachable, follower })
     }
 
-    fn knows(&self, name: &str) -> anyhow::Result<Arc<Experiment>> {
+    pub(super) fn knows(&self, name: &str) -> anyhow::Result<Arc<Experiment>> {
         let id = ExperimentId::new(name)?;
         until(name, || self.registry.by_id(&id).is_some())?;
         self.registry.by_id(&id).context("it is forgotten")
     }
 
-    fn stop(self) -> anyhow::Result<()> {
+    pub(super) fn stop(self) -> anyhow::Result<()> {
         drop(self.registry);
         Ok(self.follower.join().map_err(|_| anyhow::anyhow!("the follower panicked"))??)
     }

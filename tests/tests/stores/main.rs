@@ -5,6 +5,7 @@ mod cases;
 mod crashes;
 mod curator;
 mod cut_connection;
+mod deletion;
 mod following;
 mod model;
 mod places;
@@ -31,6 +32,7 @@ fn main() -> anyhow::Result<ExitCode> {
         cases::ALL,
         crashes::ALL,
         curator::ALL,
+        deletion::ALL,
         model::ALL,
         streams::ALL,
         trusted::ALL,
@@ -48,6 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
         cut_connection::ALL,
         following::ALL,
         curator::OF_REPLICAS,
+        deletion::OF_REPLICAS,
         trusted::OF_REPLICAS,
         verification::OF_DATABASES,
     ];

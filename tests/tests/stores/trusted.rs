@@ -14,7 +14,7 @@ use bandana_aggregator::store::{
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_aggregator::trusted::adac_ucb::{Memory, UcbSettings};
-use bandana_aggregator::trusted::keeper::{Creation, Keeper, KeeperHandle};
+use bandana_aggregator::trusted::keeper::{Creation, Keeper, KeeperHandle, Step};
 use bandana_aggregator::trusted::state::{NoiseKey, SecretState};
 use bandana_aggregator::trusted::{
     Disclosure, DisclosureVerdict, Plan, Played, Protection, RewardRange, TrustedExperiment,
@@ -52,7 +52,7 @@ pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
 /// Today, by the clock of keepers here.
 const TODAY: Day = Day::new(100);
 
-fn name(text: &str) -> anyhow::Result<ExperimentId> {
+pub(super) fn name(text: &str) -> anyhow::Result<ExperimentId> {
     Ok(ExperimentId::new(text)?)
 }
 
@@ -70,6 +70,7 @@ fn id(number: u128) -> UploadId {
 fn record(text: &str) -> anyhow::Result<TrustedRecord> {
     let secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
     Ok(TrustedRecord {
+        is_archived: false,
         id: name(text)?,
         specification: plan()?.message(&name(text)?).encode_to_vec(),
         state: ExperimentState::Running,
@@ -80,7 +81,7 @@ fn record(text: &str) -> anyhow::Result<TrustedRecord> {
     })
 }
 
-fn add(store: &mut dyn Store, text: &str) -> anyhow::Result<TrustedRecord> {
+pub(super) fn add(store: &mut dyn Store, text: &str) -> anyhow::Result<TrustedRecord> {
     let record = record(text)?;
     store.trust(&TrustedChange::Create(record.clone(), entry(text, AuditAction::Create)?))?;
     Ok(record)
@@ -430,7 +431,11 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
         let shown = office.registry.trusted().get(&name("headlines")?).context("it is gone")?;
         // With the noise that was promised before the crash.
         ensure!(shown.released.shown() == expected.released().shown());
-        let moved = office.keeper.move_to("anna".to_owned(), name("headlines")?, Transition::Stop);
+        let moved = office.keeper.change(
+            "anna".to_owned(),
+            name("headlines")?,
+            Step::Move(Transition::Stop),
+        );
         ensure!(moved.await?.is_some_and(|moved| moved.secret.is_none()));
         // What counted is a success, and what is new is refused for good.
         let told = [office.disclose("headlines", 1).await?, office.disclose("headlines", 2).await?];
@@ -520,7 +525,11 @@ fn held(server: &Postgres) -> anyhow::Result<()> {
         let told = office.disclose("headlines", 1).await;
         let error = told.err().context("the row is held")?;
         ensure!(error.downcast_ref() == Some(&IngestError::Store), "{error}");
-        let stop = office.keeper.move_to("anna".to_owned(), name("headlines")?, Transition::Stop);
+        let stop = office.keeper.change(
+            "anna".to_owned(),
+            name("headlines")?,
+            Step::Move(Transition::Stop),
+        );
         let error = stop.await.err().context("the row is held")?;
         ensure!(matches!(error, AdministrationError::Store(StoreError::Unmade { .. })), "{error}");
         Ok(())

@@ -1,7 +1,7 @@
 // All experiments, of both kinds.
 
 import { element, numberCell, problem, table } from "./elements.js";
-import { ServerError, get, pause } from "./server.js";
+import { ServerError, everything, pause } from "./server.js";
 import { count, plain } from "./text.js";
 
 /** Between two looks, in milliseconds. */
@@ -33,12 +33,11 @@ const PRIVATE = {
     { title: "Learner" },
   ],
   cells: (experiment) => {
-    const inPlay = experiment.arms.filter((arm) => !arm.retired).length;
     return [
       element("td", {}, state(experiment), experiment.simulation ? " simulated " : " ",
         alarms(experiment.alarms)),
       numberCell(experiment.reports, count(experiment.reports)),
-      numberCell(inPlay, count(inPlay)),
+      numberCell(experiment.arms_in_play, count(experiment.arms_in_play)),
       numberCell(experiment.epsilon, plain(experiment.epsilon)),
       element("td", {}, experiment.learner),
     ];
@@ -78,7 +77,7 @@ export async function experiments({ main, signal, announce, ready }) {
   let isFirst = true;
   while (!signal.aborted) {
     try {
-      const found = await Promise.all(["/api/experiments", "/api/trusted"].map((path) => get(path, signal)));
+      const found = await Promise.all(["/api/experiments", "/api/trusted"].map((path) => everything(path, signal)));
       if (isFirst) {
         main.replaceChildren(
           element("div", { class: "row" }, element("h1", { tabindex: "-1" }, "Experiments"),
@@ -91,8 +90,8 @@ export async function experiments({ main, signal, announce, ready }) {
       // What an alarm has seen changes all the time; which ones ring does not.
       const now = JSON.stringify(found, (key, value) => (key === "alarms" ? value.map((alarm) => alarm.name) : value));
       if (now !== before) {
-        found.forEach(({ experiments }, place) => lists[place].show(experiments));
-        const all = found.reduce((sum, { experiments }) => sum + experiments.length, 0);
+        found.forEach((experiments, place) => lists[place].show(experiments));
+        const all = found.reduce((sum, experiments) => sum + experiments.length, 0);
         if (before) announce(`${count(all)} experiments, updated`);
         before = now;
       }

@@ -56,6 +56,18 @@ async function request(path, options) {
 /** Reads an object. */
 export const get = async (path, signal) => (await request(path, { signal })).json();
 
+/** Reads the experiments of all pages of a list. */
+export async function everything(path, signal) {
+  const all = [];
+  let next = "";
+  do {
+    const page = await get(`${path}${next && `?page_token=${next}`}`, signal);
+    all.push(...page.experiments);
+    next = page.next_page_token;
+  } while (next);
+  return all;
+}
+
 /** Changes something, and reads how it is now. */
 export async function post(path, body, signal) {
   const options = { method: "POST", body: JSON.stringify(body ?? {}), signal };

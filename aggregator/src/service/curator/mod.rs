@@ -24,6 +24,7 @@ use bandana_shared::wire::v1::{
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use super::pages::{Page, newest};
 use super::{GOING_DOWN, explain, internal, unreadable};
 use crate::clock::Clock;
 use crate::curator::CuratorError;
@@ -290,11 +291,18 @@ impl Curator for CuratorService {
 
     async fn list_data_sets(
         &self,
-        _: Request<ListDataSetsRequest>,
+        request: Request<ListDataSetsRequest>,
     ) -> Result<Response<ListDataSetsResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::of("data sets", request.page_size, &request.page_token)?;
         let records = self.work(|inner| inner.reader.data_sets(None).map_err(unreadable)).await?;
-        let data_sets = records.into_iter().map(wire::data_set).collect();
-        Ok(Response::new(ListDataSetsResponse { data_sets }))
+        let mut all: Vec<_> = records.into_iter().map(wire::data_set).collect();
+        // Databases have orders of their own.
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all.retain(|data_set| page.after.as_ref().is_none_or(|after| data_set.name > *after));
+        let all = all.into_iter().map(|data_set| (data_set.name.clone(), data_set));
+        let (data_sets, next_page_token) = page.fill(all);
+        Ok(Response::new(ListDataSetsResponse { data_sets, next_page_token }))
     }
 
     async fn list_debits(
@@ -321,7 +329,8 @@ impl Curator for CuratorService {
             })
             .await?;
         let debits = records.into_iter().map(wire::debit).collect();
-        Ok(Response::new(ListDebitsResponse { debits }))
+        let (debits, next_before) = newest(debits, limit, |debit| debit.number);
+        Ok(Response::new(ListDebitsResponse { debits, next_before }))
     }
 
     async fn ask(&self, request: Request<AskRequest>) -> Result<Response<AskResponse>, Status> {

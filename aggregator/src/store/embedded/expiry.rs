@@ -14,6 +14,7 @@ use bandana_shared::tally::Tally;
 use rusqlite::{Transaction, params};
 
 use super::SqliteStore;
+use super::deletion::deleted_keys;
 use super::sqlite::{add_to_checkpoint, committing, reading};
 use crate::store::{StoreError, StoredDeltas, damaged};
 
@@ -60,7 +61,14 @@ pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i
         let mut delete = transaction.prepare_cached(delete).map_err(committing)?;
         delete.execute([after, expired.last]).map_err(committing)?;
     }
-    for (place, tally) in expired.sums {
+    let deleted = if expired.sums.is_empty() {
+        Vec::new()
+    } else {
+        deleted_keys(transaction).map_err(reading)?
+    };
+    // Of those there is no tally that the checkpoint would have to bear out.
+    let kept = expired.sums.into_iter().filter(|(place, _)| !deleted.contains(&place.0));
+    for (place, tally) in kept {
         add_to_checkpoint(transaction, place, &tally).map_err(committing)?;
     }
     Ok((!expired.is_end).then_some(expired.last))

@@ -7,6 +7,7 @@ mod audit;
 mod backup;
 mod curator;
 mod daily_tallies;
+mod deletion;
 mod expiry;
 mod files;
 mod schema;
@@ -249,6 +250,25 @@ impl Store for EmbeddedStore {
             store.check_standing(standing)?;
             store.database.set_state(standing.key, state, entry)?;
             store.database.experiment(standing.key)
+        })
+    }
+
+    fn archive(
+        &mut self,
+        standing: Standing,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.here(|store| {
+            store.check(standing)?;
+            store.database.archive(entry)?;
+            store.database.experiment(standing.key)
+        })
+    }
+
+    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.here(|store| {
+            store.check(standing)?;
+            store.database.delete(standing.key, entry)
         })
     }
 

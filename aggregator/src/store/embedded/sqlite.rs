@@ -15,6 +15,7 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 
+use super::deletion::{ARCHIVED, DELETED, was_deleted};
 use super::files::OpenFiles;
 use super::trusted::trusted_exists;
 use super::{audit, daily_tallies, expiry, files, schema};
@@ -189,10 +190,12 @@ impl SqliteStore {
     }
 
     fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let select = "SELECT key, state, learner, floor_weight, window_days, discount,
-                burn_in_reports, holdout_share
-            FROM experiment WHERE ?1 IS NULL OR key = ?1 ORDER BY key";
-        let mut statement = self.connection.prepare_cached(select).map_err(reading)?;
+        let select = format!(
+            "SELECT key, state, learner, floor_weight, window_days, discount, burn_in_reports,
+                holdout_share, {ARCHIVED}
+            FROM experiment e WHERE (?1 IS NULL OR key = ?1) AND NOT {DELETED} ORDER BY key"
+        );
+        let mut statement = self.connection.prepare_cached(&select).map_err(reading)?;
         let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(reading)? {
@@ -214,6 +217,7 @@ impl SqliteStore {
                 key,
                 conduct,
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
+                is_archived: row.get(8).map_err(reading)?,
                 tallies,
                 days,
                 signatures: self.signatures(newest)?,
@@ -347,6 +351,9 @@ impl SqliteStore {
     ) -> Result<ExperimentKey, StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         let id = specification.experiment_id();
+        if was_deleted(&transaction, id).map_err(reading)? {
+            return Err(StoreError::ExperimentWasDeleted(id.clone()));
+        }
         if experiment_exists(&transaction, id).map_err(reading)?
             || trusted_exists(&transaction, id).map_err(reading)?
         {

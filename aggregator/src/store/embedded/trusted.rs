@@ -3,6 +3,7 @@
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
+use super::deletion::{ARCHIVED, was_deleted};
 use super::sqlite::{committing, experiment_exists, reading};
 use super::{SqliteStore, audit};
 use crate::store::trusted::FORGOTTEN_MAX;
@@ -22,8 +23,11 @@ impl SqliteStore {
         self.zero_freed_pages(true).map_err(committing)?;
         let outcome = self.change_trusted(change);
         self.zero_freed_pages(false).map_err(committing)?;
-        let is_stopped =
-            matches!(change, TrustedChange::Move { state: ExperimentState::Stopped, .. });
+        let is_stopped = matches!(
+            change,
+            TrustedChange::Move { state: ExperimentState::Stopped, .. }
+                | TrustedChange::Delete { .. }
+        );
         // So that the log has them no longer either.
         let erased = if is_stopped { self.erase() } else { self.erase_rest() };
         erased.map_err(committing)?;
@@ -41,6 +45,14 @@ impl SqliteStore {
                 move_to(&transaction, id, [*from, *to], *state)?;
                 audit::append(&transaction, entry).map_err(committing)?;
             }
+            TrustedChange::Archive { id, from, to, entry } => {
+                move_to(&transaction, id, [*from, *to], ExperimentState::Stopped)?;
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
+            TrustedChange::Delete { id, from, entry } => {
+                delete(&transaction, id, *from)?;
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
             TrustedChange::Window { id, from, to, today, back } => {
                 move_window(&transaction, id, [*from, *to], today.back(*back))?;
             }
@@ -52,7 +64,10 @@ impl SqliteStore {
 }
 
 fn create(transaction: &Transaction<'_>, record: &TrustedRecord) -> Result<(), StoreError> {
-    let TrustedRecord { id, specification, state, version, oldest, private, released } = record;
+    let TrustedRecord { id, specification, state, version, oldest, private, released, .. } = record;
+    if was_deleted(transaction, id).map_err(reading)? {
+        return Err(StoreError::ExperimentWasDeleted(id.clone()));
+    }
     if trusted_exists(transaction, id).map_err(reading)?
         || experiment_exists(transaction, id).map_err(reading)?
     {
@@ -84,6 +99,21 @@ fn move_to(
     let name = id.as_str();
     let values = params![name, from.sequence, from.stamp, state.name(), to.sequence, to.stamp];
     moved(transaction.execute(update, values).map_err(committing)?)
+}
+
+/// Removes a stopped experiment of this version, with the names of what was disclosed to it.
+fn delete(
+    transaction: &Transaction<'_>,
+    id: &ExperimentId,
+    version: TrustedVersion,
+) -> Result<(), StoreError> {
+    let values = params![id.as_str(), version.sequence, version.stamp];
+    let names = "DELETE FROM trusted_disclosure WHERE experiment = (
+        SELECT key FROM trusted_experiment WHERE id = ? AND sequence = ? AND stamp = ?)";
+    transaction.execute(names, values).map_err(committing)?;
+    let delete = "DELETE FROM trusted_experiment
+        WHERE id = ? AND sequence = ? AND stamp = ? AND state = 'stopped'";
+    moved(transaction.execute(delete, values).map_err(committing)?)
 }
 
 fn move_window(
@@ -150,9 +180,11 @@ pub(in crate::store) fn trusted(
     connection: &Connection,
     id: Option<&ExperimentId>,
 ) -> Result<Vec<TrustedRecord>, StoreError> {
-    let select = "SELECT id, specification, state, sequence, stamp, oldest_day, private, released
-        FROM trusted_experiment WHERE ?1 IS NULL OR id = ?1 ORDER BY id";
-    let mut statement = connection.prepare(select).map_err(reading)?;
+    let select = format!(
+        "SELECT id, specification, state, sequence, stamp, oldest_day, private, released, {ARCHIVED}
+        FROM trusted_experiment e WHERE ?1 IS NULL OR id = ?1 ORDER BY id"
+    );
+    let mut statement = connection.prepare(&select).map_err(reading)?;
     let mut rows = statement.query([id.map(ExperimentId::as_str)]).map_err(reading)?;
     let mut records = Vec::new();
     while let Some(row) = rows.next().map_err(reading)? {
@@ -165,9 +197,11 @@ fn record(row: &Row<'_>) -> Result<TrustedRecord, StoreError> {
     let read = || -> rusqlite::Result<_> {
         let (id, state): (String, String) = (row.get(0)?, row.get(2)?);
         let version = TrustedVersion { sequence: row.get(3)?, stamp: row.get(4)? };
-        Ok((id, state, version, row.get(1)?, row.get(5)?, row.get(6)?, row.get(7)?))
+        let (oldest, private) = (row.get(5)?, row.get(6)?);
+        Ok((id, state, version, row.get(1)?, oldest, private, row.get(7)?, row.get(8)?))
     };
-    let (id, state, version, specification, oldest, private, released) = read().map_err(reading)?;
+    let read = read().map_err(reading)?;
+    let (id, state, version, specification, oldest, private, released, is_archived) = read;
     Ok(TrustedRecord {
         id: ExperimentId::new(id).map_err(|error| damaged(error.to_string()))?,
         specification,
@@ -177,6 +211,7 @@ fn record(row: &Row<'_>) -> Result<TrustedRecord, StoreError> {
         oldest: Day::new(oldest),
         private,
         released,
+        is_archived,
     })
 }
 

@@ -1,12 +1,13 @@
 //! Changes of experiments, each in one transaction with a policy that fits what the
 //! experiment is then, and with its entry in the audit log.
 
-use bandana_shared::identity::UnixSeconds;
+use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio_postgres::{GenericClient, Transaction};
 
+use super::deletion::{SHOWN, was_deleted};
 use super::records::{days_of_memories, records, tallies};
 use super::{audit, trusted};
 use crate::learner::guardrails::Guardrails;
@@ -23,6 +24,8 @@ pub(super) enum Change<'a> {
     Revision(Standing, &'a Specification),
     /// Move it to another state.
     State(Standing, ExperimentState),
+    /// Have lists leave it out.
+    Archive(Standing),
     /// Add a signature to this revision, and forget those that have expired by then.
     Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
 }
@@ -32,6 +35,7 @@ impl Change<'_> {
         match self {
             Self::Revision(Standing { key, .. }, _)
             | Self::State(Standing { key, .. }, _)
+            | Self::Archive(Standing { key, .. })
             | Self::Signature(key, ..) => *key,
         }
     }
@@ -49,15 +53,17 @@ pub(super) async fn change(
     transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
     match change {
         Change::Revision(standing, specification) => {
-            check(transaction, standing).await?;
+            check(transaction, standing, &entry.experiment).await?;
             insert_specification(transaction, key, specification).await?;
         }
         Change::State(standing, state) => {
-            check(transaction, standing).await?;
+            check(transaction, standing, &entry.experiment).await?;
             let update = "UPDATE experiment SET state = $2 WHERE key = $1";
             transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
         }
+        Change::Archive(standing) => check(transaction, standing, &entry.experiment).await?,
         Change::Signature(_, specification, signature, now) => {
+            exists(transaction, key, &entry.experiment).await?;
             sign(transaction, specification, signature, now).await?;
         }
     }
@@ -106,13 +112,15 @@ pub(super) async fn create(
         )
         .await
         .map_err(failed)?;
-    let row = row.ok_or_else(|| StoreError::ExperimentExists(id.clone()))?;
+    let Some(row) = row else { return Err(taken(transaction, id).await?) };
     let key = ExperimentKey(row.get(0));
     insert_specification(transaction, key, specification).await?;
     audit::append(transaction, entry).await?;
     // Changes that are audited take turns from here on: whoever was first is seen.
-    if trusted::exists(transaction, "trusted_experiment", id).await? {
-        return Err(StoreError::ExperimentExists(id.clone()));
+    if trusted::exists(transaction, "trusted_experiment", id).await?
+        || was_deleted(transaction, id).await?
+    {
+        return Err(taken(transaction, id).await?);
     }
     read(transaction, key).await
 }
@@ -126,7 +134,36 @@ async fn read(
     record.ok_or_else(|| damaged(format!("there is no experiment with the key {}", key.0)))
 }
 
-async fn check(transaction: &Transaction<'_>, standing: Standing) -> Result<(), StoreError> {
+/// Why nobody can have an id.
+async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreError, StoreError> {
+    let id = id.clone();
+    Ok(if was_deleted(client, &id).await? {
+        StoreError::ExperimentWasDeleted(id)
+    } else {
+        StoreError::ExperimentExists(id)
+    })
+}
+
+/// Refuses a change of an experiment that is gone.
+async fn exists(
+    client: &impl GenericClient,
+    key: ExperimentKey,
+    id: &ExperimentId,
+) -> Result<(), StoreError> {
+    let query = format!("SELECT {SHOWN} FROM experiment e WHERE key = $1");
+    let row = client.query_opt(&query, &[&key.0]).await.map_err(postgres("committing"))?;
+    match row {
+        Some(row) if !row.get::<_, bool>(0) => Err(StoreError::ExperimentGone(id.clone())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn check(
+    transaction: &Transaction<'_>,
+    standing: Standing,
+    id: &ExperimentId,
+) -> Result<(), StoreError> {
+    exists(transaction, standing.key, id).await?;
     let record = read(transaction, standing.key).await?;
     let stands = record.standing() == Some(standing);
     stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))

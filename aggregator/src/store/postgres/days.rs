@@ -3,6 +3,7 @@
 use bandana_shared::identity::Day;
 use tokio_postgres::GenericClient;
 
+use super::deletion::SHOWN;
 use super::link::Session;
 use super::schema::CHANGING_TABLES;
 use crate::store::{StoreError, damaged, postgres};
@@ -84,6 +85,10 @@ BEGIN
     GROUP BY day, experiment, arm, symbol ORDER BY day, experiment, arm, symbol
     ON CONFLICT (day, experiment, arm, symbol, replica) DO UPDATE
     SET reports = t.reports + excluded.reports;
+    DELETE FROM tally t USING experiment e
+        WHERE t.experiment = e.key AND t.day < oldest AND NOT {SHOWN};
+    DELETE FROM symbol_tally t USING experiment e
+        WHERE t.experiment = e.key AND t.day < oldest AND NOT {SHOWN};
 END $$"
     );
     let moved = session.client.batch_execute(&statement).await;

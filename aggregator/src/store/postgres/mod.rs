@@ -9,6 +9,7 @@ mod audit;
 mod commit;
 mod curator;
 mod days;
+mod deletion;
 mod heartbeat;
 mod link;
 mod records;
@@ -363,6 +364,20 @@ impl Store for PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.change(Change::State(standing, state), entry)
+    }
+
+    fn archive(
+        &mut self,
+        standing: Standing,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.change(Change::Archive(standing), entry)
+    }
+
+    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.wake()?;
+        self.link
+            .run("committing", async |session| deletion::delete(session, standing, entry).await)
     }
 
     fn add_signature(

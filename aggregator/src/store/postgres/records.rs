@@ -12,6 +12,7 @@ use bandana_shared::wire::decode_specification;
 use tokio_postgres::{GenericClient, Row};
 
 use super::days::{day, number};
+use super::deletion::{ARCHIVED, SHOWN};
 use crate::learner::window::{Days, Memory};
 use crate::registry::{self, Counted};
 use crate::store::counts::{CountRow, Counts};
@@ -30,10 +31,12 @@ pub(super) async fn records(
     tallies: &Tallies,
 ) -> Result<Vec<ExperimentRecord>, StoreError> {
     let failed = postgres("reading");
-    let query = "SELECT key, state, learner, floor_weight, version, weights, policy_reports,
-            window_days, discount, burn_in_reports, holdout_share
-        FROM experiment WHERE key = ANY ($1) ORDER BY key";
-    let experiments = client.query(query, &[&keys]).await.map_err(failed)?;
+    let query = format!(
+        "SELECT key, state, learner, floor_weight, version, weights, policy_reports,
+            window_days, discount, burn_in_reports, holdout_share, {ARCHIVED}
+        FROM experiment e WHERE key = ANY ($1) AND {SHOWN} ORDER BY key"
+    );
+    let experiments = client.query(&query, &[&keys]).await.map_err(failed)?;
     let query = "SELECT experiment, bytes FROM specification WHERE experiment = ANY ($1)
         ORDER BY experiment, revision";
     let mut revisions: HashMap<i64, Vec<Specification>> = HashMap::new();
@@ -88,6 +91,7 @@ fn record(
         key,
         conduct,
         state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
+        is_archived: row.get(11),
         revisions,
         signatures,
         tallies: counted.tallies,

@@ -7,6 +7,7 @@ use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::administration::signed;
 use super::days::{day, number};
+use super::deletion::SHOWN;
 use super::link::{Link, Session, same};
 use super::records::{Tallies, add, days_of_memories, records, tallies};
 use super::schema::store_id;
@@ -21,6 +22,8 @@ use crate::store::{
 pub(crate) struct News {
     /// The experiments whose version is another.
     pub(crate) changed: Vec<ExperimentRecord>,
+    /// All that there are.
+    pub(crate) all: HashSet<ExperimentKey>,
     /// The tallies of all experiments.
     pub(crate) tallies: Tallies,
     /// Those of the days that experiments which forget have not forgotten.
@@ -50,7 +53,7 @@ const LOST_MAX: u64 = 1 << 20;
 pub(super) async fn everything(session: &mut Session) -> Result<Vec<ExperimentRecord>, StoreError> {
     let transaction = begin(session).await?;
     let sums = tallies(&transaction, None, 0, i32::MAX).await?;
-    let keys = keys(&transaction, &HashMap::new()).await?;
+    let (keys, _) = keys(&transaction, &HashMap::new()).await?;
     let records = records(&transaction, &keys, &sums).await?;
     transaction.commit().await.map_err(postgres("reading"))?;
     Ok(records)
@@ -62,18 +65,20 @@ async fn begin(session: &mut Session) -> Result<Transaction<'_>, StoreError> {
     builder.start().await.map_err(postgres("reading"))
 }
 
-/// The keys of the experiments whose version is not the known one.
+/// The keys of the experiments whose version is not the known one, and those of all.
 async fn keys(
     transaction: &Transaction<'_>,
     known: &HashMap<ExperimentKey, u64>,
-) -> Result<Vec<i64>, StoreError> {
-    let query = "SELECT key, version FROM experiment ORDER BY key";
-    let rows = transaction.query(query, &[]).await.map_err(postgres("reading"))?;
+) -> Result<(Vec<i64>, HashSet<ExperimentKey>), StoreError> {
+    let query = format!("SELECT key, version FROM experiment e WHERE {SHOWN} ORDER BY key");
+    let rows = transaction.query(&query, &[]).await.map_err(postgres("reading"))?;
     let differs = |key: i64, version: i64| {
         known.get(&ExperimentKey(key)).is_none_or(|known| signed(*known) != version)
     };
-    let changed = rows.into_iter().map(|row| (row.get(0), row.get(1)));
-    Ok(changed.filter(|(key, version)| differs(*key, *version)).map(|(key, _)| key).collect())
+    let all: Vec<(i64, i64)> = rows.into_iter().map(|row| (row.get(0), row.get(1))).collect();
+    let changed = all.iter().filter(|(key, version)| differs(*key, *version));
+    let changed = changed.map(|(key, _)| *key).collect();
+    Ok((changed, all.into_iter().map(|(key, _)| ExperimentKey(key)).collect()))
 }
 
 impl Link {
@@ -108,7 +113,7 @@ impl Link {
                 add(&mut sums, expired);
             }
             let days = days_of_memories(&transaction, None).await?;
-            let keys = keys(&transaction, known).await?;
+            let (keys, all) = keys(&transaction, known).await?;
             let changed = if keys.is_empty() {
                 Vec::new()
             } else {
@@ -116,7 +121,7 @@ impl Link {
             };
             let (trusted, trusted_ids) = trusted_news(&transaction, known_trusted).await?;
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(News { changed, tallies: sums, days, trusted, trusted_ids, holds_lease })
+            Ok(News { changed, all, tallies: sums, days, trusted, trusted_ids, holds_lease })
         })
     }
 

@@ -10,6 +10,7 @@ use super::administration::signed;
 use super::audit;
 use super::commit::Uuid;
 use super::days::{DATABASE_DAY, day, number};
+use super::deletion::{ARCHIVED, was_deleted};
 use crate::store::trusted::FORGOTTEN_MAX;
 use crate::store::{
     ExperimentState, StoreError, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal,
@@ -29,6 +30,9 @@ pub(super) async fn trust(
             create(transaction, record).await?;
             audit::append(transaction, entry).await?;
             // Changes that are audited take turns from here on: whoever was first is seen.
+            if was_deleted(transaction, &record.id).await? {
+                return Err(StoreError::ExperimentWasDeleted(record.id.clone()));
+            }
             if exists(transaction, "experiment", &record.id).await? {
                 return Err(StoreError::ExperimentExists(record.id.clone()));
             }
@@ -39,6 +43,16 @@ pub(super) async fn trust(
                 WHERE id = $1 AND sequence = $2 AND stamp = $3";
             change_row(transaction, update, id, [*from, *to], &[&state.name()]).await?;
             forget(transaction, id).await?;
+            audit::append(transaction, entry).await?;
+        }
+        TrustedChange::Archive { id, from, to, entry } => {
+            let update = "UPDATE trusted_experiment SET sequence = $4, stamp = $5
+                WHERE id = $1 AND sequence = $2 AND stamp = $3 AND state = 'stopped'";
+            change_row(transaction, update, id, [*from, *to], &[]).await?;
+            audit::append(transaction, entry).await?;
+        }
+        TrustedChange::Delete { id, from, entry } => {
+            delete(transaction, id, *from).await?;
             audit::append(transaction, entry).await?;
         }
         TrustedChange::Window { id, from, to, today, back } => {
@@ -62,7 +76,7 @@ pub(super) async fn trust(
 }
 
 async fn create(client: &impl GenericClient, record: &TrustedRecord) -> Result<(), StoreError> {
-    let TrustedRecord { id, specification, state, version, oldest, private, released } = record;
+    let TrustedRecord { id, specification, state, version, oldest, private, released, .. } = record;
     let insert = "INSERT INTO trusted_experiment
         (id, specification, state, sequence, stamp, oldest_day, private, released)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING";
@@ -105,6 +119,25 @@ async fn change_row(
         1 => Ok(()),
         _ => Err(TrustedRefusal::Moved.into()),
     }
+}
+
+/// Removes a stopped experiment of this version, with the names of what was disclosed to it.
+async fn delete(
+    client: &impl GenericClient,
+    id: &ExperimentId,
+    version: TrustedVersion,
+) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let delete = "WITH gone AS (
+            DELETE FROM trusted_experiment
+            WHERE id = $1 AND sequence = $2 AND stamp = $3 AND state = 'stopped' RETURNING key
+        ), names AS (
+            DELETE FROM trusted_disclosure d USING gone WHERE d.experiment = gone.key
+        )
+        SELECT FROM gone";
+    let [sequence, stamp] = [version.sequence, version.stamp].map(signed);
+    let gone = client.query_opt(delete, &[&id.as_str(), &sequence, &stamp]).await;
+    gone.map_err(failed)?.map(drop).ok_or_else(|| TrustedRefusal::Moved.into())
 }
 
 async fn replace(client: &impl GenericClient, commit: &TrustedCommit) -> Result<(), StoreError> {
@@ -193,9 +226,11 @@ pub(super) async fn trusted(
     client: &impl GenericClient,
     ids: Option<&[&str]>,
 ) -> Result<Vec<TrustedRecord>, StoreError> {
-    let select = "SELECT id, specification, state, sequence, stamp, oldest_day, private, released
-        FROM trusted_experiment WHERE $1::text[] IS NULL OR id = ANY ($1) ORDER BY id";
-    let rows = client.query(select, &[&ids]).await.map_err(postgres("reading"))?;
+    let select = format!(
+        "SELECT id, specification, state, sequence, stamp, oldest_day, private, released, {ARCHIVED}
+        FROM trusted_experiment e WHERE $1::text[] IS NULL OR id = ANY ($1) ORDER BY id"
+    );
+    let rows = client.query(&select, &[&ids]).await.map_err(postgres("reading"))?;
     rows.iter().map(record).collect()
 }
 
@@ -210,6 +245,7 @@ fn record(row: &Row) -> Result<TrustedRecord, StoreError> {
         oldest: day(row.get(5))?,
         private: row.get(6),
         released: row.get(7),
+        is_archived: row.get(8),
     })
 }
 

@@ -10,6 +10,7 @@ use bandana_shared::identity::Day;
 use tokio_postgres::{GenericClient, IsolationLevel, Row};
 
 use super::days::{day, number, partitions};
+use super::deletion::SHOWN;
 use super::link::{Link, Session, Target, Waits};
 use super::records::records;
 use super::trusted::trusted;
@@ -86,11 +87,15 @@ async fn experiments(
 ) -> Result<BTreeMap<i64, (String, usize)>, StoreError> {
     verification.begin("experiments, revisions and policies");
     let failed = postgres("reading");
-    let query = "SELECT e.key, e.id FROM experiment e ORDER BY e.key";
+    let query = format!("SELECT e.key, e.id, {SHOWN} FROM experiment e ORDER BY e.key");
     let mut arms = BTreeMap::new();
-    for row in client.query(query, &[]).await.map_err(failed)? {
+    for row in client.query(&query, &[]).await.map_err(failed)? {
         let (key, id): (i64, String) = (row.get(0), row.get(1));
         verification.examined(1);
+        if !row.get::<_, bool>(2) {
+            deleted(client, key, &id, verification).await?;
+            continue;
+        }
         let mut known = 0;
         match records(client, &[key], &HashMap::new()).await {
             Ok(found) => {
@@ -122,6 +127,25 @@ async fn experiments(
     Ok(arms)
 }
 
+/// That nothing is left of a deleted experiment but its row, and numbers of reports within the
+/// replay window.
+async fn deleted(
+    client: &impl GenericClient,
+    key: i64,
+    id: &str,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    let query = "SELECT EXISTS (SELECT FROM specification WHERE experiment = $1),
+        EXISTS (SELECT FROM tally JOIN watermark ON day < oldest_day WHERE experiment = $1)";
+    let row = client.query_one(query, &[&key]).await.map_err(postgres("reading"))?;
+    for (column, what) in [(0, "revisions"), (1, "tallies of days before the replay window")] {
+        if row.get(column) {
+            verification.say(format!("experiment {id} was deleted, and has {what}"));
+        }
+    }
+    Ok(())
+}
+
 /// That tallies belong to arms that there are, and to replicas within the window only.
 async fn tallies(
     client: &impl GenericClient,
@@ -130,8 +154,11 @@ async fn tallies(
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
     verification.begin("tallies");
-    let query = "SELECT experiment, day, arm, replica FROM tally ORDER BY 1, 2, 3, 4";
-    for row in client.query(query, &[]).await.map_err(postgres("reading"))? {
+    let query = format!(
+        "SELECT experiment, day, arm, replica, COALESCE(NOT {SHOWN}, false)
+         FROM tally LEFT JOIN experiment e ON e.key = experiment ORDER BY 1, 2, 3, 4"
+    );
+    for row in client.query(&query, &[]).await.map_err(postgres("reading"))? {
         verification.examined(1);
         let (key, day, arm, replica): (i64, i32, i32, i32) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
@@ -140,6 +167,7 @@ async fn tallies(
             None => format!("experiment number {key}, day {day}, arm {arm}"),
         };
         match arms.get(&key) {
+            None if row.get(4) => {}
             None => verification.say(format!("{place}: there is no such experiment")),
             Some((_, known)) if usize::try_from(arm).is_ok_and(|arm| arm < *known) => {}
             Some((_, known)) => verification.say(format!("{place}: it has {known} arms")),

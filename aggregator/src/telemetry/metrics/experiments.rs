@@ -41,7 +41,6 @@ pub(super) struct Current {
 /// One experiment at this moment.
 struct Snapshot {
     id: ExperimentId,
-    state: ExperimentState,
     reports: u64,
     policy_age: f64,
     entropy: f64,
@@ -59,7 +58,6 @@ impl Current {
             let in_play = active.into_iter().filter(|active| *active).count();
             Snapshot {
                 id: experiment.id().clone(),
-                state: serving.state,
                 reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
                 policy_age: now.saturating_sub(serving.policy_since).as_secs_f64(),
                 entropy: serving.policy.weights.entropy(),
@@ -67,8 +65,26 @@ impl Current {
                 alarms: experiment.alarms().into_iter().map(|alarm| alarm.name).collect(),
             }
         };
-        experiments.unwrap_or_default().into_iter().map(snapshot).collect()
+        let runs = |experiment: &Arc<Experiment>| !has_ended(experiment.serving().state);
+        experiments.unwrap_or_default().into_iter().filter(runs).map(snapshot).collect()
     }
+
+    /// How many experiments there are in each state.
+    fn counts(&self) -> [(ExperimentState, u64); ExperimentState::ALL.len()] {
+        let experiments = self.opened.get().map(|opened| opened.registry.all());
+        let states = experiments.unwrap_or_default().into_iter().map(|e| e.serving().state);
+        let states: Vec<_> = states.collect();
+        ExperimentState::ALL.map(|state| {
+            let count = states.iter().filter(|other| **other == state).count();
+            (state, u64::try_from(count).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+/// Whether nothing happens to an experiment any more: then it is counted, and no more is shown of
+/// it. Otherwise there would be ever more of them.
+fn has_ended(state: ExperimentState) -> bool {
+    state == ExperimentState::Stopped
 }
 
 /// A name, what it means, and where its value is.
@@ -115,7 +131,7 @@ impl Collector for Current {
             last.encode_gauge(&since.as_secs_f64())?;
         }
         let snapshots = self.snapshots();
-        states(&mut encoder, &snapshots)?;
+        states(&mut encoder, self.counts())?;
         let help = "Committed reports, all arms and revisions";
         let mut reports = encoder.encode_descriptor("experiment_reports", help, None, COUNTER)?;
         for snapshot in &snapshots {
@@ -162,13 +178,15 @@ fn gauge(
     encoder.encode_descriptor(name, help, None, GAUGE)?.encode_gauge(&value())
 }
 
-fn states(encoder: &mut DescriptorEncoder<'_>, snapshots: &[Snapshot]) -> fmt::Result {
+fn states(
+    encoder: &mut DescriptorEncoder<'_>,
+    counts: impl IntoIterator<Item = (ExperimentState, u64)>,
+) -> fmt::Result {
     let help = "Experiments by their state";
     let mut family = encoder.encode_descriptor("experiments", help, None, GAUGE)?;
-    for state in ExperimentState::ALL {
-        let count = snapshots.iter().filter(|snapshot| snapshot.state == state).count();
+    for (state, count) in counts {
         let labels = [("state", state.name())];
-        family.encode_family(&labels)?.encode_gauge(&u64::try_from(count).unwrap_or(u64::MAX))?;
+        family.encode_family(&labels)?.encode_gauge(&count)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use super::super::engine::TrustedExperiment;
 use super::super::state::SecretState;
-use super::handle::{Creation, Movement};
+use super::handle::{Creation, Movement, Step};
 use super::{ATTEMPTS, Keeper, Setback};
 use crate::ingest::AdministrationError;
 use crate::service::explain;
@@ -126,6 +126,7 @@ impl Keeper {
             oldest: Day::new(0),
             private: Some(private),
             released,
+            is_archived: false,
         };
         let experiment = Arc::new(TrustedExperiment::try_from(&record)?);
         let entry = self.entry(&caller, AuditAction::Create, &id, plan.words());
@@ -142,11 +143,11 @@ impl Keeper {
         &self,
         movement: &Movement,
     ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
-        let Movement { caller, id, transition } = movement;
+        let Movement { caller, id, step } = movement;
         let mut is_fresh = false;
         for _ in 0..ATTEMPTS {
             let Some(experiment) = self.registry.trusted().get(id) else { return Ok(None) };
-            let (from, to) = (transition.from(), transition.to());
+            let (from, to) = states(*step);
             if !from.contains(&experiment.state) && !is_fresh {
                 // Another replica may have moved it just now.
                 self.reload(id).map_err(StoreError::unmade)?;
@@ -156,31 +157,76 @@ impl Keeper {
             if !from.contains(&experiment.state) {
                 return Err(AdministrationError::State { state: experiment.state, from });
             }
-            let detail = format!("trusted, {} -> {}", experiment.state.name(), to.name());
-            let entry = self.entry(caller, transition.action(), id, detail);
-            let (from, version) = (experiment.version, experiment.version.next()?);
-            let id = id.clone();
-            let change = TrustedChange::Move { id, from, to: version, state: to, entry };
-            match self.ingest.trust(change) {
-                Ok(()) => {
-                    let secret =
-                        experiment.secret.clone().filter(|_| to != ExperimentState::Stopped);
-                    let moved =
-                        TrustedExperiment { version, state: to, secret, ..(*experiment).clone() };
-                    let experiments = self.registry.trusted();
-                    experiments.advance(moved, from);
-                    return Ok(experiments.get(&experiment.id));
-                }
+            if *step == Step::Archive && experiment.is_archived {
+                return Ok(Some(experiment));
+            }
+            let version = experiment.version.next()?;
+            match self.ingest.trust(self.change(caller, &experiment, *step, version)) {
+                Ok(()) => return Ok(Some(self.changed(&experiment, *step, to, version))),
                 Err(AdministrationError::Store(StoreError::Trusted(_))) => {
                     self.reload(&experiment.id).map_err(StoreError::unmade)?;
                 }
                 Err(error) => {
-                    self.resolve(&experiment.id, version, error)?;
-                    return Ok(self.registry.trusted().get(&experiment.id));
+                    let wanted = (*step != Step::Delete).then_some(version);
+                    self.resolve_as(&experiment.id, wanted, error)?;
+                    let shown = self.registry.trusted().get(&experiment.id);
+                    return Ok(shown.or(Some(experiment)));
                 }
             }
         }
         Err(StoreError::from(TrustedRefusal::Moved).into())
+    }
+
+    /// What the store is to do.
+    fn change(
+        &self,
+        caller: &str,
+        experiment: &TrustedExperiment,
+        step: Step,
+        to: TrustedVersion,
+    ) -> TrustedChange {
+        let (id, from) = (experiment.id.clone(), experiment.version);
+        match step {
+            Step::Move(transition) => {
+                let state = transition.to();
+                let detail = format!("trusted, {} -> {}", experiment.state.name(), state.name());
+                let entry = self.entry(caller, transition.action(), &id, detail);
+                TrustedChange::Move { id, from, to, state, entry }
+            }
+            Step::Archive => {
+                let entry = self.entry(caller, AuditAction::Archive, &id, "trusted".to_owned());
+                TrustedChange::Archive { id, from, to, entry }
+            }
+            Step::Delete => {
+                let (rewards, releases) =
+                    (experiment.released.rewards(), experiment.released.releases());
+                let detail = format!("trusted, {rewards} rewards, {releases} releases");
+                let entry = self.entry(caller, AuditAction::Delete, &id, detail);
+                TrustedChange::Delete { id, from, entry }
+            }
+        }
+    }
+
+    /// Shows what the store has done.
+    fn changed(
+        &self,
+        experiment: &Arc<TrustedExperiment>,
+        step: Step,
+        state: ExperimentState,
+        version: TrustedVersion,
+    ) -> Arc<TrustedExperiment> {
+        let experiments = self.registry.trusted();
+        let from = experiment.version;
+        if step == Step::Delete {
+            experiments.remove(&experiment.id, from);
+            return Arc::clone(experiment);
+        }
+        let secret = experiment.secret.clone().filter(|_| state != ExperimentState::Stopped);
+        let is_archived = experiment.is_archived || step == Step::Archive;
+        let changed =
+            TrustedExperiment { version, state, secret, is_archived, ..(**experiment).clone() };
+        experiments.advance(changed, from);
+        experiments.get(&experiment.id).unwrap_or_else(|| Arc::clone(experiment))
     }
 
     /// After an unknown outcome, whether the store has this version; any other error as it is.
@@ -190,12 +236,30 @@ impl Keeper {
         version: TrustedVersion,
         error: AdministrationError,
     ) -> Result<(), AdministrationError> {
+        self.resolve_as(id, Some(version), error)
+    }
+
+    /// The same; None: whether it has no such experiment.
+    fn resolve_as(
+        &self,
+        id: &ExperimentId,
+        wanted: Option<TrustedVersion>,
+        error: AdministrationError,
+    ) -> Result<(), AdministrationError> {
         let is_unknown = matches!(
             &error,
             AdministrationError::Store(error) if error.outcome() == Outcome::Unknown
         );
-        let is_made = || self.reload(id).is_ok_and(|found| found == Some(version));
+        let is_made = || self.reload(id).is_ok_and(|found| found == wanted);
         if is_unknown && is_made() { Ok(()) } else { Err(error) }
+    }
+}
+
+/// The states from which a step leads, and where to.
+fn states(step: Step) -> (&'static [ExperimentState], ExperimentState) {
+    match step {
+        Step::Move(transition) => (transition.from(), transition.to()),
+        Step::Archive | Step::Delete => (&[ExperimentState::Stopped], ExperimentState::Stopped),
     }
 }
 

@@ -34,12 +34,23 @@ pub struct Creation {
     pub secret: SecretState,
 }
 
-/// A change of an experiment's state, and who wants it.
+/// What is to become of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It moves to another state.
+    Move(Transition),
+    /// Lists leave it out. Stopped ones only.
+    Archive,
+    /// It goes. Stopped ones only.
+    Delete,
+}
+
+/// A change of an experiment, and who wants it.
 #[derive(Debug)]
 pub(super) struct Movement {
     pub(super) caller: String,
     pub(super) id: ExperimentId,
-    pub(super) transition: Transition,
+    pub(super) step: Step,
 }
 
 /// The way to the keeper. Cheap to clone.
@@ -80,18 +91,19 @@ impl KeeperHandle {
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }
 
-    /// Moves an experiment to another state. None: there is no such experiment.
+    /// Changes an experiment, and returns it as it is then, or was. None: there is no such
+    /// experiment.
     ///
     /// # Errors
     /// [`AdministrationError`] says why not.
-    pub async fn move_to(
+    pub async fn change(
         &self,
         caller: String,
         id: ExperimentId,
-        transition: Transition,
+        step: Step,
     ) -> Result<Option<Arc<TrustedExperiment>>, AdministrationError> {
         let (answer, outcome) = oneshot::channel();
-        let command = Command::Move(Movement { caller, id, transition }, answer);
+        let command = Command::Move(Movement { caller, id, step }, answer);
         self.0.send(command).await.map_err(|_| AdministrationError::Ended)?;
         outcome.await.map_err(|_| AdministrationError::Ended)?
     }

@@ -123,7 +123,7 @@ pub mod curator_client {
                 .insert(GrpcMethod::new("bandana.v1.Curator", "RegisterDataSet"));
             self.inner.unary(req, path, codec).await
         }
-        /// All data sets, by name.
+        /// Data sets, by name, page by page. INVALID_ARGUMENT: `page_token` is not one of this list.
         pub async fn list_data_sets(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::ListDataSetsRequest>,
@@ -283,7 +283,7 @@ pub mod curator_server {
             tonic::Response<crate::wire::v1::DataSet>,
             tonic::Status,
         >;
-        /// All data sets, by name.
+        /// Data sets, by name, page by page. INVALID_ARGUMENT: `page_token` is not one of this list.
         async fn list_data_sets(
             &self,
             request: tonic::Request<crate::wire::v1::ListDataSetsRequest>,

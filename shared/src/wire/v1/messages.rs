@@ -548,6 +548,14 @@ pub struct ExperimentStatus {
     /// What somebody should look at. Empty: nothing that this server knows of.
     #[prost(message, repeated, tag = "14")]
     pub alarms: ::prost::alloc::vec::Vec<Alarm>,
+    /// Arms of the current revision, and those of them that are not retired.
+    #[prost(uint32, tag = "15")]
+    pub arm_count: u32,
+    #[prost(uint32, tag = "16")]
+    pub arms_in_play: u32,
+    /// See Operator.ArchiveExperiment.
+    #[prost(bool, tag = "17")]
+    pub archived: bool,
     /// See CreateExperimentRequest.
     #[prost(oneof = "experiment_status::Memory", tags = "10, 11")]
     pub memory: ::core::option::Option<experiment_status::Memory>,
@@ -585,13 +593,32 @@ pub struct Alarm {
     #[prost(double, tag = "5")]
     pub seen: f64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListExperimentsRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListExperimentsRequest {
+    /// Most experiments in the answer; there may be fewer, as an answer has at most 1 MiB or
+    /// one experiment. 0 stands for 100, and more than 1000 for 1000.
+    #[prost(uint32, tag = "1")]
+    pub page_size: u32,
+    /// `next_page_token` of the answer before, to go on from there with a request that is
+    /// the same otherwise. Empty: from the first experiment on.
+    #[prost(string, tag = "2")]
+    pub page_token: ::prost::alloc::string::String,
+    #[prost(enumeration = "ExperimentView", tag = "3")]
+    pub view: i32,
+    /// Whether archived experiments are among them.
+    #[prost(bool, tag = "4")]
+    pub show_archived: bool,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListExperimentsResponse {
     #[prost(message, repeated, tag = "1")]
     pub experiments: ::prost::alloc::vec::Vec<ExperimentStatus>,
+    /// Empty: that was all.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteExperimentResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AddArmRequest {
     /// See Specification.experiment_id.
@@ -728,7 +755,8 @@ pub struct ListAuditEntriesRequest {
     /// Changes of this experiment only. Empty: of all.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// Most entries to send: 1 to 1000. 0 stands for 100.
+    /// Most entries to send: 1 to 1000. 0 stands for 100. There may be fewer, as an answer has
+    /// at most 1 MiB or one entry: see ListAuditEntriesResponse.next_before.
     #[prost(uint32, tag = "2")]
     pub limit: u32,
     /// Entries before this number only. 0: from the newest on.
@@ -740,6 +768,9 @@ pub struct ListAuditEntriesResponse {
     /// The newest first.
     #[prost(message, repeated, tag = "1")]
     pub entries: ::prost::alloc::vec::Vec<AuditEntry>,
+    /// ListAuditEntriesRequest.before for the entries that come next. 0: that was all.
+    #[prost(uint64, tag = "2")]
+    pub next_before: u64,
 }
 /// A change of an experiment, stored together with it and never changed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -889,6 +920,40 @@ impl ExperimentState {
         }
     }
 }
+/// How much of an experiment is in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ExperimentView {
+    /// As EXPERIMENT_VIEW_SUMMARY.
+    Unspecified = 0,
+    /// Without arms, or actions: there can be 1024 of them. So the specification does not fit
+    /// the digest beside it.
+    Summary = 1,
+    /// Everything.
+    Full = 2,
+}
+impl ExperimentView {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EXPERIMENT_VIEW_UNSPECIFIED",
+            Self::Summary => "EXPERIMENT_VIEW_SUMMARY",
+            Self::Full => "EXPERIMENT_VIEW_FULL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EXPERIMENT_VIEW_UNSPECIFIED" => Some(Self::Unspecified),
+            "EXPERIMENT_VIEW_SUMMARY" => Some(Self::Summary),
+            "EXPERIMENT_VIEW_FULL" => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
 /// What the debiased estimates estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -945,6 +1010,8 @@ pub enum AuditAction {
     RegisterDataSet = 9,
     /// It was not registered.
     RefuseDataSet = 10,
+    Archive = 9,
+    Delete = 10,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -964,6 +1031,8 @@ impl AuditAction {
             Self::AddSignature => "AUDIT_ACTION_ADD_SIGNATURE",
             Self::RegisterDataSet => "AUDIT_ACTION_REGISTER_DATA_SET",
             Self::RefuseDataSet => "AUDIT_ACTION_REFUSE_DATA_SET",
+            Self::Archive => "AUDIT_ACTION_ARCHIVE",
+            Self::Delete => "AUDIT_ACTION_DELETE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -980,6 +1049,8 @@ impl AuditAction {
             "AUDIT_ACTION_ADD_SIGNATURE" => Some(Self::AddSignature),
             "AUDIT_ACTION_REGISTER_DATA_SET" => Some(Self::RegisterDataSet),
             "AUDIT_ACTION_REFUSE_DATA_SET" => Some(Self::RefuseDataSet),
+            "AUDIT_ACTION_ARCHIVE" => Some(Self::Archive),
+            "AUDIT_ACTION_DELETE" => Some(Self::Delete),
             _ => None,
         }
     }
@@ -1050,18 +1121,30 @@ pub struct DataSet {
     #[prost(uint64, tag = "9")]
     pub unix_seconds: u64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListDataSetsRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDataSetsRequest {
+    /// Most data sets in the answer; there may be fewer, as an answer has at most 1 MiB or one
+    /// data set. 0 stands for 100, and more than 1000 for 1000.
+    #[prost(uint32, tag = "1")]
+    pub page_size: u32,
+    /// `next_page_token` of the answer before, to go on from there. Empty: from the first one on.
+    #[prost(string, tag = "2")]
+    pub page_token: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListDataSetsResponse {
     #[prost(message, repeated, tag = "1")]
     pub data_sets: ::prost::alloc::vec::Vec<DataSet>,
+    /// Empty: that was all.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListDebitsRequest {
     #[prost(string, tag = "1")]
     pub data_set: ::prost::alloc::string::String,
-    /// Most debits: 1 to 1000. 0: 100.
+    /// Most debits: 1 to 1000. 0: 100. There may be fewer, as an answer has at most 1 MiB or one
+    /// debit: see ListDebitsResponse.next_before.
     #[prost(uint32, tag = "2")]
     pub limit: u32,
     /// Debits before this number only. 0: all.
@@ -1072,6 +1155,9 @@ pub struct ListDebitsRequest {
 pub struct ListDebitsResponse {
     #[prost(message, repeated, tag = "1")]
     pub debits: ::prost::alloc::vec::Vec<Debit>,
+    /// ListDebitsRequest.before for the debits that come next. 0: that was all.
+    #[prost(uint64, tag = "2")]
+    pub next_before: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Debit {
@@ -1580,12 +1666,25 @@ pub struct DiscloseResponse {
     #[prost(uint32, tag = "3")]
     pub server_day: u32,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListTrustedExperimentsRequest {}
+/// See ListExperimentsRequest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTrustedExperimentsRequest {
+    #[prost(uint32, tag = "1")]
+    pub page_size: u32,
+    #[prost(string, tag = "2")]
+    pub page_token: ::prost::alloc::string::String,
+    #[prost(enumeration = "ExperimentView", tag = "3")]
+    pub view: i32,
+    #[prost(bool, tag = "4")]
+    pub show_archived: bool,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListTrustedExperimentsResponse {
     #[prost(message, repeated, tag = "1")]
     pub experiments: ::prost::alloc::vec::Vec<TrustedStatus>,
+    /// Empty: that was all.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TrustedStatus {
@@ -1600,6 +1699,12 @@ pub struct TrustedStatus {
     /// Statistics that were released so far.
     #[prost(uint64, tag = "4")]
     pub releases: u64,
+    /// Arms or actions that there are; 0 for AdaC-OFUL, which is told them.
+    #[prost(uint32, tag = "5")]
+    pub arm_count: u32,
+    /// See TrustedOperator.ArchiveTrustedExperiment.
+    #[prost(bool, tag = "6")]
+    pub archived: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleasedStatistics {

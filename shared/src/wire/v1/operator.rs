@@ -117,7 +117,9 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "CreateExperiment"));
             self.inner.unary(req, path, codec).await
         }
-        /// All experiments, by id.
+        /// Experiments, by id, page by page: without their arms unless these are asked for, and
+        /// without those that are archived unless these are. INVALID_ARGUMENT: `page_token` is not
+        /// one of this list.
         pub async fn list_experiments(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::ListExperimentsRequest>,
@@ -268,6 +270,60 @@ pub mod operator_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("bandana.v1.Operator", "StopExperiment"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Has lists leave an experiment out unless they are asked for it. Everything of it can
+        /// still be read. Stopped experiments only; of one that is archived nothing changes.
+        pub async fn archive_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/ArchiveExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "ArchiveExperiment"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes an experiment with its revisions, signatures and tallies, for good. Stopped
+        /// experiments only. Its entries in the audit log stay, and one tells of the deletion. No
+        /// experiment can have its id again, since devices may still hold reports for it: those
+        /// are answered UPLOAD_STATUS_UNKNOWN_SPECIFICATION.
+        pub async fn delete_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::DeleteExperimentResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/DeleteExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "DeleteExperiment"));
             self.inner.unary(req, path, codec).await
         }
         /// Appends an arm, in a new revision.
@@ -508,7 +564,9 @@ pub mod operator_server {
             tonic::Response<crate::wire::v1::ExperimentStatus>,
             tonic::Status,
         >;
-        /// All experiments, by id.
+        /// Experiments, by id, page by page: without their arms unless these are asked for, and
+        /// without those that are archived unless these are. INVALID_ARGUMENT: `page_token` is not
+        /// one of this list.
         async fn list_experiments(
             &self,
             request: tonic::Request<crate::wire::v1::ListExperimentsRequest>,
@@ -557,6 +615,26 @@ pub mod operator_server {
             request: tonic::Request<crate::wire::v1::ExperimentName>,
         ) -> std::result::Result<
             tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        >;
+        /// Has lists leave an experiment out unless they are asked for it. Everything of it can
+        /// still be read. Stopped experiments only; of one that is archived nothing changes.
+        async fn archive_experiment(
+            &self,
+            request: tonic::Request<crate::wire::v1::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        >;
+        /// Deletes an experiment with its revisions, signatures and tallies, for good. Stopped
+        /// experiments only. Its entries in the audit log stay, and one tells of the deletion. No
+        /// experiment can have its id again, since devices may still hold reports for it: those
+        /// are answered UPLOAD_STATUS_UNKNOWN_SPECIFICATION.
+        async fn delete_experiment(
+            &self,
+            request: tonic::Request<crate::wire::v1::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::DeleteExperimentResponse>,
             tonic::Status,
         >;
         /// Appends an arm, in a new revision.
@@ -1034,6 +1112,96 @@ pub mod operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StopExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/ArchiveExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct ArchiveExperimentSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<crate::wire::v1::ExperimentName>
+                    for ArchiveExperimentSvc<T> {
+                        type Response = crate::wire::v1::ExperimentStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::wire::v1::ExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::archive_experiment(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ArchiveExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/DeleteExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteExperimentSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<crate::wire::v1::ExperimentName>
+                    for DeleteExperimentSvc<T> {
+                        type Response = crate::wire::v1::DeleteExperimentResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::wire::v1::ExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::delete_experiment(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteExperimentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -597,7 +597,7 @@ pub mod trusted_operator_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// All trusted experiments, by id.
+        /// Trusted experiments, by id, page by page, as Operator.ListExperiments lists others.
         pub async fn list_trusted_experiments(
             &mut self,
             request: impl tonic::IntoRequest<
@@ -746,6 +746,68 @@ pub mod trusted_operator_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Has lists leave an experiment out unless they are asked for it. Stopped experiments only;
+        /// of one that is archived nothing changes.
+        pub async fn archive_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::TrustedStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/ArchiveTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "ArchiveTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes an experiment with all that was released of it, for good. Stopped experiments
+        /// only. Its entries in the audit log stay, and no experiment can have its id again.
+        pub async fn delete_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::DeleteExperimentResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/DeleteTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "DeleteTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Released statistics, with noise, and counts: all that can be had.
         pub async fn get_released(
             &mut self,
@@ -795,7 +857,7 @@ pub mod trusted_operator_server {
             tonic::Response<crate::wire::v1::TrustedStatus>,
             tonic::Status,
         >;
-        /// All trusted experiments, by id.
+        /// Trusted experiments, by id, page by page, as Operator.ListExperiments lists others.
         async fn list_trusted_experiments(
             &self,
             request: tonic::Request<crate::wire::v1::ListTrustedExperimentsRequest>,
@@ -833,6 +895,24 @@ pub mod trusted_operator_server {
             request: tonic::Request<crate::wire::v1::TrustedExperimentName>,
         ) -> std::result::Result<
             tonic::Response<crate::wire::v1::TrustedStatus>,
+            tonic::Status,
+        >;
+        /// Has lists leave an experiment out unless they are asked for it. Stopped experiments only;
+        /// of one that is archived nothing changes.
+        async fn archive_trusted_experiment(
+            &self,
+            request: tonic::Request<crate::wire::v1::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::TrustedStatus>,
+            tonic::Status,
+        >;
+        /// Deletes an experiment with all that was released of it, for good. Stopped experiments
+        /// only. Its entries in the audit log stay, and no experiment can have its id again.
+        async fn delete_trusted_experiment(
+            &self,
+            request: tonic::Request<crate::wire::v1::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::DeleteExperimentResponse>,
             tonic::Status,
         >;
         /// Released statistics, with noise, and counts: all that can be had.
@@ -1211,6 +1291,108 @@ pub mod trusted_operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StopTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/ArchiveTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct ArchiveTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<crate::wire::v1::TrustedExperimentName>
+                    for ArchiveTrustedExperimentSvc<T> {
+                        type Response = crate::wire::v1::TrustedStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                crate::wire::v1::TrustedExperimentName,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::archive_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ArchiveTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/DeleteTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<crate::wire::v1::TrustedExperimentName>
+                    for DeleteTrustedExperimentSvc<T> {
+                        type Response = crate::wire::v1::DeleteExperimentResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                crate::wire::v1::TrustedExperimentName,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::delete_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteTrustedExperimentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -7,6 +7,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::decode_specification;
 use rusqlite::{Connection, Row};
 
+use super::super::deletion::deleted_keys;
 use super::super::{schema, signatures};
 use super::{noted, unreadable};
 use crate::learner::Learner;
@@ -18,6 +19,8 @@ pub(super) struct Known {
     pub(super) id: String,
     /// Arms of the newest revision that can be understood.
     pub(super) arms: usize,
+    /// Groups of the replay window may still name it.
+    pub(super) is_deleted: bool,
 }
 
 /// A row of an experiment.
@@ -41,9 +44,19 @@ pub(super) fn check(
         let rows = statement.query_map([], stored)?;
         rows.collect::<rusqlite::Result<Vec<_>>>()
     };
+    let deleted = if verification.schema_version >= schema::WITH_AUDIT {
+        noted(verification, "what was deleted", deleted_keys(connection))?.unwrap_or_default()
+    } else {
+        Vec::new()
+    };
     let mut experiments = BTreeMap::new();
     for row in noted(verification, "the experiments", rows())?.unwrap_or_default() {
         verification.examined(1);
+        if deleted.contains(&row.key) {
+            gone(connection, &row, verification)?;
+            experiments.insert(row.key, Known { id: row.id, arms: 0, is_deleted: true });
+            continue;
+        }
         conduct(&row, verification);
         let revisions = revisions(connection, &row, verification)?;
         let arms = revisions.last().map_or(0, |newest| newest.arms().len());
@@ -55,9 +68,23 @@ pub(super) fn check(
                 }
             }
         }
-        experiments.insert(row.key, Known { id: row.id, arms });
+        experiments.insert(row.key, Known { id: row.id, arms, is_deleted: false });
     }
     Ok(experiments)
+}
+
+/// That a deleted experiment has no revisions. Its tallies are found to have arms beyond none.
+fn gone(
+    connection: &Connection,
+    row: &Stored,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    let query = "SELECT count(*) FROM specification WHERE experiment = ?";
+    let count = connection.query_row(query, [row.key], |row| row.get::<_, u64>(0));
+    if noted(verification, "the revisions", count)?.is_some_and(|count| count > 0) {
+        verification.say(format!("experiment {} was deleted, and has revisions", row.id));
+    }
+    Ok(())
 }
 
 fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {

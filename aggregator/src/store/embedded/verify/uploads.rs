@@ -79,8 +79,12 @@ impl<'e> Uploads<'e> {
         let mut all = Tally::EMPTY;
         for (experiment, arm, tally) in deltas {
             let place = (experiment, day, arm);
-            self.place("a group", place, verification);
             all += tally;
+            // Its tallies went, and its uploads are still known.
+            if self.experiments.get(&experiment).is_some_and(|known| known.is_deleted) {
+                continue;
+            }
+            self.place("a group", place, verification);
             *self.sums.entry(place).or_default() += tally;
         }
         // An upload has at least one report.

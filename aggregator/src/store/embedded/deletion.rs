@@ -1,0 +1,78 @@
+//! Experiments that are archived or deleted: the audit log says which.
+//!
+//! So neither needs a column, and what nobody can change says what became of an id. Of a deleted
+//! experiment its row stays, with its id and key, which none may have again: groups of uploads of
+//! the replay window go on to name the key, until their days are over. Whoever reads
+//! experiments, or adds up what groups hold, leaves it out.
+
+use bandana_shared::identity::ExperimentId;
+use rusqlite::{Connection, Transaction};
+
+use super::sqlite::committing;
+use super::{SqliteStore, audit};
+use crate::store::{AuditEntry, ExperimentKey, StoreError};
+
+/// Whether the experiment of the row `e` is archived.
+pub(super) const ARCHIVED: &str =
+    "EXISTS (SELECT 1 FROM audit a WHERE a.experiment = e.id AND a.action = 'archive')";
+
+/// Whether it was deleted.
+pub(super) const DELETED: &str =
+    "EXISTS (SELECT 1 FROM audit a WHERE a.experiment = e.id AND a.action = 'delete')";
+
+/// What goes with an experiment, in an order in which nothing refers to what is gone.
+const PARTS: [&str; 6] = [
+    "DELETE FROM signature
+        WHERE digest IN (SELECT digest FROM specification WHERE experiment = ?)",
+    "DELETE FROM specification WHERE experiment = ?",
+    "DELETE FROM symbol_tally WHERE experiment = ?",
+    "DELETE FROM tally WHERE experiment = ?",
+    "DELETE FROM symbol_checkpoint WHERE experiment = ?",
+    "DELETE FROM checkpoint WHERE experiment = ?",
+];
+
+/// Whether this was the id of an experiment, of either kind, that was deleted.
+pub(super) fn was_deleted(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
+    let query = "SELECT 1 FROM audit WHERE experiment = ? AND action = 'delete'";
+    connection.prepare_cached(query)?.exists([id.as_str()])
+}
+
+/// The keys of the experiments that were deleted.
+pub(super) fn deleted_keys(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let query = format!("SELECT key FROM experiment e WHERE {DELETED} ORDER BY key");
+    let mut statement = connection.prepare_cached(&query)?;
+    let keys = statement.query_map([], |row| row.get(0))?;
+    keys.collect()
+}
+
+impl SqliteStore {
+    /// Notes that an experiment is archived.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn archive(&mut self, entry: &AuditEntry) -> Result<(), StoreError> {
+        audit::append(&self.connection, entry).map_err(committing)
+    }
+
+    /// Deletes an experiment, in one transaction with its entry.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn delete(&mut self, key: ExperimentKey, entry: &AuditEntry) -> Result<(), StoreError> {
+        // Tallies are private, and must not rest in pages that are free, nor in the log.
+        self.zero_freed_pages(true).map_err(committing)?;
+        let outcome = self.delete_parts(key, entry);
+        self.zero_freed_pages(false).map_err(committing)?;
+        self.erase().map_err(committing)?;
+        outcome.map_err(committing)
+    }
+
+    fn delete_parts(&mut self, key: ExperimentKey, entry: &AuditEntry) -> rusqlite::Result<()> {
+        let transaction: Transaction<'_> = self.connection.transaction()?;
+        for part in PARTS {
+            transaction.execute(part, [key.0])?;
+        }
+        audit::append(&transaction, entry)?;
+        transaction.commit()
+    }
+}

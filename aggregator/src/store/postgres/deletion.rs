@@ -1,0 +1,72 @@
+//! Experiments that are archived or deleted: the audit log says which, as in the embedded store.
+//!
+//! The row of a deleted experiment stays, without weights, with its id and key. While days are in
+//! the replay window, a row of its tallies for each of them tells how many reports there were,
+//! and nothing else: the uploads that they came from are still known.
+
+use bandana_shared::identity::ExperimentId;
+use tokio_postgres::{GenericClient, Transaction};
+
+use super::administration::check;
+use super::audit;
+use crate::store::{AuditEntry, Standing, StoreError, postgres};
+
+/// Whether the experiment of the row `e` is archived.
+pub(super) const ARCHIVED: &str =
+    "EXISTS (SELECT FROM audit a WHERE a.experiment = e.id AND a.action = 'archive')";
+
+/// Whether it was not deleted. Polls look at every row: the audit log is only looked at for rows
+/// without weights.
+pub(super) const SHOWN: &str = "(cardinality(e.weights) > 0 OR NOT EXISTS \
+    (SELECT FROM audit a WHERE a.experiment = e.id AND a.action = 'delete'))";
+
+/// What goes with an experiment, in an order in which nothing refers to what is gone.
+const PARTS: [&str; 4] = [
+    "DELETE FROM signature
+        WHERE digest IN (SELECT digest FROM specification WHERE experiment = $1)",
+    "DELETE FROM specification WHERE experiment = $1",
+    "DELETE FROM symbol_tally WHERE experiment = $1",
+    "UPDATE experiment SET weights = '{}', policy_reports = 0, version = version + 1
+        WHERE key = $1",
+];
+
+/// Deletes an experiment that stands as somebody thinks, in the caller's transaction with its entry.
+pub(super) async fn delete(
+    transaction: &Transaction<'_>,
+    standing: Standing,
+    entry: &AuditEntry,
+) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let key = standing.key.0;
+    let lock = "SELECT key FROM experiment WHERE key = $1 FOR UPDATE";
+    transaction.execute(lock, &[&key]).await.map_err(failed)?;
+    check(transaction, standing, &entry.experiment).await?;
+    let reports = "SELECT day, replica, sum(reports)::bigint FROM tally
+        WHERE experiment = $1 AND day >= (SELECT oldest_day FROM watermark)
+        GROUP BY day, replica";
+    let reports = transaction.query(reports, &[&key]).await.map_err(failed)?;
+    let delete = "DELETE FROM tally WHERE experiment = $1";
+    transaction.execute(delete, &[&key]).await.map_err(failed)?;
+    for row in reports {
+        let (day, replica, reports): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
+        let keep = "INSERT INTO tally (day, experiment, arm, replica, reports, ones)
+            VALUES ($1, $2, 0, $3, $4, 0)";
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&day, &key, &replica, &reports];
+        transaction.execute(keep, &values).await.map_err(failed)?;
+    }
+    for part in PARTS {
+        transaction.execute(part, &[&key]).await.map_err(failed)?;
+    }
+    audit::append(transaction, entry).await
+}
+
+/// Whether this was the id of an experiment, of either kind, that was deleted.
+pub(super) async fn was_deleted(
+    client: &impl GenericClient,
+    id: &ExperimentId,
+) -> Result<bool, StoreError> {
+    let query = "SELECT EXISTS (SELECT FROM audit WHERE experiment = $1 AND action = 'delete')";
+    let row = client.query_one(query, &[&id.as_str()]).await.map_err(postgres("committing"))?;
+    Ok(row.get(0))
+}
