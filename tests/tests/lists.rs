@@ -312,7 +312,7 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
         ListAuditEntriesRequest { experiment_id: "checkout".to_owned(), ..Default::default() };
     let entries = aggregator.operator.list_audit_entries(request).await?.into_inner().entries;
     let actions: Vec<_> = entries.iter().map(v1::AuditEntry::action).collect();
-    let action = |name| v1::AuditAction::from_str_name(name).unwrap_or_default();
+    let action = |name: &str| v1::AuditAction::from_str_name(name).unwrap_or_default();
     let expected = ["DELETE", "ARCHIVE", "STOP", "CREATE"];
     let expected = expected.map(|name| action(&format!("AUDIT_ACTION_{name}")));
     assert_eq!(actions, expected);

@@ -259,7 +259,7 @@ impl Store for EmbeddedStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check(standing)?;
+            store.check_standing(standing)?;
             store.database.archive(entry)?;
             store.database.experiment(standing.key)
         })
@@ -267,7 +267,7 @@ impl Store for EmbeddedStore {
 
     fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
         self.here(|store| {
-            store.check(standing)?;
+            store.check_standing(standing)?;
             store.database.delete(standing.key, entry)
         })
     }
