@@ -221,7 +221,7 @@ impl Follower {
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
         let News { changed, all, mut tallies, mut days, trusted, trusted_ids, holds_lease } = news;
         // What was known before the database was asked was in it then.
-        for (_, experiment) in experiments.iter().filter(|(_, e)| !all.contains(&e.key())) {
+        for (.., experiment) in experiments.iter().filter(|(.., e)| !all.contains(&e.key())) {
             registry.remove(experiment);
         }
         for (id, version) in &known_trusted {

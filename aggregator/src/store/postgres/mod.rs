@@ -376,8 +376,7 @@ impl Store for PostgresStore {
 
     fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
         self.wake()?;
-        self.link
-            .run("committing", async |session| deletion::delete(session, standing, entry).await)
+        self.link.change(async |transaction| deletion::delete(transaction, standing, entry).await)
     }
 
     fn add_signature(
