@@ -40,7 +40,7 @@ async fn refused_at_once(site: &Site) -> anyhow::Result<()> {
                 operator.pause_experiment(name()).await.map(drop),
                 operator.refresh_policy(name()).await.map(drop),
                 operator.list_audit_entries(ListAuditEntriesRequest::default()).await.map(drop),
-                curator.list_data_sets(ListDataSetsRequest {}).await.map(drop),
+                curator.list_data_sets(ListDataSetsRequest::default()).await.map(drop),
                 create(&mut operator, three_arms("another"))
                     .await
                     .map(drop)

@@ -1010,8 +1010,8 @@ pub enum AuditAction {
     RegisterDataSet = 9,
     /// It was not registered.
     RefuseDataSet = 10,
-    Archive = 9,
-    Delete = 10,
+    Archive = 11,
+    Delete = 12,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
