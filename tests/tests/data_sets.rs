@@ -119,7 +119,8 @@ impl Server {
     }
 
     async fn spent(&mut self) -> anyhow::Result<u64> {
-        let listed = self.curator.list_data_sets(ListDataSetsRequest {}).await?.into_inner();
+        let listed =
+            self.curator.list_data_sets(ListDataSetsRequest::default()).await?.into_inner();
         Ok(listed.data_sets.first().context("no data set")?.spent_nanos)
     }
 
@@ -210,7 +211,8 @@ async fn nothing_that_is_told_of_a_data_set_depends_on_a_value() -> anyhow::Resu
         };
         std::fs::write(server.file("people.csv"), csv(people().enumerate().map(with))?)?;
         let mut registered = server.register("people", "people.csv", &COLUMNS).await?;
-        let listed = server.curator.list_data_sets(ListDataSetsRequest {}).await?.into_inner();
+        let listed =
+            server.curator.list_data_sets(ListDataSetsRequest::default()).await?.into_inner();
         let mut listed = listed.data_sets.into_iter().next().context("no data set")?;
         (registered.unix_seconds, listed.unix_seconds) = (0, 0);
         told.push((registered.encode_to_vec(), listed.encode_to_vec()));
