@@ -18,6 +18,9 @@ pub mod ending;
 pub mod estimates;
 mod experiment_answers;
 mod faces;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gates;
 pub mod health;
 pub mod held;

@@ -172,6 +172,9 @@ mod reward;
 mod signers;
 #[cfg(feature = "storage")]
 mod storage;
+#[cfg(all(feature = "fuzzing", feature = "storage"))]
+#[doc(hidden)]
+pub use storage::fuzzing;
 mod time;
 #[cfg(feature = "trusted")]
 pub mod trusted;

@@ -87,6 +87,15 @@ fn from_text(text: &str) -> Result<SigningKey, Problem> {
     if key.public_key() == public { Ok(key) } else { Err(Problem::Mismatch) }
 }
 
+/// A key that is read is written and read again.
+#[cfg(feature = "fuzzing")]
+pub(super) fn fuzz(text: &str) {
+    if let Ok(key) = from_text(text) {
+        let again = from_text(&to_text(&key)).map(|again| again.public_key());
+        assert_eq!(again.ok(), Some(key.public_key()));
+    }
+}
+
 /// A key file that can't be used.
 #[derive(Debug, Error)]
 pub(super) enum KeyFileError {

@@ -220,3 +220,9 @@ fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> anyhow::Result<()> 
     }
     written.with_context(|| format!("can't write {}", path.display()))
 }
+
+/// A key that a file has is the one that is written again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_key_file(text: &str) {
+    key_file::fuzz(text);
+}

@@ -55,3 +55,16 @@ pub(crate) fn calls(desk: Desk) -> Router {
         .with_state(desk)
         .route_layer(middleware::from_fn(same_origin))
 }
+
+/// What is read of a request before anything is done.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_requests(uri: Option<&http::Uri>, body: &[u8]) {
+    requests::creation(body).ok();
+    trusted::creation(body).ok();
+    if let Some(uri) = uri {
+        requests::estimates(uri, String::new()).ok();
+        for name in ["first_day", "last_day", "limit"] {
+            requests::parameter::<u32>(uri, name).ok();
+        }
+    }
+}

@@ -75,7 +75,7 @@ async fn create(
 }
 
 /// Reads which experiment there is to be.
-fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
+pub(super) fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
     let draft: TrustedDraft = serde_json::from_slice(body)
         .map_err(|error| Refusal::invalid(format!("this is no new trusted experiment: {error}")))?;
     draft.request().map_err(|error| Refusal::invalid(error.to_string()))

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Files, LEDGER, STATE, StorageError, failed, replace};
 use crate::trusted::{Disclosure, Kept};
 
-const DISCLOSURES: &str = "disclosures";
+pub(super) const DISCLOSURES: &str = "disclosures";
 const DISCLOSURES_NEW: &str = "disclosures.new";
 
 /// Disclosures by their names.
@@ -56,10 +56,14 @@ impl DisclosuresFile {
         if kept.is_empty() {
             return Self::erase(&mut *self.0);
         }
-        let stored = StoredDisclosures(kept.iter().map(StoredDisclosure::new).collect());
-        let bytes = stored::to_bytes(&stored)?;
+        let bytes = Self::bytes(kept)?;
         replace(&mut *self.0, DISCLOSURES_NEW, DISCLOSURES, &bytes)
             .map_err(|source| failed("writing", DISCLOSURES, source))
+    }
+
+    /// What is written of them.
+    pub(super) fn bytes(kept: &KeptByName) -> Result<Vec<u8>, StoredError> {
+        stored::to_bytes(&StoredDisclosures(kept.iter().map(StoredDisclosure::new).collect()))
     }
 
     /// Removes what waits, whatever is in the files.

@@ -26,6 +26,8 @@ mod disclosures;
 mod double;
 mod error;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 #[cfg(test)]
 mod golden_tests;
 mod specification;

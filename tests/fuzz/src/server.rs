@@ -1,0 +1,132 @@
+//! Files and requests that the aggregator reads.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use bandana_aggregator::configuration::Configuration;
+use bandana_aggregator::curator::reading;
+use bandana_aggregator::curator::universe::Schema;
+use bandana_aggregator::security::{TokenHash, TokenList, TokenName};
+use bandana_aggregator::trusted::state::{ReleasedState, SecretState};
+use bandana_shared::stored;
+
+use crate::input::{byte, part, sealed};
+
+/// Has a file with these bytes read.
+fn with_file<T>(suffix: &str, bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T {
+    // In memory, where there is such a folder.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let file = tempfile::Builder::new().suffix(suffix).tempfile_in(folder);
+    let mut file = file.expect("a temporary file");
+    file.write_all(bytes).expect("room for a temporary file");
+    read(file.path())
+}
+
+/// What is effective is a file that says the same.
+pub(crate) fn configuration(data: &[u8]) {
+    let read = |bytes: &[u8]| {
+        with_file(".toml", bytes, |path| Configuration::load(Some(path), Vec::new()))
+    };
+    let Ok((configuration, effective)) = read(data) else { return };
+    let again = read(effective.to_string().as_bytes());
+    let (again, _) = again.expect("what is effective can be loaded");
+    assert_eq!(again, configuration);
+}
+
+/// A list that is changed has the change and all else.
+pub(crate) fn tokens(mut data: &[u8]) {
+    let name = part(&mut data);
+    let (Ok(text), Ok(name)) = (std::str::from_utf8(data), std::str::from_utf8(name)) else {
+        return;
+    };
+    let Ok(list) = TokenList::parse(text) else { return };
+    let before: Vec<String> = list.names().map(ToString::to_string).collect();
+    let Ok(name) = TokenName::new(name) else { return };
+    let hash: TokenHash =
+        "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".parse().expect("a hash");
+    let Ok(longer) = TokenList::with(text, &name, &hash) else {
+        assert!(before.contains(&name.to_string()) || text.len() + 256 > TokenList::BYTES_MAX);
+        return;
+    };
+    let added = TokenList::parse(&longer).expect("a list");
+    assert!(added.find(&hash).is_some());
+    let shorter = TokenList::without(&longer, &name).expect("it has the name");
+    let after: Vec<String> =
+        TokenList::parse(&shorter).expect("a list").names().map(ToString::to_string).collect();
+    assert_eq!(after, before);
+}
+
+/// A key that is read is the one that is written.
+pub(crate) fn key_file(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        bandana_aggregator::fuzzing::key_file(text);
+    }
+}
+
+/// The file of a new experiment.
+pub(crate) fn draft(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        bandana_aggregator::fuzzing::draft(text);
+    }
+}
+
+/// What pages ask: bodies of JSON, and addresses.
+pub(crate) fn requests(mut data: &[u8]) {
+    let address = part(&mut data);
+    bandana_aggregator::fuzzing::request(address, data);
+}
+
+/// Three texts of columns and the rest of the data.
+fn schema(data: &mut &[u8]) -> Option<Schema> {
+    let count = usize::from(byte(data) % 4);
+    let texts: Vec<String> =
+        (0..count).map(|_| String::from_utf8(part(data).to_vec()).ok()).collect::<Option<_>>()?;
+    Schema::parse(&texts).ok()
+}
+
+/// A clause selects the cells of which it says so, column by column.
+pub(crate) fn selection(mut data: &[u8]) {
+    let Some(schema) = schema(&mut data) else { return };
+    let Ok(clause) = std::str::from_utf8(data) else { return };
+    let names: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();
+    let Ok(universe) = schema.universe(&names) else { return };
+    if universe.cells() > 1 << 12 {
+        return;
+    }
+    let Ok(selected) = universe.select(clause) else { return };
+    drop(selected);
+    for cell in 0..universe.cells() {
+        assert_eq!(universe.cell(universe.codes(cell)), cell);
+    }
+}
+
+/// Rows of CSV: as many as there are, and each within its columns.
+pub(crate) fn rows(mut data: &[u8]) {
+    let Some(schema) = schema(&mut data) else { return };
+    if let Ok((rows, _)) = with_file(".csv", data, |path| reading::read(path, &schema)) {
+        assert!(rows.count() > 0);
+    }
+}
+
+/// The same as Parquet.
+pub(crate) fn parquet(mut data: &[u8]) {
+    let Some(schema) = schema(&mut data) else { return };
+    if let Ok((rows, _)) = with_file(".parquet", data, |path| reading::read(path, &schema)) {
+        assert!(rows.count() > 0);
+    }
+}
+
+/// Stored states of trusted experiments, behind a checksum that fits.
+pub(crate) fn trusted_state(mut data: &[u8]) {
+    let is_secret = byte(&mut data) & 1 == 0;
+    let magic = if is_secret { *b"BDts" } else { *b"BDtr" };
+    let bytes = sealed(magic, data);
+    if is_secret {
+        stored::from_bytes::<SecretState>(&bytes).ok();
+    } else if let Ok(state) = stored::from_bytes::<ReleasedState>(&bytes) {
+        let written = stored::to_bytes(&state).expect("what was read is written");
+        let again = stored::from_bytes::<ReleasedState>(&written).expect("it is read again");
+        assert_eq!(stored::to_bytes(&again).expect("it is written again"), written);
+    }
+}
