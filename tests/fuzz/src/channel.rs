@@ -1,5 +1,12 @@
 //! The integers of the channel, against arithmetic with 256 bits that is as simple as can be.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::needless_range_loop,
+    reason = "digits are taken apart, and written as on paper"
+)]
+
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::channel::{Floor, KaryChannel};
 use bandana_shared::curve::Level;

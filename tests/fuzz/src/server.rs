@@ -5,8 +5,8 @@ use std::path::Path;
 
 use bandana_aggregator::configuration::Configuration;
 use bandana_aggregator::curator::reading;
-use bandana_aggregator::curator::universe::Schema;
-use bandana_aggregator::security::{TokenHash, TokenList, TokenName};
+use bandana_aggregator::curator::universe::{Column, Schema};
+use bandana_aggregator::security::{TokenHash, TokenKind, TokenList, TokenName};
 use bandana_aggregator::trusted::state::{ReleasedState, SecretState};
 use bandana_shared::stored;
 
@@ -36,25 +36,25 @@ pub(crate) fn configuration(data: &[u8]) {
 
 /// A list that is changed has the change and all else.
 pub(crate) fn tokens(mut data: &[u8]) {
+    let kind = if byte(&mut data) & 1 == 0 { TokenKind::Operator } else { TokenKind::App };
     let name = part(&mut data);
     let (Ok(text), Ok(name)) = (std::str::from_utf8(data), std::str::from_utf8(name)) else {
         return;
     };
-    let Ok(list) = TokenList::parse(text) else { return };
-    let before: Vec<String> = list.names().map(ToString::to_string).collect();
-    let Ok(name) = TokenName::new(name) else { return };
-    let hash: TokenHash =
-        "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".parse().expect("a hash");
-    let Ok(longer) = TokenList::with(text, &name, &hash) else {
-        assert!(before.contains(&name.to_string()) || text.len() + 256 > TokenList::BYTES_MAX);
-        return;
+    let names = |text: &str| -> Vec<String> {
+        let list = TokenList::parse(kind, text).expect("a list");
+        list.names().map(|(name, roles)| format!("{name} {roles:?}")).collect()
     };
-    let added = TokenList::parse(&longer).expect("a list");
-    assert!(added.find(&hash).is_some());
-    let shorter = TokenList::without(&longer, &name).expect("it has the name");
-    let after: Vec<String> =
-        TokenList::parse(&shorter).expect("a list").names().map(ToString::to_string).collect();
-    assert_eq!(after, before);
+    let (Ok(list), Ok(name)) = (TokenList::parse(kind, text), TokenName::new(name)) else { return };
+    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let hash: TokenHash = hash.parse().expect("a hash");
+    let is_new = !list.has(&name) && list.find(&hash).is_none();
+    let longer = TokenList::with(kind, text, &name, &hash, None);
+    if let Ok(longer) = &longer {
+        let shorter = TokenList::without(longer, &name).expect("it has the name");
+        assert_eq!(names(&shorter), names(text));
+    }
+    assert!(longer.is_ok() || !is_new || text.len() + 256 > TokenList::BYTES_MAX);
 }
 
 /// A key that is read is the one that is written.
@@ -89,7 +89,7 @@ fn schema(data: &mut &[u8]) -> Option<Schema> {
 pub(crate) fn selection(mut data: &[u8]) {
     let Some(schema) = schema(&mut data) else { return };
     let Ok(clause) = std::str::from_utf8(data) else { return };
-    let names: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();
+    let names: Vec<&str> = schema.columns().iter().map(Column::name).collect();
     let Ok(universe) = schema.universe(&names) else { return };
     if universe.cells() > 1 << 12 {
         return;

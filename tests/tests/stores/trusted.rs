@@ -444,6 +444,21 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     })
 }
 
+/// Discloses as devices do, which send the same again when a server was too slow to store it;
+/// with the number of times that it was.
+async fn disclose_until_decided(
+    office: &Office,
+    number: u128,
+) -> anyhow::Result<(DisclosureVerdict, u128)> {
+    for unanswered in 0..100 {
+        match office.disclose("headlines", number).await {
+            Err(error) if error.downcast_ref() == Some(&IngestError::Store) => {}
+            told => return Ok((told?, unanswered)),
+        }
+    }
+    anyhow::bail!("nobody decides about {number}")
+}
+
 fn at_once(server: &Postgres) -> anyhow::Result<()> {
     const EACH: u128 = 150;
     let place = Place::postgres(server)?;
@@ -458,13 +473,17 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
         let mut told = Vec::new();
         for part in numbers.chunks(30) {
             let calls = part.iter().flat_map(|number| {
-                [one.disclose("headlines", *number), two.disclose("headlines", *number)]
+                [one, two].map(|office| disclose_until_decided(office, *number))
             });
             told.extend(futures_util::future::try_join_all(calls).await?);
         }
-        let count = |verdict| told.iter().filter(|told| **told == verdict).count() as u128;
-        ensure!(count(DisclosureVerdict::Counted) == EACH, "{told:?}");
-        ensure!(count(DisclosureVerdict::Duplicate) == EACH, "{told:?}");
+        let count = |verdict| told.iter().filter(|(told, _)| *told == verdict).count() as u128;
+        let (counted, duplicates) =
+            (count(DisclosureVerdict::Counted), count(DisclosureVerdict::Duplicate));
+        // Whoever was not answered may have been counted all the same.
+        let unanswered: u128 = told.iter().map(|(_, unanswered)| unanswered).sum();
+        ensure!(counted <= EACH && counted + unanswered >= EACH, "{told:?}");
+        ensure!(counted + duplicates == 2 * EACH, "{told:?}");
         let [one, two] = offices;
         one.close().await?;
         two.close().await
