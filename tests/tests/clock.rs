@@ -181,6 +181,32 @@ async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Res
     Ok(())
 }
 
+#[tokio::test]
+async fn a_clock_that_is_behind_by_less_than_the_window_is_told_of() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let seconds_behind = async |server: &WatchedServer| -> anyhow::Result<f64> {
+        let page = page::get(&server.operator, "/metrics", &[]).await?;
+        Samples::parse(&page.body)?.get("bandana_clock_behind_seconds")
+    };
+    // At noon, three days before a day of which uploads were counted.
+    let mut server = site.start_on(TODAY.back(3)).await?;
+    server.log_until("the clock is behind").await?;
+    assert!((seconds_behind(&server).await? - 2.5 * 86_400.0).abs() < 1.0);
+    assert_eq!(site.submit(&server, TODAY.back(3), 2).await?, S::Accepted);
+    assert_eq!(site.submit(&server, TODAY, 3).await?, S::FutureDay);
+    assert!((seconds_behind(&server).await? - 2.5 * 86_400.0).abs() < 1.0);
+    site.clock.set(TODAY)?;
+    assert_eq!(site.submit(&server, TODAY, 3).await?, S::Accepted);
+    assert!(seconds_behind(&server).await?.abs() < 0.5);
+    server.stop().await?;
+
+    let server = site.start_on(TODAY).await?;
+    assert!(seconds_behind(&server).await?.abs() < 0.5);
+    let log = server.stop().await?;
+    assert!(!log.contains("the clock is behind"), "{log}");
+    Ok(())
+}
+
 /// The exit code of a command, and all that it said.
 fn said(output: Output) -> anyhow::Result<(Option<i32>, String)> {
     let words = [output.stdout, output.stderr].concat();
@@ -212,7 +238,7 @@ async fn a_window_that_a_wrong_clock_moved_is_mended_without_counting_twice() ->
         assert!(words.contains(part), "{part:?} is not in {words}");
     }
     let (_, words) = said(site.watermark(&["show", "--json"]).await?)?;
-    let dates = r#"{"oldest_day":"2025-09-28","earliest_day":"2024-10-05","today":"2024-10-04"}"#;
+    let dates = r#"{"oldest_day":"2025-09-28","earliest_day":"2024-10-05","today":"2024-10-04","trusted":[]}"#;
     assert_eq!(words.trim_end(), dates);
     // Uploads of the 4th were counted and their ids are gone.
     for (day, part) in [

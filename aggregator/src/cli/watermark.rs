@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, ExperimentId};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
+use tonic::Status;
 
 use super::date::{date_of, day_of};
 use super::failure::Failure;
@@ -12,15 +13,17 @@ use super::{say, say_json};
 use crate::clock::Clock;
 use crate::store::{SqliteStore, Watermark, WatermarkError};
 
-/// Show and mend the replay window of a store that no server has open.
+/// Show and mend the replay windows of a store that no server has open.
 ///
 /// A server whose clock is ahead moves the window along. When the clock is right again,
-/// the window begins after today, and no uploads are taken until it is moved back.
+/// the window begins after today, and no uploads are taken until it is moved back. Each
+/// trusted experiment has a window of its own, of disclosures.
 #[derive(Debug, Subcommand)]
 pub(super) enum WatermarkCommand {
-    /// Show where the replay window begins, and the earliest day that it may begin on.
+    /// Show where each replay window begins, and the earliest day that it may begin on.
     ///
-    /// With --json: {"oldest_day", "earliest_day", "today"}, each a date by UTC.
+    /// With --json: {"oldest_day", "earliest_day", "today", "trusted": [{"experiment",
+    /// "oldest_day", "earliest_day"}]}, each day a date by UTC.
     Show {
         #[command(flatten)]
         store: StoreArguments,
@@ -28,7 +31,7 @@ pub(super) enum WatermarkCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Have the replay window begin earlier.
+    /// Have a replay window begin earlier.
     ///
     /// Days on which uploads were counted stay outside once their ids are gone, since the
     /// same uploads could be counted again. The server moves the window forward by itself.
@@ -38,6 +41,9 @@ pub(super) enum WatermarkCommand {
         /// The oldest day whose uploads are to be taken, such as 2026-03-01.
         #[arg(long, value_name = "DATE", value_parser = day_of)]
         day: Day,
+        /// The trusted experiment whose window is meant, and not that of uploads.
+        #[arg(long, value_name = "EXPERIMENT", value_parser = experiment)]
+        trusted: Option<ExperimentId>,
     },
 }
 
@@ -54,28 +60,69 @@ struct WatermarkView {
     oldest_day: String,
     earliest_day: String,
     today: String,
+    trusted: Vec<TrustedView>,
+}
+
+#[derive(Debug, Serialize)]
+struct TrustedView {
+    experiment: String,
+    oldest_day: String,
+    earliest_day: String,
+}
+
+/// All windows of a store.
+struct Windows {
+    uploads: Watermark,
+    trusted: Vec<(ExperimentId, Watermark)>,
+}
+
+impl Windows {
+    fn of(store: &SqliteStore) -> Result<Self, WatermarkError> {
+        Ok(Self { uploads: store.watermark()?, trusted: store.trusted_watermarks()? })
+    }
+
+    fn view(self, today: Day) -> WatermarkView {
+        let Watermark { oldest, earliest } = self.uploads;
+        let [oldest_day, earliest_day, today] = [oldest, earliest, today].map(date_of);
+        let view = |(id, Watermark { oldest, earliest }): (ExperimentId, Watermark)| TrustedView {
+            experiment: id.to_string(),
+            oldest_day: date_of(oldest),
+            earliest_day: date_of(earliest),
+        };
+        let trusted = self.trusted.into_iter().map(view).collect();
+        WatermarkView { oldest_day, earliest_day, today, trusted }
+    }
+
+    fn describe(self, today: Day) -> String {
+        let uploads = describe("The replay window", "uploads", self.uploads, today);
+        self.trusted.into_iter().fold(uploads, |text, (id, watermark)| {
+            let window = format!("The window of the trusted experiment {id}");
+            text + &describe(&window, "disclosures", watermark, today)
+        })
+    }
+}
+
+fn experiment(text: &str) -> Result<ExperimentId, String> {
+    ExperimentId::new(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn run(command: &WatermarkCommand, clock: &dyn Clock) -> anyhow::Result<()> {
     match command {
         WatermarkCommand::Show { store, json } => {
-            let watermark = with_store(&store.data_dir, |store| Ok(store.watermark()?))?;
+            let windows = with_store(&store.data_dir, |store| Windows::of(store))?;
             let today = clock.day();
-            if *json {
-                let dates = [watermark.oldest, watermark.earliest, today].map(date_of);
-                let [oldest_day, earliest_day, today] = dates;
-                say_json(&WatermarkView { oldest_day, earliest_day, today })
-            } else {
-                say(&describe(watermark, today))
-            }
+            if *json { say_json(&windows.view(today)) } else { say(&windows.describe(today)) }
         }
-        WatermarkCommand::Set { store, day } => {
+        WatermarkCommand::Set { store, day, trusted } => {
             let moved = |store: &mut SqliteStore| {
-                store.move_watermark_back(*day)?;
-                Ok(store.watermark()?)
+                match trusted {
+                    Some(id) => store.move_trusted_watermark_back(id, *day)?,
+                    None => store.move_watermark_back(*day)?,
+                }
+                Windows::of(store)
             };
-            let watermark = with_store(&store.data_dir, moved).map_err(explain)?;
-            say(&describe(watermark, clock.day()))
+            let windows = with_store(&store.data_dir, moved).map_err(explain)?;
+            say(&windows.describe(clock.day()))
         }
     }
 }
@@ -102,25 +149,34 @@ fn explain(error: WatermarkError) -> anyhow::Error {
             date_of(oldest)
         ),
         WatermarkError::Forgotten { earliest } => format!(
-            "uploads of {} were counted and their ids are gone, so they could be counted again; \
-             the window may begin on {} at the earliest",
+            "uploads or disclosures of {} were counted and their ids are gone, so they could be \
+             counted again; the window may begin on {} at the earliest",
             date_of(earliest.back(1)),
             date_of(earliest)
         ),
+        WatermarkError::NoExperiment(_) => {
+            let status = Status::not_found(error.to_string());
+            return Failure::from(status).into();
+        }
         other => return other.into(),
     };
     Failure::Refused(refused).into()
 }
 
-fn describe(Watermark { oldest, earliest }: Watermark, today: Day) -> String {
+/// Where a window begins, and what that means.
+fn describe(
+    window: &str,
+    what: &str,
+    Watermark { oldest, earliest }: Watermark,
+    today: Day,
+) -> String {
     let consequence = if oldest > today {
-        format!("That is after today, {}: no uploads are taken until then.\n", date_of(today))
+        format!("That is after today, {}: no {what} are taken until then.\n", date_of(today))
     } else {
         String::new()
     };
     format!(
-        "The replay window begins on {}.\n{consequence}The earliest day that it may begin on is \
-         {}.\n",
+        "{window} begins on {}.\n{consequence}The earliest day that it may begin on is {}.\n",
         date_of(oldest),
         date_of(earliest)
     )

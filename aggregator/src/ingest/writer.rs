@@ -22,6 +22,9 @@ use crate::telemetry::metrics::IngestMetrics;
 /// Commands that are taken from the queue at once, and so uploads in a group.
 const GROUP_MAX: usize = 4096;
 
+/// By how much a clock may be behind without a word: at midnight, replicas and devices differ.
+const BEHIND_MAX: Duration = Duration::from_hours(1);
+
 /// Owns the store, decides about uploads, commits and publishes.
 #[derive(Debug)]
 pub struct Writer {
@@ -68,14 +71,23 @@ impl Writer {
             registry.publish(record)?;
         }
         let today = Today::new(clock);
-        let Window { oldest, ids } = store.window(today.day);
+        let window = store.window(today.day);
+        let Window { oldest, ids, .. } = window;
+        let behind = today.behind(&window);
         if oldest > today.day {
             tracing::error!(
                 %oldest, today = %today.day,
                 "the replay window begins after today: the clock is wrong now, or was when the \
                  window was moved; no uploads are taken"
             );
+        } else if behind > BEHIND_MAX {
+            tracing::warn!(
+                newest = window.newest.map(tracing::field::display), today = %today.day,
+                "uploads of a later day than today were counted: the clock is behind, or was ahead \
+                 then; uploads of the days between are refused as of the future"
+            );
         }
+        metrics.is_behind(behind);
         let (ids, ids_max) = ids.unwrap_or_default();
         metrics.opened(ids, ids_max, oldest);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
@@ -226,7 +238,9 @@ impl Writer {
             self.metrics.committed(begin, uploads, reports);
         }
         self.metrics.judged_by(self.today.ahead);
-        let Window { oldest, ids } = self.store.window(self.today.day);
+        let window = self.store.window(self.today.day);
+        self.metrics.is_behind(self.today.behind(&window));
+        let Window { oldest, ids, .. } = window;
         self.metrics.remembered(ids.unwrap_or_default().0, oldest);
         self.metrics.decided(&committed.verdicts);
     }
@@ -273,6 +287,13 @@ impl Today {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let day = clock.day();
         Self { start: (day, clock.monotonic()), clock, day, ahead: 0 }
+    }
+
+    /// How far the clock is at least behind what it, or that of a replica, has been before, by the
+    /// uploads that were counted then.
+    fn behind(&self, window: &Window) -> Duration {
+        let newest = window.newest.map_or(0, |newest| u64::from(newest.get()) * 86_400);
+        Duration::from_secs(newest.saturating_sub(self.clock.unix_seconds()))
     }
 
     /// Today, for whoever has a window that begins with `oldest`.

@@ -186,6 +186,8 @@ pub struct Committed {
 pub struct Window {
     /// The oldest day whose uploads are taken, as far as is known.
     pub oldest: Day,
+    /// The newest day of which an upload was counted, as far as is known.
+    pub newest: Option<Day>,
     /// Upload ids in memory, and how many there may be. None: they are not in memory.
     pub ids: Option<(usize, usize)>,
 }

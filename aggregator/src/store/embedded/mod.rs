@@ -207,7 +207,8 @@ impl Store for EmbeddedStore {
         let begin = self.begin(today);
         let doubted = self.doubted.unwrap_or_else(|| self.is_doubtful(begin));
         let oldest = if doubted { self.oldest } else { self.oldest.max(begin) };
-        Window { oldest, ids: Some((self.seen.len(), self.settings.ids_max)) }
+        let ids = Some((self.seen.len(), self.settings.ids_max));
+        Window { oldest, newest: self.seen.newest_day(), ids }
     }
 
     fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {

@@ -9,7 +9,7 @@ use crate::store::StoreError;
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 9] = [
+const STEPS: [(i64, &str); 10] = [
     (1, TABLES),
     (2, SIGNATURES),
     (3, DRAFTS_AND_AUDIT),
@@ -19,6 +19,7 @@ const STEPS: [(i64, &str); 9] = [
     (7, GUARDRAILS),
     (8, CONTENTS_AND_ROUNDS),
     (9, IDENTITY),
+    (10, KNOWN_DAYS),
 ];
 
 /// Version of the tables that this program works with.
@@ -271,6 +272,14 @@ BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
 pub(super) fn create(connection: &mut Connection) -> Result<(), StoreError> {
     upgrade(connection, 0)
 }
+
+/// Version 10: from which day on all names of disclosures to a trusted experiment are still there. Of
+/// experiments that were there before it is not known, so that it is where their window begins.
+const KNOWN_DAYS: &str = "
+ALTER TABLE trusted_experiment ADD COLUMN known_from INTEGER NOT NULL DEFAULT 0
+    CHECK (known_from >= 0);
+UPDATE trusted_experiment SET known_from = oldest_day;
+";
 
 /// Brings the tables of an earlier version up to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {

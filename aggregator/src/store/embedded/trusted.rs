@@ -165,12 +165,21 @@ fn replace(transaction: &Transaction<'_>, commit: &TrustedCommit) -> Result<(), 
     if known.is_empty() { Ok(()) } else { Err(TrustedRefusal::Known(known).into()) }
 }
 
-/// Forgets names of days before the window.
+/// Forgets names of days before the window, the oldest ones first, and remembers of which.
 fn forget(transaction: &Transaction<'_>, id: &ExperimentId) -> Result<(), StoreError> {
+    let newest = "SELECT max(day) FROM (SELECT d.day FROM trusted_experiment e
+            JOIN trusted_disclosure d ON d.experiment = e.key AND d.day < e.oldest_day
+            WHERE e.id = ? ORDER BY d.day, d.id LIMIT ?)";
+    let mut newest = transaction.prepare_cached(newest).map_err(committing)?;
+    let values = params![id.as_str(), FORGOTTEN_MAX];
+    let newest = newest.query_row(values, |row| row.get::<_, Option<u32>>(0));
+    let Some(newest) = newest.map_err(committing)? else { return Ok(()) };
+    let update = "UPDATE trusted_experiment SET known_from = max(known_from, ?2 + 1) WHERE id = ?1";
+    transaction.execute(update, params![id.as_str(), newest]).map_err(committing)?;
     let forget = "DELETE FROM trusted_disclosure WHERE (experiment, day, id) IN (
             SELECT d.experiment, d.day, d.id FROM trusted_experiment e
             JOIN trusted_disclosure d ON d.experiment = e.key AND d.day < e.oldest_day
-            WHERE e.id = ? LIMIT ?)";
+            WHERE e.id = ? ORDER BY d.day, d.id LIMIT ?)";
     let mut forget = transaction.prepare_cached(forget).map_err(committing)?;
     forget.execute(params![id.as_str(), FORGOTTEN_MAX]).map(drop).map_err(committing)
 }

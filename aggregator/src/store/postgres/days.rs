@@ -33,6 +33,13 @@ pub(super) async fn window(session: &mut Session) -> Result<(Day, Day), StoreErr
     Ok((day(row.get(0))?, day(row.get(1))?))
 }
 
+/// The newest day of which an upload was counted.
+pub(super) async fn newest(session: &mut Session) -> Result<Option<Day>, StoreError> {
+    let query = "SELECT max(day) FROM tally";
+    let row = session.client.query_one(query, &[]).await.map_err(postgres("reading"))?;
+    row.get::<_, Option<i32>>(0).map(day).transpose()
+}
+
 /// Moves the replay window on to `days` days that end with `today`, or with the
 /// database's day if that is earlier: a replica whose clock is ahead must not end the
 /// window for the others. Returns where it begins.

@@ -75,6 +75,8 @@ pub struct PostgresStore {
     replica: Option<i32>,
     /// Where the replay window begins, as last heard.
     oldest: Day,
+    /// The newest day of which an upload was counted, as last heard or done here.
+    newest: Option<Day>,
     /// The day for which there are partitions.
     prepared: Option<Day>,
     /// When to try again to move the window.
@@ -123,6 +125,7 @@ impl PostgresStore {
         store.id = store.patiently(&mut prepare)?;
         store.link.expect(store.id);
         (store.oldest, _) = store.link.run("reading", days::window)?;
+        store.newest = store.link.run("reading", days::newest)?;
         Ok(store)
     }
 
@@ -140,6 +143,7 @@ impl PostgresStore {
             settings: settings.clone(),
             replica: None,
             oldest: Day::new(0),
+            newest: None,
             prepared: None,
             move_after: None,
             prepare_after: None,
@@ -321,13 +325,16 @@ impl Store for PostgresStore {
     }
 
     fn window(&self, _: Day) -> Window {
-        Window { oldest: self.oldest, ids: None }
+        Window { oldest: self.oldest, newest: self.newest, ids: None }
     }
 
     fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
         let mut verdicts = vec![None; uploads.len()];
         self.patiently(|store| store.try_commit(uploads, today, &mut verdicts))?;
-        let verdicts = verdicts.into_iter().flatten().collect();
+        let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
+        let judged = uploads.iter().zip(&verdicts);
+        let counted = judged.filter(|(_, verdict)| **verdict == Verdict::Accepted);
+        self.newest = self.newest.max(counted.map(|(upload, _)| upload.day).max());
         Ok(Committed { verdicts, deltas: Vec::new() })
     }
 

@@ -77,15 +77,19 @@ pub(super) async fn trust(
 
 async fn create(client: &impl GenericClient, record: &TrustedRecord) -> Result<(), StoreError> {
     let TrustedRecord { id, specification, state, version, oldest, private, released, .. } = record;
-    let insert = "INSERT INTO trusted_experiment
+    // A replica whose clock is ahead does not shut out today.
+    let insert = format!(
+        "INSERT INTO trusted_experiment
         (id, specification, state, sequence, stamp, oldest_day, private, released)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING";
+        VALUES ($1, $2, $3, $4, $5, LEAST($6, {DATABASE_DAY}), $7, $8)
+        ON CONFLICT (id) DO NOTHING"
+    );
     let (name, state) = (id.as_str(), state.name());
     let (sequence, stamp) = (signed(version.sequence), signed(version.stamp));
     let oldest = number(*oldest);
     let values: [Value<'_>; 8] =
         [&name, specification, &state, &sequence, &stamp, &oldest, private, released];
-    match client.execute(insert, &values).await.map_err(postgres("committing"))? {
+    match client.execute(&insert, &values).await.map_err(postgres("committing"))? {
         0 => Err(StoreError::ExperimentExists(id.clone())),
         _ => Ok(()),
     }

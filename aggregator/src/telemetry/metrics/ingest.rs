@@ -53,6 +53,7 @@ pub struct IngestMetrics {
     ids_max: Gauge,
     oldest_day: Gauge,
     clock_ahead: Gauge,
+    clock_behind: Gauge,
     last_commit: Arc<AtomicU64>,
     refusals: Arc<Mutex<Refusals>>,
     /// Of disclosures to trusted experiments.
@@ -97,6 +98,7 @@ impl IngestMetrics {
             ids_max: Gauge::default(),
             oldest_day: Gauge::default(),
             clock_ahead: Gauge::default(),
+            clock_behind: Gauge::default(),
             last_commit: Arc::new(AtomicU64::new(NEVER)),
             refusals: Arc::default(),
             trusted: TrustedMetrics::new(),
@@ -149,6 +151,12 @@ impl IngestMetrics {
             Unit::Seconds,
             this.clock_ahead.clone(),
         );
+        registry.register_with_unit(
+            "clock_behind",
+            "How far the clock is at least behind the newest day of which an upload was counted",
+            Unit::Seconds,
+            this.clock_behind.clone(),
+        );
         this
     }
 
@@ -167,6 +175,11 @@ impl IngestMetrics {
     /// Notes by how many days the clock is ahead of the day that uploads are judged by.
     pub(crate) fn judged_by(&self, ahead: u32) {
         self.clock_ahead.set(i64::from(ahead) * DAY_SECONDS);
+    }
+
+    /// Notes by how much the clock is behind the newest day of which an upload was counted.
+    pub(crate) fn is_behind(&self, by: Duration) {
+        self.clock_behind.set(i64::try_from(by.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// The time, for [`Self::committed`].

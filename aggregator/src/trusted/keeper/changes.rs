@@ -112,18 +112,19 @@ impl Keeper {
     }
 
     pub(super) fn create(
-        &self,
+        &mut self,
         creation: Creation,
     ) -> Result<Arc<TrustedExperiment>, AdministrationError> {
         let Creation { caller, id, plan, secret } = creation;
         let version = TrustedVersion { sequence: 0, stamp: 0 }.next()?;
         let (private, released) = encode(&secret)?;
+        let today = self.today.get(Day::new(0));
         let record = TrustedRecord {
             id: id.clone(),
             specification: plan.message(&id).encode_to_vec(),
             state: ExperimentState::Running,
             version,
-            oldest: Day::new(0),
+            oldest: today.back(self.window_days.saturating_sub(1)),
             private: Some(private),
             released,
             is_archived: false,
@@ -134,8 +135,10 @@ impl Keeper {
         if let Err(error) = self.ingest.trust(change) {
             self.resolve(&id, version, error)?;
         }
-        // Another replica may have changed it since, and that may be shown already.
-        self.registry.trusted().follow(record, None)?;
+        // The database may know an earlier day, and another replica may have changed it since.
+        if self.reload(&id).is_err() {
+            self.registry.trusted().follow(record, None)?;
+        }
         Ok(experiment)
     }
 
