@@ -38,6 +38,7 @@ const CHAPTERS: [&str; 13] = [
     "Lose a replica",
     "Lose the database",
     "A full disk",
+    "No store",
     "A poisoned experiment",
     "An alarm goes off",
 ];
