@@ -55,15 +55,15 @@ impl Health {
         self.tell(ServingStatus::Serving).await;
     }
 
-    /// Says whether calls are taken, by whether the database can be reached, as all of these know:
-    /// while it can't be, they are better sent to others. Nothing changes without a database
-    /// elsewhere.
-    pub(crate) async fn follow(self, reachable: Vec<watch::Receiver<bool>>) {
-        let all = reachable.clone();
-        let changes = reachable.into_iter().map(WatchStream::from_changes);
-        let mut changes = select_all(changes);
-        while changes.next().await.is_some() {
-            if all.iter().all(|is_reachable| *is_reachable.borrow()) {
+    /// Says whether calls are taken, by whether the store can take uploads, as all of these know:
+    /// while it can't, they are better sent to others.
+    pub(crate) async fn follow(self, able: Vec<watch::Receiver<bool>>) {
+        let all = able.clone();
+        // It may be so from the start.
+        let told = able.into_iter().map(WatchStream::new);
+        let mut told = select_all(told);
+        while told.next().await.is_some() {
+            if all.iter().all(|is_able| *is_able.borrow()) {
                 self.serving().await;
             } else {
                 self.readiness.0.store(false, Ordering::Release);

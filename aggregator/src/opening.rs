@@ -82,8 +82,8 @@ pub(crate) struct Core {
     pub(crate) policies_ended: oneshot::Receiver<Result<(), StoreError>>,
     /// Fails when the thread that takes disclosures panicked.
     pub(crate) keeper_ended: oneshot::Receiver<()>,
-    /// Whether the database can be reached, as some know: all must. None of them: it is part of
-    /// this process.
+    /// Whether the store can take uploads, as some know: all must. A database can be reached; where
+    /// it is part of this process, there is room for the ids of further uploads.
     pub(crate) reachable: Vec<watch::Receiver<bool>>,
 }
 
@@ -150,8 +150,10 @@ impl Opening {
             Arc::clone(&clock),
             window_days,
         );
-        if let Some(files) = files {
-            tokio::spawn(ingest.clone().look_after(files));
+        // The first writer takes the uploads.
+        let room = writers.first().map(Writer::room);
+        if let (Some(files), Some(room)) = (files, &room) {
+            tokio::spawn(ingest.clone().look_after(files, room.clone()));
         }
         let ended = write(writers)?;
         let (end, keeper_ended) = oneshot::channel();
@@ -164,6 +166,7 @@ impl Opening {
         let mut reachable = Vec::new();
         match policies {
             Policies::Own(due) => {
+                reachable.extend(room);
                 let registry = Arc::clone(&registry);
                 spawn("policy", move || {
                     policy::run(&due, &registry, &*clock);

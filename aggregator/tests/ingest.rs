@@ -87,6 +87,7 @@ fn arrival(
         day: Day::new(day),
         experiment: Arc::clone(experiment),
         tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
+        app: None,
     })
 }
 

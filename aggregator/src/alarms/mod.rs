@@ -16,6 +16,7 @@
 mod asked;
 mod collapsed;
 pub(crate) mod experiments;
+pub(crate) mod ids_full;
 mod outgrown;
 mod refusals;
 mod sample_ratio;
@@ -46,6 +47,8 @@ pub enum AlarmName {
     ReportSurge,
     /// Far more uploads are refused than before: of the server, not of an experiment.
     RefusalsJump,
+    /// As many upload ids are remembered as may be: of the server, not of an experiment.
+    IdsFull,
 }
 
 impl AlarmName {
@@ -67,6 +70,7 @@ impl AlarmName {
             Self::ReportsOutgrowSelections => "reports-outgrow-selections",
             Self::ReportSurge => "report-surge",
             Self::RefusalsJump => "refusals-jump",
+            Self::IdsFull => "ids-full",
         }
     }
 }

@@ -8,6 +8,7 @@ use tonic::{Extensions, Status};
 use super::exhausted;
 use super::place::Place;
 use super::rate::{Kind, Limiters};
+use crate::ingest::AppShare;
 use crate::security::{App, unknown_app};
 
 /// A call that was let in. It has its place among all calls until the last clone is
@@ -24,6 +25,11 @@ impl Admission {
     /// That of a request, as the gate noted it. Without a gate everything passes.
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// The app that the call comes from, by its key.
+    pub fn app_share(&self) -> Option<AppShare> {
+        self.app.as_ref().map(App::id_share)
     }
 
     /// Lets one upload pass.

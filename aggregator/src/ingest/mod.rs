@@ -6,15 +6,16 @@
 
 mod administration;
 mod plan;
+mod room;
 mod writer;
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
-pub use plan::{Arrival, Plan, Situation, Verdict, plan};
+pub use plan::{AppShare, Arrival, Plan, Situation, Verdict, plan};
 pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
@@ -217,8 +218,9 @@ impl Ingest {
     }
 
     /// Looks after the files of the writer's store once a second, and has the writer do so when
-    /// they are gone: that is to be noticed too while nobody calls.
-    pub(crate) async fn look_after(self, files: Arc<OpenFiles>) {
+    /// they are gone: that is to be noticed too while nobody calls. So is it that a new day makes
+    /// room for ids: a server without room may not be called any more.
+    pub(crate) async fn look_after(self, files: Arc<OpenFiles>, room: watch::Receiver<bool>) {
         // Whoever does nothing else keeps no queue open.
         let queue = self.queue.downgrade();
         drop(self);
@@ -227,9 +229,10 @@ impl Ingest {
             let Some(queue) = queue.upgrade() else { return };
             let looked = Arc::clone(&files);
             let looked = tokio::task::spawn_blocking(move || looked.check()).await;
-            if !matches!(looked, Ok(Ok(()))) {
+            let is_gone = !matches!(looked, Ok(Ok(())));
+            let is_full = !*room.borrow();
+            if (is_gone || is_full) && queue.send(Command::Look).await.is_err() {
                 // A writer that has ended needs no telling.
-                queue.send(Command::Look).await.ok();
                 return;
             }
         }

@@ -10,7 +10,8 @@ use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
 
 use crate::registry::Experiment;
-use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds};
+use crate::security::TokenName;
+use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow, IdShares, SeenIds};
 
 /// An upload whose form is valid.
 #[derive(Clone, Debug)]
@@ -23,6 +24,17 @@ pub struct Arrival {
     pub experiment: Arc<Experiment>,
     /// The tally of each arm that occurs, in ascending order of the arms.
     pub tallies: Vec<(ArmIndex, Tally)>,
+    /// The app that it came from. None: apps show no keys.
+    pub app: Option<AppShare>,
+}
+
+/// An app that uploads, by its key, among all that may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppShare {
+    /// The name of its key.
+    pub key: TokenName,
+    /// How many keys there are.
+    pub keys: usize,
 }
 
 /// What becomes of an upload once its group is committed.
@@ -48,6 +60,8 @@ pub enum Verdict {
     Stopped,
     /// As many ids as may be remembered are remembered.
     Full,
+    /// The same of this app key: what is left is for others.
+    FullForApp,
     /// The replay window lies after today: the clock was once too far ahead.
     /// Nothing can be said about any day.
     ClockBehind,
@@ -60,6 +74,8 @@ pub struct Plan {
     pub verdicts: Vec<Verdict>,
     /// One row for each day that occurs.
     pub rows: Vec<GroupRow>,
+    /// Of the ids in the rows, how many came with each app key on each day.
+    pub shares: BTreeMap<(Day, TokenName), usize>,
 }
 
 /// The world that a plan depends on.
@@ -67,6 +83,8 @@ pub struct Plan {
 pub struct Situation<'w> {
     /// The committed ids.
     pub seen: &'w SeenIds,
+    /// How many of them came with each app key.
+    pub shares: &'w IdShares,
     /// Most ids that may be remembered.
     pub ids_max: usize,
     /// Oldest day that is taken.
@@ -78,13 +96,17 @@ pub struct Situation<'w> {
 /// Decides about a group of uploads.
 pub fn plan(arrivals: &[Arrival], situation: &Situation<'_>) -> Plan {
     let mut plan = Plan::default();
-    let mut fresh: HashSet<(Day, UploadId)> = HashSet::with_capacity(arrivals.len());
+    let mut fresh = Fresh { ids: HashSet::with_capacity(arrivals.len()), of_apps: BTreeMap::new() };
     let mut days: BTreeMap<Day, DayPlan> = BTreeMap::new();
     for arrival in arrivals {
         let key = (arrival.day, arrival.id);
         let verdict = judge(arrival, situation, &fresh);
         if verdict == Verdict::Accepted {
-            fresh.insert(key);
+            fresh.ids.insert(key);
+            if let Some(AppShare { key, .. }) = &arrival.app {
+                *fresh.of_apps.entry(key.clone()).or_default() += 1;
+                *plan.shares.entry((arrival.day, key.clone())).or_default() += 1;
+            }
             days.entry(arrival.day).or_default().add(arrival);
         }
         plan.verdicts.push(verdict);
@@ -93,14 +115,16 @@ pub fn plan(arrivals: &[Arrival], situation: &Situation<'_>) -> Plan {
     plan
 }
 
+/// What the uploads of a group before this one add.
+struct Fresh {
+    ids: HashSet<(Day, UploadId)>,
+    of_apps: BTreeMap<TokenName, usize>,
+}
+
 /// A repeated upload is a success whatever has happened since the first: its
 /// sender must learn that it was counted.
-fn judge(
-    arrival: &Arrival,
-    situation: &Situation<'_>,
-    fresh: &HashSet<(Day, UploadId)>,
-) -> Verdict {
-    let Situation { seen, ids_max, oldest, today } = *situation;
+fn judge(arrival: &Arrival, situation: &Situation<'_>, fresh: &Fresh) -> Verdict {
+    let Situation { seen, shares, ids_max, oldest, today } = *situation;
     if oldest > today {
         return Verdict::ClockBehind;
     }
@@ -110,15 +134,22 @@ fn judge(
     if arrival.day < oldest {
         return Verdict::Expired { oldest };
     }
-    if seen.contains(arrival.day, arrival.id) || fresh.contains(&(arrival.day, arrival.id)) {
+    if seen.contains(arrival.day, arrival.id) || fresh.ids.contains(&(arrival.day, arrival.id)) {
         return Verdict::Duplicate;
     }
     match arrival.experiment.serving().state {
         // No device has a draft's specification; whoever has it may come again.
         ExperimentState::Draft | ExperimentState::Paused => Verdict::Paused,
         ExperimentState::Stopped => Verdict::Stopped,
-        ExperimentState::Running if seen.len() + fresh.len() >= ids_max => Verdict::Full,
-        ExperimentState::Running => Verdict::Accepted,
+        ExperimentState::Running => {
+            let ids = seen.len() + fresh.ids.len();
+            let has_room = |app: &AppShare| shares.has_room(app, (ids, ids_max), &fresh.of_apps);
+            match &arrival.app {
+                _ if ids >= ids_max => Verdict::Full,
+                Some(app) if !has_room(app) => Verdict::FullForApp,
+                _ => Verdict::Accepted,
+            }
+        }
     }
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bandana_shared::identity::{Day, UnixSeconds};
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::plan::{Arrival, Verdict};
+use super::room::Room;
 use super::{Command, Ingest, IngestError, QUEUE_MAX};
 use crate::clock::Clock;
 use crate::learner::LearnerError;
@@ -34,6 +35,7 @@ pub struct Writer {
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
     due: std_mpsc::Sender<Arc<Experiment>>,
+    room: Room,
     metrics: IngestMetrics,
 }
 
@@ -90,8 +92,10 @@ impl Writer {
         metrics.is_behind(behind);
         let (ids, ids_max) = ids.unwrap_or_default();
         metrics.opened(ids, ids_max, oldest);
+        let mut room = Room::new();
+        room.note(ids, ids_max);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
-        Ok((Self { store, registry, today, commands, due, metrics }, ingest))
+        Ok((Self { store, registry, today, commands, due, room, metrics }, ingest))
     }
 
     /// Two further writers, of changes and of disclosures, over these stores: whatever they wait
@@ -108,6 +112,7 @@ impl Writer {
             registry: Arc::clone(&self.registry),
             today: Today::new(Arc::clone(&self.today.clock)),
             due: self.due.clone(),
+            room: Room::new(),
             metrics: self.metrics.clone(),
         })
     }
@@ -175,7 +180,11 @@ impl Writer {
                     let outcome = self.trust(&change)?;
                     answer.send(outcome).ok();
                 }
-                Command::Look => self.store.check()?,
+                Command::Look => {
+                    let today = self.today();
+                    self.store.check(today)?;
+                    self.note_window();
+                }
                 Command::Stop => {
                     self.commit(group)?;
                     return Ok(ControlFlow::Break(()));
@@ -192,7 +201,7 @@ impl Writer {
         if arrivals.is_empty() {
             return Ok(());
         }
-        let today = self.today.get(self.store.window(self.today.day).oldest);
+        let today = self.today();
         let _span = tracing::debug_span!("commit", uploads = arrivals.len()).entered();
         let begin = self.metrics.now();
         let committed = match self.store.commit(&arrivals, today) {
@@ -225,8 +234,25 @@ impl Writer {
         Ok(())
     }
 
+    fn today(&mut self) -> Day {
+        self.today.get(self.store.window(self.today.day).oldest)
+    }
+
+    /// Notes how many ids are remembered, and of which days.
+    fn note_window(&mut self) {
+        let Window { oldest, ids, .. } = self.store.window(self.today.day);
+        let (ids, ids_max) = ids.unwrap_or_default();
+        self.metrics.remembered(ids, oldest);
+        self.room.note(ids, ids_max);
+    }
+
+    /// Whether there is room for further ids, for whoever wants to know when that changes.
+    pub(crate) fn room(&self) -> watch::Receiver<bool> {
+        self.room.watch()
+    }
+
     /// Counts what a commit has done.
-    fn note(&self, begin: Duration, arrivals: &[Arrival], committed: &Committed) {
+    fn note(&mut self, begin: Duration, arrivals: &[Arrival], committed: &Committed) {
         let with_verdicts = arrivals.iter().zip(&committed.verdicts);
         let accepted = with_verdicts.filter(|(_, verdict)| **verdict == Verdict::Accepted);
         let (mut uploads, mut reports) = (0, 0);
@@ -240,8 +266,7 @@ impl Writer {
         self.metrics.judged_by(self.today.ahead);
         let window = self.store.window(self.today.day);
         self.metrics.is_behind(self.today.behind(&window));
-        let Window { oldest, ids, .. } = window;
-        self.metrics.remembered(ids.unwrap_or_default().0, oldest);
+        self.note_window();
         self.metrics.decided(&committed.verdicts);
     }
 

@@ -11,6 +11,7 @@ use super::token::{TokenHash, TokenKind, TokenName};
 use super::tokens::{Tokens, TokensError};
 use crate::clock::Clock;
 use crate::gates::{Kind, Limiter, Limiters, Rates};
+use crate::ingest::AppShare;
 
 /// Metadata, that is a header, in which a device shows the key of its app.
 const METADATA: &str = "bandana-app-key";
@@ -101,6 +102,11 @@ impl App {
                 tracing::warn!(app_key = %self.name, "calls with this app key are over their rate");
             }
         })
+    }
+
+    /// The app among all that have keys.
+    pub(crate) fn id_share(&self) -> AppShare {
+        AppShare { key: self.name.clone(), keys: self.tokens.count() }
     }
 
     /// Returns when the key counts no more.

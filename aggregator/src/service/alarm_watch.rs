@@ -34,6 +34,7 @@ impl AlarmWatch {
         let mut alarms = experiment.alarms();
         if experiment.serving().state == ExperimentState::Running {
             alarms.extend(self.uploads.refusals_alarm());
+            alarms.extend(self.uploads.ids_alarm());
         }
         alarms
     }

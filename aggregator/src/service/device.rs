@@ -21,13 +21,21 @@ use crate::ending::Ending;
 use crate::experiment_answers::{Known, Moment};
 use crate::gates::{Admission, exhausted};
 use crate::held::{Budget, Shared};
-use crate::ingest::{Arrival, Ingest, IngestError, Verdict};
+use crate::ingest::{AppShare, Arrival, Ingest, IngestError, Verdict};
 use crate::registry::{Experiment, Registry, Serving};
 use crate::store::ExperimentState;
 
 /// How long a client should wait whose upload the server had no room for. It adds a
 /// random time of its own.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// The least and the longest wait for the next day, with up to so much more: at most an hour, which
+/// is all that clients wait.
+const FULL_WAIT_SECONDS: (u64, u64) = (60, 3000);
+const FULL_SPREAD_SECONDS: u64 = 600;
+
+/// Seconds of a day.
+const DAY_SECONDS: u64 = 86_400;
 
 /// What devices and gateways call.
 #[derive(Clone, Debug)]
@@ -73,7 +81,11 @@ impl DeviceService {
     }
 
     /// Takes an upload through to its answer.
-    pub(super) async fn upload(&self, received: Received) -> Result<UploadResponse, Status> {
+    pub(super) async fn upload(
+        &self,
+        received: Received,
+        app: Option<AppShare>,
+    ) -> Result<UploadResponse, Status> {
         let request = match received {
             Received::Upload(request) => request,
             Received::Undecodable(message) => {
@@ -87,8 +99,11 @@ impl DeviceService {
                 });
             }
         };
-        let (status, message) = match self.arrival(&request).await? {
-            Ok(arrival) => answer(self.ingest.submit(arrival).await.map_err(turn_away)?)?,
+        let (status, message) = match self.arrival(&request, app).await? {
+            Ok(arrival) => {
+                let verdict = self.ingest.submit(arrival).await.map_err(turn_away)?;
+                answer(verdict, self.clock.unix_seconds())?
+            }
             Err((status, message)) => {
                 self.ingest.metrics().refused(status);
                 (status, message)
@@ -108,6 +123,7 @@ impl DeviceService {
     async fn arrival(
         &self,
         request: &UploadRequest,
+        app: Option<AppShare>,
     ) -> Result<Result<Arrival, (UploadStatus, String)>, Status> {
         let digest = match Digest::try_from(&request.digest[..]) {
             Ok(digest) => digest,
@@ -139,6 +155,7 @@ impl DeviceService {
                 day: upload.day,
                 experiment: revision.experiment,
                 tallies: upload.reports.tallies().collect(),
+                app,
             }),
         })
     }
@@ -157,7 +174,7 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
 }
 
 /// What to say of an upload that was decided about.
-fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
+fn answer(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
     Ok(match verdict {
         Verdict::Accepted => (UploadStatus::Accepted, String::new()),
         Verdict::Duplicate => {
@@ -178,9 +195,28 @@ fn answer(verdict: Verdict) -> Result<(UploadStatus, String), Status> {
         }
         Verdict::Full => {
             let message = "the server can't remember more uploads today";
-            return Err(exhausted(message, NO_ROOM_WAIT));
+            return Err(exhausted(message, full_wait(now)?));
+        }
+        Verdict::FullForApp => {
+            let message = "the server can't remember more uploads of this app today";
+            return Err(exhausted(message, full_wait(now)?));
         }
     })
+}
+
+/// How long a client should wait that the server has no ids left for: until the day ends and the
+/// replay window moves on, an hour at most, which is all that clients wait; and a random time
+/// beyond, so that they do not all come at midnight.
+fn full_wait(now: u64) -> Result<Duration, Status> {
+    let random = getrandom::u32().map_err(|error| {
+        let mut status = Status::unavailable("the server's random source failed");
+        status.set_source(Arc::new(error));
+        status
+    })?;
+    let spread = u64::from(random) % FULL_SPREAD_SECONDS;
+    let until_midnight = DAY_SECONDS - now % DAY_SECONDS;
+    let wait = until_midnight.clamp(FULL_WAIT_SECONDS.0, FULL_WAIT_SECONDS.1);
+    Ok(Duration::from_secs(wait + spread))
 }
 
 /// What to say of an upload that was not decided about.
@@ -238,9 +274,10 @@ impl DeviceService {
         &self,
         request: Request<Received>,
     ) -> Result<Response<UploadResponse>, Status> {
-        let passed = Admission::of(request.extensions()).pass();
-        passed.inspect_err(|_| self.ingest.metrics().over_rate())?;
-        Ok(Response::new(self.upload(request.into_inner()).await?))
+        let admission = Admission::of(request.extensions());
+        admission.pass().inspect_err(|_| self.ingest.metrics().over_rate())?;
+        let app = admission.app_share();
+        Ok(Response::new(self.upload(request.into_inner(), app).await?))
     }
 
     pub(super) fn submit_uploads(
@@ -265,13 +302,22 @@ mod tests {
 
     #[test]
     fn an_overloaded_server_tells_when_to_come_back() {
-        for status in [Err(turn_away(IngestError::QueueFull)), answer(Verdict::Full).map(drop)] {
-            let status = status.unwrap_err();
+        let pushback = |status: Status| -> u64 {
             assert_eq!(status.code(), Code::ResourceExhausted);
             let pushback = status.metadata().get("grpc-retry-pushback-ms").unwrap();
-            assert!(pushback.to_str().unwrap().parse::<u32>().unwrap() > 0);
+            pushback.to_str().unwrap().parse().unwrap()
+        };
+        assert!(pushback(turn_away(IngestError::QueueFull)) > 0);
+        for verdict in [Verdict::Full, Verdict::FullForApp] {
+            // Noon, and a moment before the day ends.
+            for (now, least) in [(43_200, 3_000_000), (86_399, 60_000)] {
+                let wait = pushback(answer(verdict, now).unwrap_err());
+                assert!((least..least + 600_000).contains(&wait), "{wait}");
+            }
         }
-        for status in [Err(turn_away(IngestError::Ended)), answer(Verdict::ClockBehind).map(drop)] {
+        for status in
+            [Err(turn_away(IngestError::Ended)), answer(Verdict::ClockBehind, 0).map(drop)]
+        {
             assert_eq!(status.unwrap_err().code(), Code::Unavailable);
         }
     }

@@ -82,7 +82,7 @@ impl UploadStream {
             let submitter = Arc::clone(&submitter);
             async move {
                 let (request, _place) = placed?;
-                submitter.service.upload(request).await
+                submitter.service.upload(request, submitter.admission.app_share()).await
             }
         };
         // When the server goes down, uploads that were read are still answered.

@@ -32,8 +32,8 @@ pub use curator::{
 pub use daily_tallies::DailyTally;
 pub(crate) use embedded::OpenFiles;
 pub use embedded::{
-    Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, SeenIds, SqliteStore,
-    Watermark, WatermarkError, verify_directory, verify_file,
+    Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
+    SqliteStore, Watermark, WatermarkError, verify_directory, verify_file,
 };
 use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
@@ -155,12 +155,12 @@ pub trait Store: Debug + Send {
     /// [`StoreError::outcome`] tells of others.
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
 
-    /// Whether the store is where it was opened, as far as this can be told at once: for when
-    /// nothing is committed for long.
+    /// Whether the store is where it was opened, as far as this can be told at once, and moves
+    /// the replay window on when `today` is a new day: for when nothing is committed for long.
     ///
     /// # Errors
     /// As [`Self::commit`].
-    fn check(&mut self) -> Result<(), StoreError> {
+    fn check(&mut self, _today: Day) -> Result<(), StoreError> {
         Ok(())
     }
 

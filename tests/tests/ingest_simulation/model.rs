@@ -102,6 +102,8 @@ impl Model {
             }
             Verdict::Stopped => !is_counted && state == ExperimentState::Stopped,
             Verdict::Full => !is_counted && self.counted.len() >= self.ids_max,
+            // Nobody shows a key.
+            Verdict::FullForApp => false,
         };
         ensure!(
             is_right,

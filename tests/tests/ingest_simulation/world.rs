@@ -118,7 +118,7 @@ impl World {
             // It would be asked to come again.
             return Ok(());
         };
-        let arrival = Arrival { id, day, experiment: revision.experiment, tallies };
+        let arrival = Arrival { id, day, experiment: revision.experiment, tallies, app: None };
         let ingest = life.ingest.clone();
         let mut call: Call = Box::pin(async move { Answer::Verdict(ingest.submit(arrival).await) });
         let is_full = life.callers.queued() >= queue_max;
@@ -241,6 +241,7 @@ impl World {
                 Verdict::Paused => "paused",
                 Verdict::Stopped => "stopped",
                 Verdict::Full => "full",
+                Verdict::FullForApp => "full for its app",
                 Verdict::ClockBehind => "clock behind",
             };
             self.note(what, "");

@@ -134,6 +134,7 @@ pub(crate) fn arrival(
         day: Day::new(day),
         experiment: Arc::clone(experiment),
         tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
+        app: None,
     })
 }
 

@@ -12,6 +12,7 @@ mod expiry;
 mod files;
 mod schema;
 mod seen;
+mod shares;
 mod signatures;
 mod sqlite;
 mod trouble;
@@ -34,6 +35,7 @@ pub(super) use curator::{data_sets, debits, fingerprint_key, rounds, session, up
 pub(super) use daily_tallies::daily_tallies;
 pub(crate) use files::OpenFiles;
 pub use seen::SeenIds;
+pub use shares::IdShares;
 pub use sqlite::SqliteStore;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
 pub(super) use trusted::{disclosed, trusted};
@@ -61,6 +63,7 @@ pub struct EmbeddedStore {
     directory: PathBuf,
     database: SqliteStore,
     seen: SeenIds,
+    shares: IdShares,
     oldest: Day,
     /// Whether the window would leave behind all that is remembered, by a clock that is
     /// far ahead of it and that no upload has borne out. None: that is still to be found
@@ -91,7 +94,8 @@ impl EmbeddedStore {
             let database = SqliteStore::open_with(presence, directory)?;
             let (seen, oldest) = (SeenIds::load(&database)?, database.oldest_day()?);
             let directory = directory.to_owned();
-            Ok(Self { directory, database, seen, oldest, doubted: None, settings })
+            let shares = IdShares::default();
+            Ok(Self { directory, database, seen, shares, oldest, doubted: None, settings })
         };
         open().map_err(|error: StoreError| error.located(directory))
     }
@@ -142,6 +146,7 @@ impl EmbeddedStore {
         if self.doubted == Some(false) && begin > self.oldest {
             self.database.expire_before(begin)?;
             self.seen.forget_before(begin);
+            self.shares.forget_before(begin);
             self.oldest = begin;
         }
         Ok(())
@@ -179,6 +184,7 @@ impl EmbeddedStore {
         self.expire(uploads, today)?;
         let situation = Situation {
             seen: &self.seen,
+            shares: &self.shares,
             ids_max: self.settings.ids_max,
             oldest: self.oldest,
             today,
@@ -191,6 +197,9 @@ impl EmbeddedStore {
             for id in &row.ids {
                 self.seen.insert(row.day, *id);
             }
+        }
+        for ((day, key), ids) in &plan.shares {
+            self.shares.add(*day, key, *ids);
         }
         let of_row = |row: GroupRow| row.deltas.into_iter().map(move |delta| (row.day, delta));
         let deltas = plan.rows.into_iter().flat_map(of_row).collect();
@@ -295,8 +304,8 @@ impl Store for EmbeddedStore {
         self.here(|store| store.database.trust(change))
     }
 
-    fn check(&mut self) -> Result<(), StoreError> {
-        self.database.check_files()
+    fn check(&mut self, today: Day) -> Result<(), StoreError> {
+        self.here(|store| store.expire(&[], today))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -164,8 +164,8 @@ impl Current {
                 show(snapshot.id.as_str(), name, snapshot.alarms.contains(&name))?;
             }
         }
-        let refusals = AlarmName::RefusalsJump;
-        show("", refusals, self.ingest.refusals_alarm().is_some())
+        show("", AlarmName::RefusalsJump, self.ingest.refusals_alarm().is_some())?;
+        show("", AlarmName::IdsFull, self.ingest.ids_alarm().is_some())
     }
 }
 

@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Histogram;
 use super::trusted::TrustedMetrics;
-use crate::alarms::{Alarm, Refusals};
+use crate::alarms::{Alarm, Refusals, ids_full};
 use crate::clock::Clock;
 use crate::ingest::{IngestError, Verdict};
 
@@ -65,6 +65,7 @@ pub struct IngestMetrics {
 struct TurnedAway {
     queue_full: Counter,
     ids_full: Counter,
+    ids_of_app_full: Counter,
     clock_behind: Counter,
     going_down: Counter,
     database: Counter,
@@ -115,6 +116,7 @@ impl IngestMetrics {
             turned_away: TurnedAway {
                 queue_full: because("queue_full"),
                 ids_full: because("ids_full"),
+                ids_of_app_full: because("ids_of_app_full"),
                 clock_behind: because("clock_behind"),
                 going_down: because("going_down"),
                 database: because("database"),
@@ -204,6 +206,7 @@ impl IngestMetrics {
             match status_of(*verdict) {
                 Ok(status) => outcomes[place(status)] += 1,
                 Err(Undecided::IdsFull) => drop(self.turned_away.ids_full.inc()),
+                Err(Undecided::IdsOfAppFull) => drop(self.turned_away.ids_of_app_full.inc()),
                 Err(Undecided::ClockBehind) => drop(self.turned_away.clock_behind.inc()),
             }
         }
@@ -226,6 +229,12 @@ impl IngestMetrics {
     /// Whether far more uploads are refused than before.
     pub(crate) fn refusals_alarm(&self) -> Option<Alarm> {
         self.watched().alarm(self.clock.monotonic())
+    }
+
+    /// Whether no more ids can be remembered.
+    pub(crate) fn ids_alarm(&self) -> Option<Alarm> {
+        let number = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or(0);
+        ids_full::alarm(number(&self.ids), number(&self.ids_max))
     }
 
     /// Counts an upload that was refused before it came to the writer.
@@ -263,6 +272,7 @@ fn place(status: UploadStatus) -> usize {
 /// Why an upload got no status.
 enum Undecided {
     IdsFull,
+    IdsOfAppFull,
     ClockBehind,
 }
 
@@ -275,6 +285,7 @@ fn status_of(verdict: Verdict) -> Result<UploadStatus, Undecided> {
         Verdict::Paused => UploadStatus::Paused,
         Verdict::Stopped => UploadStatus::Stopped,
         Verdict::Full => return Err(Undecided::IdsFull),
+        Verdict::FullForApp => return Err(Undecided::IdsOfAppFull),
         Verdict::ClockBehind => return Err(Undecided::ClockBehind),
     })
 }
