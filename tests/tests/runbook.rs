@@ -26,7 +26,7 @@ const ON_POSTGRES: &str = "Rehearse on PostgreSQL";
 const SHOWN: [&str; 1] = ["systemctl"];
 
 /// What there must be a chapter about.
-const CHAPTERS: [&str; 13] = [
+const CHAPTERS: [&str; 15] = [
     "Back up",
     "Restore",
     "Upgrade",
@@ -39,6 +39,7 @@ const CHAPTERS: [&str; 13] = [
     "Lose the database",
     "A full disk",
     "No store",
+    "No room for ids",
     "A poisoned experiment",
     "An alarm goes off",
 ];
