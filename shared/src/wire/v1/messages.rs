@@ -577,7 +577,7 @@ pub mod experiment_status {
 pub struct Alarm {
     /// Which: "sample-ratio-mismatch", "stalled-reporting", "collapsed-entropy",
     /// "reports-outgrow-selections", "report-surge" or, of the server and not of the
-    /// experiment, "refusals-jump" and "ids-full". There may be others one day.
+    /// experiment, "refusals-jump". There may be others one day.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// What was seen, for people. It has labels of arms.
