@@ -167,7 +167,7 @@ impl OpenAssignment {
     }
 
     /// The same with the store that its specification came from.
-    pub(crate) fn from_store(self, store: Option<StoreId>) -> Self {
+    pub(crate) fn of_store(self, store: Option<StoreId>) -> Self {
         Self { store, ..self }
     }
 

@@ -229,7 +229,7 @@ fn parquet() -> anyhow::Result<Vec<u8>> {
     let schema = Arc::new(parse_message_type(message)?);
     let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::default())?;
     let mut group = file.next_row_group()?;
-    let ages: Vec<i64> = people().map(|row| row.1 as i64).collect();
+    let ages: Vec<i64> = people().map(|row| i64::try_from(row.1)).collect::<Result<_, _>>()?;
     let names: Vec<ByteArray> = people().map(|row| ByteArray::from(&*row.0)).collect();
     let incomes: Vec<f64> = people().map(|row| row.3).collect();
     let cities: Vec<ByteArray> = people().map(|row| ByteArray::from(row.2)).collect();

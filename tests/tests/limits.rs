@@ -113,7 +113,8 @@ async fn a_request_that_names_two_hosts_is_refused() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
     let ask = async |target: &str, hosts: &[&str]| -> anyhow::Result<String> {
-        let hosts: String = hosts.iter().map(|host| format!("host: {host}\r\n")).collect();
+        let hosts: Vec<_> = hosts.iter().map(|host| format!("host: {host}\r\n")).collect();
+        let hosts = hosts.concat();
         let mut stream = TcpStream::connect(&server.operator).await?;
         let request = format!("GET {target} HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;

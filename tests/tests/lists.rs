@@ -231,6 +231,42 @@ async fn trusted_experiments_are_listed_archived_and_deleted() -> anyhow::Result
     aggregator.process.stop().await
 }
 
+/// What is said of "checkout" while it runs.
+async fn only_what_has_ended_leaves(aggregator: &mut Aggregator) -> anyhow::Result<()> {
+    let archived = aggregator.operator.archive_experiment(name("checkout")).await.map(drop);
+    let deleted = aggregator.operator.delete_experiment(name("checkout")).await.map(drop);
+    for told in [archived, deleted] {
+        let refused = told.err().context("a running experiment is gone")?;
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains("stopped"), "{}", refused.message());
+    }
+    Ok(())
+}
+
+/// What is said of "checkout" once it is deleted.
+async fn is_gone_for_good(aggregator: &mut Aggregator) -> anyhow::Result<()> {
+    let url = aggregator.process.operator_url.clone();
+    let shown = aggregator.operator.get_experiment_status(name("checkout")).await.map(drop);
+    let question =
+        GetExperimentRequest { experiment_id: "checkout".to_owned(), ..Default::default() };
+    let fetched = aggregator.device.get_experiment(question).await.map(drop);
+    for told in [shown, fetched] {
+        assert_eq!(told.err().context("it is still there")?.code(), Code::NotFound);
+    }
+    let again = bandana(&url, &["experiment", "delete", "checkout", "--yes"]).await?;
+    assert_eq!(again.status.code(), Some(3), "{again:?}");
+    let request = CreateExperimentRequest {
+        specification: Some(three_arms("checkout")),
+        learner: Learner::LdpTs.into(),
+        ..Default::default()
+    };
+    let taken = aggregator.operator.create_experiment(request).await;
+    let taken = taken.err().context("its id came again")?;
+    assert_eq!(taken.code(), Code::AlreadyExists);
+    assert!(taken.message().contains("was deleted"), "{}", taken.message());
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
@@ -249,17 +285,7 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
     };
     let label = "experiment=\"checkout\"";
     assert!(shown(label).await?);
-    for early in ["archive_experiment", "delete_experiment"] {
-        let refused = match early {
-            "archive_experiment" => {
-                aggregator.operator.archive_experiment(name("checkout")).await.map(drop)
-            }
-            _ => aggregator.operator.delete_experiment(name("checkout")).await.map(drop),
-        };
-        let refused = refused.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition, "{early}");
-        assert!(refused.message().contains("stopped"), "{}", refused.message());
-    }
+    only_what_has_ended_leaves(&mut aggregator).await?;
     aggregator.operator.stop_experiment(name("checkout")).await?;
     assert!(!shown(label).await?, "it has ended, and is counted only");
     assert!(shown("bandana_experiments{state=\"stopped\"} 1").await?);
@@ -285,27 +311,11 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
         (&deleted["deleted"], &deleted["experiment_id"]),
         (&true.into(), &"checkout".into())
     );
-    for round in 0..2 {
-        let url = aggregator.process.operator_url.clone();
-        assert_eq!(ids(&pages(&mut aggregator, all.clone()).await?), ["other"], "round {round}");
-        let missing = aggregator.operator.get_experiment_status(name("checkout")).await;
-        assert_eq!(missing.unwrap_err().code(), Code::NotFound);
-        let missing =
-            GetExperimentRequest { experiment_id: "checkout".to_owned(), ..Default::default() };
-        let missing = aggregator.device.get_experiment(missing).await.unwrap_err();
-        assert_eq!(missing.code(), Code::NotFound);
+    for _ in 0..2 {
+        assert_eq!(ids(&pages(&mut aggregator, all.clone()).await?), ["other"]);
+        is_gone_for_good(&mut aggregator).await?;
         let told = send(&mut aggregator, 3, &checkout, day).await?;
         assert_eq!(told, UploadStatus::UnknownSpecification);
-        let again = bandana(&url, &["experiment", "delete", "checkout", "--yes"]).await?;
-        assert_eq!(again.status.code(), Some(3), "{again:?}");
-        let request = CreateExperimentRequest {
-            specification: Some(three_arms("checkout")),
-            learner: Learner::LdpTs.into(),
-            ..Default::default()
-        };
-        let taken = aggregator.operator.create_experiment(request).await.unwrap_err();
-        assert_eq!(taken.code(), Code::AlreadyExists);
-        assert!(taken.message().contains("was deleted"), "{}", taken.message());
         aggregator = aggregator.kill_and_restart().await?;
     }
     let request =

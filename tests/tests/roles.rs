@@ -1,6 +1,7 @@
 //! What each role of a token may do: every method of every service and every page, on a real
 //! server.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Output;
 
@@ -395,7 +396,7 @@ async fn a_token_is_revoked_in_a_file_of_a_hundred_thousand() -> anyhow::Result<
     let file = guarded.folder.path().join("tokens");
     let mut text = std::fs::read_to_string(&file)?;
     for i in 0..100_000_u32 {
-        text += &format!("app-{i} {i:064x} viewer\n");
+        writeln!(text, "app-{i} {i:064x} viewer")?;
     }
     std::fs::write(&file, &text)?;
     let mut server = guarded.server;

@@ -30,7 +30,7 @@ use bandana_tests::postgres::{Postgres, query};
 use bandana_tests::recorder::{Answer, Recorder, STORE};
 use bandana_tests::suite::Suite;
 use bandana_tests::watched_server::WatchedServer;
-use prost::Message as _;
+use prost::Message;
 use tonic::Code;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
@@ -446,7 +446,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
     let uploads = recorder.uploads();
     // The name of an upload is random whatever the seed is: a tag, a length, and 16 bytes.
     let mut bytes: Vec<_> = uploads.iter().map(|upload| upload.bytes[18..].to_vec()).collect();
-    bytes.extend(recorder.questions().iter().map(|question| question.encode_to_vec()));
+    bytes.extend(recorder.questions().iter().map(Message::encode_to_vec));
     let metadata = uploads.iter().map(|upload| format!("{:?}", upload.metadata)).collect();
     Ok((bytes, metadata))
 }

@@ -182,8 +182,9 @@ fn status(experiment: &TrustedExperiment) -> TrustedStatus {
 
 fn arm_count(specification: &TrustedSpecification) -> u32 {
     match &specification.algorithm {
-        Some(Algorithm::AdacUcb(AdacUcb { arms, .. }))
-        | Some(Algorithm::LazyRelease(LazyRelease { arms })) => *arms,
+        Some(
+            Algorithm::AdacUcb(AdacUcb { arms, .. }) | Algorithm::LazyRelease(LazyRelease { arms }),
+        ) => *arms,
         Some(Algorithm::AdacGope(AdacGope { actions, .. })) => {
             u32::try_from(actions.len()).unwrap_or(u32::MAX)
         }

@@ -163,7 +163,7 @@ impl State {
         let specification = Arc::clone(&held.specification);
         let (until, release) = (draw.rewards_until, draw.release_at);
         let open = OpenAssignment::new(specification, draw.arm, until, release);
-        let open = open.from_store(held.store);
+        let open = open.of_store(held.store);
         self.open.insert(draw.id, open);
         *self.reports.entry(draw.experiment_id.clone()).or_default() += 1;
         Ok(())

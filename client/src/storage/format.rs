@@ -320,7 +320,7 @@ impl StoredState {
             let until = Timestamp::from_unix_ms(open.rewards_until_ms);
             let release = Timestamp::from_unix_ms(open.release_at_ms);
             let assignment = OpenAssignment::new(specification, arm, until, release);
-            let assignment = assignment.from_store(stores.next()?);
+            let assignment = assignment.of_store(stores.next()?);
             state.open.insert(AssignmentId::new(open.id), assignment);
         }
         let parcels = parts.parcels.into_iter().zip(stores);

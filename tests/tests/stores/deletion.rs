@@ -112,7 +112,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
         let taken = store.create_experiment(&specification("first")?, CONDUCT, state, &again);
         let taken = refusal(taken)?;
         ensure!(matches!(taken, StoreError::ExperimentWasDeleted(_)), "{taken}");
-        let trusted = add(&mut *store, "first").unwrap_err();
+        let trusted = add(&mut *store, "first").err().context("its id came again")?;
         ensure!(trusted.to_string().contains("was deleted"), "{trusted}");
         drop(store);
         store = place.open()?;
@@ -182,10 +182,10 @@ fn trusted(place: &Place) -> anyhow::Result<()> {
     is_in_order(place)?;
     store.trust(&TrustedChange::Delete { id: id.clone(), from: to, entry: delete })?;
     for _ in 0..2 {
-        ensure!(place.reader()?.trusted(None)? == [other.clone()]);
-        let again = add(&mut *store, "headlines").unwrap_err();
+        ensure!(place.reader()?.trusted(None)? == std::slice::from_ref(&other));
+        let again = add(&mut *store, "headlines").err().context("its id came again")?;
         ensure!(again.to_string().contains("was deleted"), "{again}");
-        let again = create(&mut *store, "headlines").unwrap_err();
+        let again = create(&mut *store, "headlines").err().context("its id came again")?;
         ensure!(again.to_string().contains("was deleted"), "{again}");
         drop(store);
         store = place.open()?;

@@ -227,7 +227,7 @@ impl Keeper {
         let secret = experiment.secret.clone().filter(|_| state != ExperimentState::Stopped);
         let is_archived = experiment.is_archived || step == Step::Archive;
         let changed =
-            TrustedExperiment { version, state, secret, is_archived, ..(**experiment).clone() };
+            TrustedExperiment { state, version, secret, is_archived, ..(**experiment).clone() };
         experiments.advance(changed, from);
         experiments.get(&experiment.id).unwrap_or_else(|| Arc::clone(experiment))
     }
