@@ -18,7 +18,7 @@ use bandana_aggregator::registry::Registry;
 use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds,
-    SqliteStore, StoreError, StoreReader,
+    SqliteStore, StoreError, StoreReader, seal_directory, verify_directory,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_shared::identity::{Day, UnixSeconds};
@@ -103,6 +103,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
     let signature = key(1).sign(&first, at(100));
     store.add_signature(&first, &signature, at(0), &entry("any")?)?;
     drop(store);
+    assert_eq!(verify_directory(directory.path())?.findings, []);
     // The second time there is nothing to do.
     assert_eq!(only(&SqliteStore::open(directory.path())?)?.signatures, [signature]);
     Ok(())
@@ -195,6 +196,7 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
         let name = "bandana.sqlite3";
         std::fs::copy(directory.path().join(name), copy.path().join(name))?;
         meddle(copy.path(), statement)?;
+        seal_directory(copy.path())?;
         let read = SqliteStore::open(copy.path())?.experiments();
         assert!(matches!(read, Err(StoreError::Damaged { .. })), "{statement}: {read:?}");
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use bandana_aggregator::learner::Learner;
 use bandana_aggregator::store::{
     Backup, Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore,
-    StoreError, verify_directory, verify_file,
+    StoreError, seal_directory, verify_directory, verify_file,
 };
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
@@ -141,11 +141,17 @@ fn a_tally_that_differs_is_told_with_experiment_day_arm_and_by_how_much() -> Res
         ),
         ("DELETE FROM tally WHERE day = 9 AND arm = 1", difference(9, 1, (0, 0), (5, 5))?),
         ("DELETE FROM checkpoint WHERE arm = 2", difference(7, 2, (1, 1), (0, 0))?),
-        ("INSERT INTO tally VALUES (1, 9, 2, 6, 1)", difference(9, 2, (6, 1), (0, 0))?),
+        (
+            "INSERT INTO tally (experiment, day, arm, reports, ones) VALUES (1, 9, 2, 6, 1)",
+            difference(9, 2, (6, 1), (0, 0))?,
+        ),
     ];
     for (change, expected) in changes {
         let folder = closed()?;
         Connection::open(folder.path().join("bandana.sqlite3"))?.execute_batch(change)?;
+        let told = verify_directory(folder.path())?.findings;
+        assert!(told.len() > 1, "{change}: no row is told to be another: {told:?}");
+        seal_directory(folder.path())?;
         assert_eq!(verify_directory(folder.path())?.findings, [expected], "{change}");
     }
     Ok(())
@@ -185,6 +191,8 @@ fn what_does_not_fit_together_is_named() -> Result<(), Failure> {
         let folder = closed()?;
         Connection::open(folder.path().join("bandana.sqlite3"))?
             .execute_batch(&format!("PRAGMA foreign_keys = off; {change}"))?;
+        // As after a repair by hand: what rows say is checked beside their checksums.
+        seal_directory(folder.path())?;
         let verification = verify_directory(folder.path())?;
         let told: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|told| told.contains(said)), "{change}: {told:?}");
@@ -245,6 +253,7 @@ fn a_backup_does_not_give_back_what_a_curator_has_spent() -> Result<(), Failure>
         INSERT INTO curator_update (session, number, predicate, answer) VALUES ('habits', 0, 'age=3', 4);";
     let database = folder.path().join("bandana.sqlite3");
     Connection::open(&database)?.execute_batch(fill)?;
+    seal_directory(folder.path())?;
     let out = folder.path().join("backup.sqlite3");
     let backup = Backup::begin(folder.path(), &out)?;
     backup.copy(|_| {})?;

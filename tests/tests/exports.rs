@@ -239,9 +239,11 @@ async fn slow_exports_hold_up_neither_uploads_nor_the_end() -> anyhow::Result<()
     database.execute_batch(&format!(
         "DELETE FROM tally;
          WITH RECURSIVE days (day) AS (SELECT 1 UNION ALL SELECT day + 1 FROM days LIMIT {DAYS})
-         INSERT INTO tally SELECT 1, day, arm, 3, 1 FROM days, (SELECT 0 AS arm UNION SELECT 1)"
+         INSERT INTO tally (experiment, day, arm, reports, ones)
+         SELECT 1, day, arm, 3, 1 FROM days, (SELECT 0 AS arm UNION SELECT 1)"
     ))?;
     drop(database);
+    bandana_aggregator::store::seal_directory(&data_dir)?;
     let clock = TestClock::at(TODAY.forward(20), folder.path())?;
     let server = clock.serve(PROGRAM, &data_dir).await?;
     let mut exports = Vec::new();

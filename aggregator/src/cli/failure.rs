@@ -80,7 +80,7 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
         None if is_about_presence(error) => 7,
         None => match error.downcast_ref() {
             Some(StoreError::Postgres { .. } | StoreError::Slow { .. }) => 5,
-            Some(StoreError::DamagedFile { .. }) => 6,
+            Some(StoreError::DamagedFile { .. } | StoreError::Damaged { .. }) => 6,
             _ => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
         },
     }

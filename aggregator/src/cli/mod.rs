@@ -30,6 +30,7 @@ mod query;
 mod query_view;
 mod question_id;
 pub(crate) mod released_view;
+mod seal;
 mod seconds;
 mod serve;
 mod settings_arguments;
@@ -104,6 +105,7 @@ enum Command {
     AppKey(app_key::AppKeyCommand),
     Backup(backup::Backup),
     Verify(verify::Verify),
+    Seal(seal::Seal),
     #[command(subcommand)]
     Watermark(watermark::WatermarkCommand),
     Completions(generated::Completions),
@@ -158,6 +160,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::AppKey(command) => app_key::run(&command),
         Command::Backup(wanted) => backup::run(&wanted),
         Command::Verify(wanted) => verify::run(&wanted),
+        Command::Seal(wanted) => seal::run(&wanted),
         Command::Watermark(command) => watermark::run(&command, &*clock),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),

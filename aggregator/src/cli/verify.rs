@@ -13,7 +13,8 @@ use crate::store::{Verification, verify_database, verify_directory, verify_file}
 
 /// Check that a store is as its server left it.
 ///
-/// Of a directory or a backup everything is read: the structure of the file, experiments and their
+/// Every row is compared with its checksum, and every table with the number of rows that were
+/// written. Of a directory or a backup everything is read: the structure of the file, experiments and their
 /// revisions, the ids and sums of every group of uploads, the checkpoint of expired days and the
 /// audit log. From groups and checkpoint every tally is worked out again and compared. A
 /// PostgreSQL database does not keep what single uploads added; of it policies, revisions, the

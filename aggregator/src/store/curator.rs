@@ -6,7 +6,7 @@ use std::fmt;
 use bandana_shared::identity::UnixSeconds;
 use thiserror::Error;
 
-use super::{AuditEntry, StoreError};
+use super::{AuditEntry, StoreError, Verification};
 use crate::curator::fingerprint::Fingerprint;
 use crate::curator::price::Measure;
 
@@ -279,6 +279,22 @@ pub(crate) fn amount(nanos: u64) -> String {
 impl From<CuratorRefusal> for StoreError {
     fn from(refusal: CuratorRefusal) -> Self {
         Self::Curator(Box::new(refusal))
+    }
+}
+
+/// Checks a budget, what was spent of it, and the sum of its debits. All of it is spent in
+/// backups.
+pub(super) fn verify(
+    name: &str,
+    [budget, spent, debited]: [u64; 3],
+    verification: &mut Verification,
+) {
+    if spent != debited && spent != budget {
+        verification.say(format!(
+            "of the budget of {name} {} was spent, and its debits add up to {}",
+            amount(spent),
+            amount(debited)
+        ));
     }
 }
 

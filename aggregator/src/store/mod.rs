@@ -33,12 +33,12 @@ pub use daily_tallies::DailyTally;
 pub(crate) use embedded::OpenFiles;
 pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
-    SqliteStore, Watermark, WatermarkError, verify_directory, verify_file,
+    SqliteStore, Watermark, WatermarkError, seal_directory, verify_directory, verify_file,
 };
 use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
 pub use postgres::{
-    DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, verify_database,
+    DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, seal_database, verify_database,
 };
 pub(crate) use postgres::{Heartbeat, Link, News, Pulse, Settled, Target, Waits};
 pub use reader::StoreReader;

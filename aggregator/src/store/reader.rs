@@ -216,5 +216,6 @@ fn connect(database: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags).map_err(reading)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(reading)?;
+    embedded::read_intact(&connection).map_err(reading)?;
     Ok(connection)
 }

@@ -31,7 +31,11 @@ fn name(text: &str) -> anyhow::Result<CuratorName> {
     Ok(CuratorName::new(text)?)
 }
 
-fn register(store: &mut dyn Store, text: &str, budget: u64) -> anyhow::Result<DataSetRecord> {
+pub(crate) fn register(
+    store: &mut dyn Store,
+    text: &str,
+    budget: u64,
+) -> anyhow::Result<DataSetRecord> {
     let record = DataSetRecord {
         name: name(text)?,
         file: "people.csv".to_owned(),
@@ -60,7 +64,7 @@ fn registration(record: DataSetRecord) -> anyhow::Result<CuratorChange> {
     Ok(CuratorChange::Register(Box::new(record), entry))
 }
 
-fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
+pub(crate) fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
     Ok(Debit {
         data_set: name(data_set)?,
         at: UnixSeconds::new(8),
@@ -118,7 +122,7 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-fn session(text: &str, data_set: &str) -> anyhow::Result<SessionRecord> {
+pub(crate) fn session(text: &str, data_set: &str) -> anyhow::Result<SessionRecord> {
     Ok(SessionRecord {
         name: name(text)?,
         data_set: name(data_set)?,

@@ -6,6 +6,8 @@ mod crashes;
 mod curator;
 mod cut_connection;
 mod deletion;
+mod flipped_values;
+mod flips;
 mod following;
 mod model;
 mod places;
@@ -45,9 +47,13 @@ fn main() -> anyhow::Result<ExitCode> {
             run(&Place::postgres(server.server()?)?, case)
         });
     }
+    for (name, case) in flips::OF_FILES {
+        suite.add(format!("embedded::{name}"), || run(&Place::embedded()?, *case));
+    }
     let of_replicas = [
         replicas::ALL,
         cut_connection::ALL,
+        flipped_values::ALL,
         following::ALL,
         curator::OF_REPLICAS,
         deletion::OF_REPLICAS,

@@ -81,7 +81,7 @@ fn record(text: &str) -> anyhow::Result<TrustedRecord> {
     })
 }
 
-pub(super) fn add(store: &mut dyn Store, text: &str) -> anyhow::Result<TrustedRecord> {
+pub(crate) fn add(store: &mut dyn Store, text: &str) -> anyhow::Result<TrustedRecord> {
     let record = record(text)?;
     store.trust(&TrustedChange::Create(record.clone(), entry(text, AuditAction::Create)?))?;
     Ok(record)
@@ -93,7 +93,7 @@ fn only(place: &Place) -> anyhow::Result<TrustedRecord> {
 }
 
 /// The next state after a reward of arm 0, or after the release that this makes due.
-fn next(
+pub(crate) fn next(
     record: &TrustedRecord,
     disclosures: Vec<(Day, UploadId)>,
 ) -> anyhow::Result<TrustedCommit> {
@@ -519,7 +519,11 @@ fn gone_back(server: &Postgres) -> anyhow::Result<()> {
         sequence = s.sequence, stamp = s.stamp FROM saved s";
     query(url, back)?;
     query(url, "DELETE FROM trusted_disclosure")?;
-    query(url, "INSERT INTO trusted_disclosure SELECT * FROM saved_names")?;
+    query(
+        url,
+        "INSERT INTO trusted_disclosure (experiment, day, id)
+        SELECT experiment, day, id FROM saved_names",
+    )?;
     // What it has counts once, and what it has lost counts anew.
     counted(5..9)?;
     let told = block_on(office.disclose("headlines", 4))?;

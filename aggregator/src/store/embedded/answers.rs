@@ -36,7 +36,7 @@ pub(in crate::store) fn answer(
 ) -> Result<Option<KeptAnswer>, StoreError> {
     let QuestionKey { scope, caller, id } = question;
     let (kind, name) = scope.columns();
-    let select = "SELECT digest, answer FROM curator_answer
+    let select = "SELECT digest, answer FROM intact_curator_answer
         WHERE kind = ? AND name = ? AND caller = ? AND question = ?";
     let found = connection.query_row(select, params![kind, name, caller, id], |row| {
         Ok(KeptAnswer { digest: row.get(0)?, answer: row.get(1)? })

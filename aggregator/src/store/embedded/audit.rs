@@ -20,7 +20,7 @@ pub(in crate::store) fn entries(
     connection: &Connection,
     query: &AuditQuery,
 ) -> Result<Vec<AuditRecord>, StoreError> {
-    let select = "SELECT key, at, caller, action, experiment, detail FROM audit
+    let select = "SELECT key, at, caller, action, experiment, detail FROM intact_audit
         WHERE (?1 IS NULL OR experiment = ?1) AND (?2 IS NULL OR key < ?2)
         ORDER BY key DESC LIMIT ?3";
     let experiment = query.experiment.as_ref().map(ExperimentId::as_str);

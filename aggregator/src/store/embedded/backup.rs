@@ -13,6 +13,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use thiserror::Error;
 
+use super::checksums;
 use super::sqlite::DATABASE_FILE;
 use super::undisturbed;
 use super::verify::verify_file;
@@ -164,6 +165,9 @@ impl Backup {
         let copy = Connection::open_with_flags(&self.partial, flags)?;
         // A copy that is not finished is thrown away.
         copy.pragma_update(None, "journal_mode", "OFF")?;
+        if copy.table_exists(None, "table_sum")? {
+            checksums::watch(&copy)?;
+        }
         if copy.table_exists(None, "curator_data_set")? {
             copy.execute_batch(
                 "UPDATE curator_data_set SET spent = budget;

@@ -99,7 +99,7 @@ fn bind(
 
 fn debit(transaction: &Transaction<'_>, entry: &Debit) -> Result<(), StoreError> {
     let Debit { data_set, at, caller, purpose, price } = entry;
-    let query = "SELECT budget, spent FROM curator_data_set WHERE name = ?";
+    let query = "SELECT budget, spent FROM intact_curator_data_set WHERE name = ?";
     let found = transaction
         .query_row(query, [data_set.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
@@ -140,7 +140,7 @@ fn add_round(transaction: &Transaction<'_>, round: &SessionRound) -> Result<(), 
 
 fn add_update(transaction: &Transaction<'_>, update: &SessionUpdate) -> Result<(), StoreError> {
     let SessionUpdate { session, number, predicate, answer } = update;
-    let query = "SELECT count(*) FROM curator_update WHERE session = ?";
+    let query = "SELECT count(*) FROM intact_curator_update WHERE session = ?";
     let updates: u32 =
         transaction.query_row(query, [session.as_str()], |row| row.get(0)).map_err(reading)?;
     if updates != *number {
@@ -159,7 +159,7 @@ pub(in crate::store) fn data_sets(
 ) -> Result<Vec<DataSetRecord>, StoreError> {
     let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at,
             content
-        FROM curator_data_set WHERE ?1 IS NULL OR name = ?1 ORDER BY name";
+        FROM intact_curator_data_set WHERE ?1 IS NULL OR name = ?1 ORDER BY name";
     let mut statement = connection.prepare(select).map_err(reading)?;
     let name = name.map(CuratorName::as_str);
     let mut rows = statement.query([name]).map_err(reading)?;
@@ -191,7 +191,7 @@ fn data_set(row: &Row<'_>) -> Result<DataSetRecord, StoreError> {
 pub(in crate::store) fn fingerprint_key(
     connection: &Connection,
 ) -> Result<FingerprintKey, StoreError> {
-    let select = "SELECT key FROM curator_key";
+    let select = "SELECT key FROM intact_curator_key";
     let key = connection.query_row(select, [], |row| row.get(0)).optional().map_err(reading)?;
     key.map(FingerprintKey::from_bytes)
         .ok_or_else(|| damaged("the key of fingerprints is missing".to_owned()))
@@ -208,7 +208,7 @@ pub(in crate::store) fn debits(
     before: Option<u64>,
     limit: u32,
 ) -> Result<Vec<DebitRecord>, StoreError> {
-    let select = "SELECT number, at, caller, purpose, price FROM curator_debit
+    let select = "SELECT number, at, caller, purpose, price FROM intact_curator_debit
         WHERE data_set = ?1 AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3";
     let before = before.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
     let mut statement = connection.prepare(select).map_err(reading)?;
@@ -234,7 +234,7 @@ pub(in crate::store) fn session(
     connection: &Connection,
     name: &CuratorName,
 ) -> Result<Option<SessionRecord>, StoreError> {
-    let select = "SELECT data_set, columns, plan, threshold_noise FROM curator_session
+    let select = "SELECT data_set, columns, plan, threshold_noise FROM intact_curator_session
         WHERE name = ?";
     let found = connection
         .query_row(select, [name.as_str()], |row| {
@@ -254,7 +254,7 @@ pub(in crate::store) fn rounds(
     connection: &Connection,
     name: &CuratorName,
 ) -> Result<Option<u64>, StoreError> {
-    let select = "SELECT rounds FROM curator_session WHERE name = ?";
+    let select = "SELECT rounds FROM intact_curator_session WHERE name = ?";
     connection.query_row(select, [name.as_str()], |row| row.get(0)).optional().map_err(reading)
 }
 
@@ -264,7 +264,7 @@ pub(in crate::store) fn updates(
     name: &CuratorName,
     from: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
-    let select = "SELECT number, predicate, answer FROM curator_update
+    let select = "SELECT number, predicate, answer FROM intact_curator_update
         WHERE session = ? AND number >= ? ORDER BY number";
     let mut statement = connection.prepare(select).map_err(reading)?;
     let rows = statement

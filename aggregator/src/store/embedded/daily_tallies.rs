@@ -16,9 +16,9 @@ pub(in crate::store) fn daily_tallies(
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
     // A single statement sees a single state.
-    let query = "SELECT day, arm, 1, reports, ones FROM tally
+    let query = "SELECT day, arm, 1, reports, ones FROM intact_tally
         WHERE experiment = ?1 AND day BETWEEN ?2 AND ?3
-        UNION ALL SELECT day, arm, symbol, 0, reports FROM symbol_tally
+        UNION ALL SELECT day, arm, symbol, 0, reports FROM intact_symbol_tally
         WHERE experiment = ?1 AND day BETWEEN ?2 AND ?3";
     let mut statement = connection.prepare_cached(query).map_err(reading)?;
     let values = params![experiment.0, days.start().get(), days.end().get()];

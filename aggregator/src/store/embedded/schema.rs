@@ -1,15 +1,18 @@
 //! The tables, and how a store of an earlier version gets them.
 
+use std::collections::BTreeMap;
+
 use rusqlite::Connection;
 
+use super::checksums;
 use crate::curator::fingerprint::FingerprintKey;
-use crate::store::StoreError;
+use crate::store::{StoreError, damaged};
 
 /// Marks the file as ours: "BNDN".
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// What makes each version from the one before; the first one from an empty file.
-const STEPS: [(i64, &str); 10] = [
+const STEPS: [(i64, &str); 11] = [
     (1, TABLES),
     (2, SIGNATURES),
     (3, DRAFTS_AND_AUDIT),
@@ -18,20 +21,27 @@ const STEPS: [(i64, &str); 10] = [
     (6, TRUSTED),
     (7, GUARDRAILS),
     (8, CONTENTS_AND_ROUNDS),
-    (9, IDENTITY),
+    (WITH_IDENTITY, IDENTITY),
     (10, KNOWN_DAYS),
+    (WITH_CHECKSUMS, CHECKSUMS),
 ];
 
 /// Version of the tables that this program works with.
-const VERSION: i64 = STEPS[STEPS.len() - 1].0;
+pub(super) const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 
 /// First version with signatures, and with the audit log.
 pub(super) const WITH_SIGNATURES: i64 = 2;
 pub(super) const WITH_AUDIT: i64 = 3;
 
+/// First version with budgets.
+pub(super) const WITH_CURATOR: i64 = 4;
+
 /// First version with trusted experiments, and with an id of the store.
 pub(super) const WITH_TRUSTED: i64 = 6;
 pub(super) const WITH_IDENTITY: i64 = 9;
+
+/// First version whose rows have checksums.
+pub(super) const WITH_CHECKSUMS: i64 = 11;
 
 /// Version 1. `upload_group` has one row per commit and day, in the order of the
 /// commits. `tally` has the sums of all days; those of days before
@@ -261,10 +271,28 @@ CREATE TABLE store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     id  BLOB NOT NULL CHECK (length(id) = 16)
 ) STRICT;
-INSERT INTO store VALUES (1, randomblob(16));
+INSERT INTO store (one, id) VALUES (1, randomblob(16));
 CREATE TRIGGER store_keeps_its_id BEFORE UPDATE ON store
 BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
 CREATE TRIGGER store_does_not_lose_its_id BEFORE DELETE ON store
+BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
+";
+
+/// Version 11: every row has a checksum, and every table a sum of them. The columns are added by
+/// [`checksums`], to the tables of this version and of later ones; and rows that are not changed
+/// get their checksums after they were written.
+const CHECKSUMS: &str = "
+CREATE TABLE table_sum (
+    name TEXT PRIMARY KEY,
+    rows INTEGER NOT NULL,
+    sum  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+DROP TRIGGER audit_is_not_changed;
+CREATE TRIGGER audit_is_not_changed
+BEFORE UPDATE OF key, at, caller, action, experiment, detail ON audit
+BEGIN SELECT raise(ABORT, 'entries of the audit log are not changed'); END;
+DROP TRIGGER store_keeps_its_id;
+CREATE TRIGGER store_keeps_its_id BEFORE UPDATE OF one, id ON store
 BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
 ";
 
@@ -281,12 +309,38 @@ ALTER TABLE trusted_experiment ADD COLUMN known_from INTEGER NOT NULL DEFAULT 0
 UPDATE trusted_experiment SET known_from = oldest_day;
 ";
 
-/// Brings the tables of an earlier version up to date.
+/// Brings the tables of an earlier version up to date. Damage is noticed before anything is
+/// changed.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
-    match version_of(connection)? {
-        VERSION => Ok(()),
-        earlier => upgrade(connection, earlier),
+    let version = version_of(connection)?;
+    if let Some(difference) = differences(connection, version).map_err(failed)?.pop() {
+        return Err(damaged(difference));
     }
+    checksums::check_all(connection, version)?;
+    if version < VERSION { upgrade(connection, version) } else { Ok(()) }
+}
+
+/// What of the tables, indexes and triggers is not as a version has it. Further ones harm
+/// nobody.
+pub(super) fn differences(connection: &Connection, version: i64) -> rusqlite::Result<Vec<String>> {
+    let found = definitions(connection)?;
+    let difference = |(name, definition): (String, String)| match found.get(&name) {
+        None => Some(format!("there is no {name}")),
+        Some(found) if *found != definition => Some(format!("the {name} is not as it was made")),
+        Some(_) => None,
+    };
+    Ok(definitions(&example(version)?)?.into_iter().filter_map(difference).collect())
+}
+
+/// What there is, by kind and name. SQLite writes some of it anew when a table is renamed:
+/// blanks and quotes are its own choice.
+fn definitions(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+    let query = "SELECT type || ' ' || name, tbl_name || ' ' || sql FROM sqlite_schema
+        WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let mut statement = connection.prepare(query)?;
+    let plain = |sql: String| sql.chars().filter(|c| !c.is_whitespace() && *c != '"').collect();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, plain(row.get(1)?))))?;
+    rows.collect()
 }
 
 /// The version of a file that is ours, and not of a newer program.
@@ -309,9 +363,7 @@ fn known(application: i64, version: i64) -> Result<i64, StoreError> {
 pub(super) fn example(version: i64) -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
     connection.pragma_update(None, "foreign_keys", false)?;
-    for (_, step) in STEPS.iter().filter(|(number, _)| *number <= version) {
-        connection.execute_batch(step)?;
-    }
+    steps(&connection, 0, version)?;
     Ok(connection)
 }
 
@@ -324,6 +376,16 @@ fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
 
 fn failed(source: rusqlite::Error) -> StoreError {
     StoreError::Database { doing: "checking its schema", source }
+}
+
+fn steps(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
+    for (version, step) in STEPS.iter().filter(|(version, _)| (from + 1..=to).contains(version)) {
+        connection.execute_batch(step)?;
+        if *version >= WITH_CHECKSUMS {
+            checksums::add_columns(connection)?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes all steps after version `from`, in one transaction: a crash leaves the
@@ -342,11 +404,10 @@ fn take_steps(
     // transaction nothing can be said about it.
     connection.pragma_update(None, "foreign_keys", false)?;
     let transaction = connection.transaction()?;
-    for (_, step) in STEPS.iter().filter(|(version, _)| *version > from) {
-        transaction.execute_batch(step)?;
-    }
+    steps(&transaction, from, VERSION)?;
     let insert = "INSERT INTO curator_key (one, key) VALUES (1, ?) ON CONFLICT DO NOTHING";
     transaction.execute(insert, [&key.as_bytes()[..]])?;
+    checksums::seal(&transaction)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;

@@ -31,7 +31,7 @@ impl SqliteStore {
         transaction
             .execute(forget, params![digest.as_bytes(), now.get(), key.as_bytes()])
             .map_err(committing)?;
-        let count = "SELECT count(*) FROM signature WHERE digest = ?";
+        let count = "SELECT count(*) FROM intact_signature WHERE digest = ?";
         let others: usize =
             transaction.query_row(count, [digest.as_bytes()], |row| row.get(0)).map_err(reading)?;
         if others >= SIGNATURES_MAX {
@@ -44,7 +44,7 @@ impl SqliteStore {
             signature.as_bytes()
         ];
         transaction
-            .execute("INSERT INTO signature VALUES (?, ?, ?, ?)", values)
+            .execute("INSERT INTO signature (digest, public_key, expires, signature) VALUES (?, ?, ?, ?)", values)
             .map_err(committing)?;
         audit::append(&transaction, entry).map_err(committing)?;
         transaction.commit().map_err(committing)
@@ -64,7 +64,7 @@ pub(super) fn read(
     connection: &Connection,
     specification: &Specification,
 ) -> Result<Vec<Signature>, StoreError> {
-    let query = "SELECT public_key, expires, signature FROM signature WHERE digest = ?
+    let query = "SELECT public_key, expires, signature FROM intact_signature WHERE digest = ?
         ORDER BY public_key";
     let mut statement = connection.prepare_cached(query).map_err(reading)?;
     let rows = statement

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, param
 use super::deletion::{ARCHIVED, DELETED, was_deleted};
 use super::files::OpenFiles;
 use super::trusted::trusted_exists;
-use super::{audit, daily_tallies, expiry, files, schema};
+use super::{audit, checksums, daily_tallies, expiry, files, schema};
 use crate::learner::guardrails::Guardrails;
 use crate::learner::window::{Days, Memory};
 use crate::store::{
@@ -69,6 +69,20 @@ impl SqliteStore {
     /// the directory can't be used, another process has it, or the database is damaged, foreign
     /// or newer. Nothing is made then.
     pub fn open_with(presence: Presence, directory: &Path) -> Result<Self, StoreError> {
+        let mut store = Self::open_unchecked(presence, directory, schema::prepare)?;
+        checksums::watch(&store.connection).map_err(opening)?;
+        store.settle().map_err(opening)?;
+        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        sync_directory(directory).map_err(unusable)?;
+        Ok(store)
+    }
+
+    /// The store, after `prepare` has seen to its tables.
+    fn open_unchecked(
+        presence: Presence,
+        directory: &Path,
+        prepare: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
+    ) -> Result<Self, StoreError> {
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
         if !files::find(directory, presence)? {
             create_private(directory).map_err(unusable)?;
@@ -91,18 +105,14 @@ impl SqliteStore {
         let connection = Connection::open_with_flags(directory.join(DATABASE_FILE), flags);
         let mut connection = connection.map_err(opening)?;
         configure(&connection)?;
-        schema::prepare(&mut connection)?;
+        prepare(&mut connection)?;
         let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
         let id = StoreId::new(id.map_err(reading)?);
         // It has been read, so the files are open.
         let files = Arc::new(OpenFiles::of(directory)?);
         // The process before this one may not have come to the end.
         let looked_through = Some(0);
-        let mut store =
-            Self { connection, id, files, looked_through, owes_erasure: false, _lock: lock };
-        store.settle().map_err(opening)?;
-        sync_directory(directory).map_err(unusable)?;
-        Ok(store)
+        Ok(Self { connection, id, files, looked_through, owes_erasure: false, _lock: lock })
     }
 
     /// Which store it is.
@@ -193,7 +203,7 @@ impl SqliteStore {
         let select = format!(
             "SELECT key, state, learner, floor_weight, window_days, discount, burn_in_reports,
                 holdout_share, {ARCHIVED}
-            FROM experiment e WHERE (?1 IS NULL OR key = ?1) AND NOT {DELETED} ORDER BY key"
+            FROM intact_experiment e WHERE (?1 IS NULL OR key = ?1) AND NOT {DELETED} ORDER BY key"
         );
         let mut statement = self.connection.prepare_cached(&select).map_err(reading)?;
         let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
@@ -232,7 +242,7 @@ impl SqliteStore {
         let mut statement = self
             .connection
             .prepare_cached(
-                "SELECT bytes FROM specification WHERE experiment = ? ORDER BY revision",
+                "SELECT bytes FROM intact_specification WHERE experiment = ? ORDER BY revision",
             )
             .map_err(reading)?;
         let bytes =
@@ -269,7 +279,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn oldest_day(&self) -> Result<Day, StoreError> {
-        let query = "SELECT oldest_day FROM watermark";
+        let query = "SELECT oldest_day FROM intact_watermark";
         self.connection.query_row(query, [], |row| row.get(0)).map(Day::new).map_err(reading)
     }
 
@@ -283,8 +293,8 @@ impl SqliteStore {
         let mut statement = self
             .connection
             .prepare(
-                "SELECT day, ids FROM upload_group
-                WHERE day >= (SELECT oldest_day FROM watermark) ORDER BY key",
+                "SELECT day, ids FROM intact_upload_group
+                WHERE day >= (SELECT oldest_day FROM intact_watermark) ORDER BY key",
             )
             .map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
@@ -464,6 +474,25 @@ fn zero_freed_pages(connection: &Connection, all: bool) -> rusqlite::Result<()> 
     connection.pragma_update(None, "secure_delete", mode)
 }
 
+/// Takes the rows of the store in `directory` as they are, after a repair by hand: computes
+/// their checksums anew.
+///
+/// # Errors
+/// As [`SqliteStore::open_with`] where there must be a store, but for damaged rows;
+/// [`StoreError::ForeignFile`] also for a store of an earlier version, which has no checksums.
+pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
+    let seal = |connection: &mut Connection| {
+        if schema::version_of(connection)? != schema::VERSION {
+            return Err(StoreError::ForeignFile);
+        }
+        let transaction = connection.transaction().map_err(committing)?;
+        checksums::seal(&transaction).map_err(committing)?;
+        transaction.commit().map_err(committing)
+    };
+    let sealed = SqliteStore::open_unchecked(Presence::Required, directory, seal);
+    sealed.and_then(SqliteStore::close).map_err(|error| error.located(directory))
+}
+
 /// Makes the directory's own entries durable, and its name in its parent.
 fn sync_directory(directory: &Path) -> std::io::Result<()> {
     let absolute = directory.canonicalize()?;
@@ -488,7 +517,7 @@ pub(super) fn experiment_exists(
     connection: &Connection,
     id: &ExperimentId,
 ) -> rusqlite::Result<bool> {
-    let query = "SELECT 1 FROM experiment WHERE id = ?";
+    let query = "SELECT 1 FROM intact_experiment WHERE id = ?";
     Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
 }
 
@@ -504,7 +533,9 @@ fn insert_specification(
         specification.revision().get(),
         specification.canonical_bytes()
     ];
-    transaction.execute("INSERT INTO specification VALUES (?, ?, ?, ?)", values)?;
+    let insert = "INSERT INTO specification (digest, experiment, revision, bytes)
+        VALUES (?, ?, ?, ?)";
+    transaction.execute(insert, values)?;
     Ok(())
 }
 
@@ -518,14 +549,15 @@ fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), Sto
 }
 
 fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusqlite::Result<()> {
-    let upsert = "INSERT INTO tally VALUES (?, ?, ?, ?, ?)
+    let upsert = "INSERT INTO tally (experiment, day, arm, reports, ones) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
     let arm: ArmIndex = delta.arm;
     let (reports, ones) = (delta.tally.reports(), delta.tally.ones());
     let values = params![delta.experiment.0, day.get(), arm.to_u32(), reports, ones];
     transaction.prepare_cached(upsert)?.execute(values)?;
     for (symbol, count) in delta.tally.beyond_bits() {
-        let upsert = "INSERT INTO symbol_tally VALUES (?, ?, ?, ?, ?)
+        let upsert = "INSERT INTO symbol_tally (experiment, day, arm, symbol, reports)
+            VALUES (?, ?, ?, ?, ?)
             ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
         let values = params![delta.experiment.0, day.get(), arm.to_u32(), symbol.get(), count];
         transaction.prepare_cached(upsert)?.execute(values)?;
@@ -539,12 +571,13 @@ pub(super) fn add_to_checkpoint(
     (experiment, day, arm): (i64, u32, u32),
     tally: &Tally,
 ) -> rusqlite::Result<()> {
-    let insert = "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?)
+    let insert = "INSERT INTO checkpoint (experiment, day, arm, reports, ones) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
     let values = params![experiment, day, arm, tally.reports(), tally.ones()];
     transaction.prepare_cached(insert)?.execute(values)?;
     for (symbol, count) in tally.beyond_bits() {
-        let insert = "INSERT INTO symbol_checkpoint VALUES (?, ?, ?, ?, ?)
+        let insert = "INSERT INTO symbol_checkpoint (experiment, day, arm, symbol, reports)
+            VALUES (?, ?, ?, ?, ?)
             ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
         let values = params![experiment, day, arm, symbol.get(), count];
         transaction.prepare_cached(insert)?.execute(values)?;

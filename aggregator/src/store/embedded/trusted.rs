@@ -83,7 +83,7 @@ fn create(transaction: &Transaction<'_>, record: &TrustedRecord) -> Result<(), S
 }
 
 pub(super) fn trusted_exists(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
-    let query = "SELECT 1 FROM trusted_experiment WHERE id = ?";
+    let query = "SELECT 1 FROM intact_trusted_experiment WHERE id = ?";
     Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
 }
 
@@ -131,7 +131,8 @@ fn move_window(
         return Ok(());
     }
     // It may begin there already.
-    let query = "SELECT 1 FROM trusted_experiment WHERE id = ? AND sequence = ? AND stamp = ?";
+    let query =
+        "SELECT 1 FROM intact_trusted_experiment WHERE id = ? AND sequence = ? AND stamp = ?";
     let mut query = transaction.prepare(query).map_err(reading)?;
     let is_there = query.exists(params![name, from.sequence, from.stamp]).map_err(reading)?;
     moved(usize::from(is_there))
@@ -191,7 +192,7 @@ pub(in crate::store) fn trusted(
 ) -> Result<Vec<TrustedRecord>, StoreError> {
     let select = format!(
         "SELECT id, specification, state, sequence, stamp, oldest_day, private, released, {ARCHIVED}
-        FROM trusted_experiment e WHERE ?1 IS NULL OR id = ?1 ORDER BY id"
+        FROM intact_trusted_experiment e WHERE ?1 IS NULL OR id = ?1 ORDER BY id"
     );
     let mut statement = connection.prepare(&select).map_err(reading)?;
     let mut rows = statement.query([id.map(ExperimentId::as_str)]).map_err(reading)?;
@@ -230,8 +231,8 @@ pub(in crate::store) fn disclosed(
     id: &ExperimentId,
     disclosures: &[(Day, UploadId)],
 ) -> Result<Vec<(Day, UploadId)>, StoreError> {
-    let query = "SELECT 1 FROM trusted_disclosure WHERE day = ?2 AND id = ?3
-        AND experiment = (SELECT key FROM trusted_experiment WHERE id = ?1)";
+    let query = "SELECT 1 FROM intact_trusted_disclosure WHERE day = ?2 AND id = ?3
+        AND experiment = (SELECT key FROM intact_trusted_experiment WHERE id = ?1)";
     let mut statement = connection.prepare(query).map_err(reading)?;
     let mut known = Vec::new();
     for (day, disclosure) in disclosures {

@@ -114,9 +114,9 @@ impl SqliteStore {
 
 fn read(connection: &Connection) -> rusqlite::Result<Watermark> {
     let query = "SELECT oldest_day,
-        (SELECT max(day) FROM tally WHERE day < oldest_day),
-        (SELECT max(day) FROM checkpoint WHERE day < oldest_day)
-        FROM watermark";
+        (SELECT max(day) FROM intact_tally WHERE day < oldest_day),
+        (SELECT max(day) FROM intact_checkpoint WHERE day < oldest_day)
+        FROM intact_watermark";
     connection.query_row(query, [], |row| {
         let counted: [Option<u32>; 2] = [row.get(1)?, row.get(2)?];
         let last = counted.into_iter().flatten().max();

@@ -173,10 +173,10 @@ pub(super) async fn check(
 async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
     let failed = postgres("committing");
     // Until it is renewed the policy may be one for other arms, which nobody may serve.
-    let query = "SELECT bytes, (SELECT bytes FROM specification
+    let query = "SELECT bytes, (SELECT bytes FROM intact_specification
                 WHERE experiment = e.key ORDER BY revision LIMIT 1),
             learner, floor_weight, window_days, discount, burn_in_reports, holdout_share
-        FROM experiment e JOIN specification s ON s.experiment = e.key
+        FROM intact_experiment e JOIN intact_specification s ON s.experiment = e.key
         WHERE e.key = $1 ORDER BY s.revision DESC LIMIT 1";
     let row = transaction.query_opt(query, &[&key.0]).await.map_err(failed)?;
     let gone = || damaged(format!("there is no experiment with the key {}", key.0));
@@ -237,7 +237,7 @@ async fn sign(
     let key = &key.as_bytes()[..];
     let forget = "DELETE FROM signature WHERE digest = $1 AND (expires <= $2 OR public_key = $3)";
     client.execute(forget, &[&digest, &signed(now.get()), &key]).await.map_err(failed)?;
-    let count = "SELECT count(*) FROM signature WHERE digest = $1";
+    let count = "SELECT count(*) FROM intact_signature WHERE digest = $1";
     let others: i64 = client.query_one(count, &[&digest]).await.map_err(failed)?.get(0);
     if usize::try_from(others).is_ok_and(|others| others >= SIGNATURES_MAX) {
         return Err(StoreError::TooManySignatures);

@@ -45,7 +45,7 @@ pub(super) async fn answer(
 ) -> Result<Option<KeptAnswer>, StoreError> {
     let QuestionKey { scope, caller, id } = question;
     let (kind, name) = scope.columns();
-    let select = "SELECT digest, answer FROM curator_answer
+    let select = "SELECT digest, answer FROM intact_curator_answer
         WHERE kind = $1 AND name = $2 AND caller = $3 AND question = $4";
     let row = client.query_opt(select, &[&kind, &name, caller, &&id[..]]).await;
     let kept =

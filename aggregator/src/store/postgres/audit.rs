@@ -29,7 +29,7 @@ pub(super) async fn entries(
     client: &impl GenericClient,
     query: &AuditQuery,
 ) -> Result<Vec<AuditRecord>, StoreError> {
-    let select = "SELECT key, at, caller, action, experiment, detail FROM audit
+    let select = "SELECT key, at, caller, action, experiment, detail FROM intact_audit
         WHERE ($1::text IS NULL OR experiment = $1) AND ($2::bigint IS NULL OR key < $2)
         ORDER BY key DESC LIMIT $3";
     let experiment = query.experiment.as_ref().map(ExperimentId::as_str);

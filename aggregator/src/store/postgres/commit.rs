@@ -23,7 +23,7 @@ const COMMIT: &str = "
 WITH mark AS MATERIALIZED (
     SELECT oldest_day, LEAST($9::integer, floor(extract(epoch FROM now()) / 86400)::integer + 1)
         AS latest_day
-    FROM watermark
+    FROM intact_watermark
     WHERE (SELECT id FROM store) = $14
 ), arrival AS MATERIALIZED (
     SELECT a.ordinal, a.day, a.id, a.experiment, e.state,

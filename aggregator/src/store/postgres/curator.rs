@@ -163,7 +163,7 @@ pub(super) async fn data_sets(
 ) -> Result<Vec<DataSetRecord>, StoreError> {
     let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at,
             content
-        FROM curator_data_set WHERE $1::text IS NULL OR name = $1 ORDER BY name";
+        FROM intact_curator_data_set WHERE $1::text IS NULL OR name = $1 ORDER BY name";
     let name = name.map(CuratorName::as_str);
     let rows = client.query(select, &[&name]).await.map_err(postgres("reading"))?;
     rows.iter().map(data_set).collect()
@@ -196,7 +196,7 @@ pub(super) fn code(bytes: &[u8]) -> Result<[u8; 32], StoreError> {
 pub(super) async fn fingerprint_key(
     client: &impl GenericClient,
 ) -> Result<FingerprintKey, StoreError> {
-    let row = client.query_opt("SELECT key FROM curator_key", &[]).await;
+    let row = client.query_opt("SELECT key FROM intact_curator_key", &[]).await;
     let row = row.map_err(postgres("reading"))?;
     let row = row.ok_or_else(|| damaged("the key of fingerprints is missing".to_owned()))?;
     Ok(FingerprintKey::from_bytes(code(row.get(0))?))
@@ -209,7 +209,7 @@ pub(super) async fn debits(
     before: Option<u64>,
     limit: u32,
 ) -> Result<Vec<DebitRecord>, StoreError> {
-    let select = "SELECT number, at, caller, purpose, price FROM curator_debit
+    let select = "SELECT number, at, caller, purpose, price FROM intact_curator_debit
         WHERE data_set = $1 AND ($2::bigint IS NULL OR number < $2)
         ORDER BY number DESC LIMIT $3";
     let (before, limit) = (before.map(signed), i64::from(limit));
@@ -232,7 +232,7 @@ pub(super) async fn session(
     client: &impl GenericClient,
     name: &CuratorName,
 ) -> Result<Option<SessionRecord>, StoreError> {
-    let select = "SELECT data_set, columns, plan, threshold_noise FROM curator_session
+    let select = "SELECT data_set, columns, plan, threshold_noise FROM intact_curator_session
         WHERE name = $1";
     let row = client.query_opt(select, &[&name.as_str()]).await.map_err(postgres("reading"))?;
     let record = |row: Row| {
@@ -248,7 +248,7 @@ pub(super) async fn rounds(
     client: &impl GenericClient,
     name: &CuratorName,
 ) -> Result<Option<u64>, StoreError> {
-    let select = "SELECT rounds FROM curator_session WHERE name = $1";
+    let select = "SELECT rounds FROM intact_curator_session WHERE name = $1";
     let row = client.query_opt(select, &[&name.as_str()]).await.map_err(postgres("reading"))?;
     row.map(|row| unsigned(row.get(0))).transpose()
 }
@@ -259,7 +259,7 @@ pub(super) async fn updates(
     name: &CuratorName,
     from: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
-    let select = "SELECT number, predicate, answer FROM curator_update
+    let select = "SELECT number, predicate, answer FROM intact_curator_update
         WHERE session = $1 AND number >= $2 ORDER BY number";
     let rows = client.query(select, &[&name.as_str(), &i64::from(from)]).await;
     let update = |row: &Row| {

@@ -3,6 +3,7 @@
 use bandana_shared::identity::Day;
 use tokio_postgres::GenericClient;
 
+use super::checksums;
 use super::deletion::SHOWN;
 use super::link::Session;
 use super::schema::CHANGING_TABLES;
@@ -12,7 +13,7 @@ use crate::store::{StoreError, damaged, postgres};
 const DAYS_AHEAD: u32 = 2;
 
 /// What the tables of a day are called, before its number.
-const PARTITION: &str = "upload_";
+pub(super) const PARTITION: &str = "upload_";
 
 /// The database's day, in its own words.
 pub(super) const DATABASE_DAY: &str = "floor(extract(epoch FROM now()) / 86400)::integer";
@@ -28,7 +29,7 @@ pub(super) fn day(number: i32) -> Result<Day, StoreError> {
 
 /// The oldest day whose uploads are taken, and the database's day.
 pub(super) async fn window(session: &mut Session) -> Result<(Day, Day), StoreError> {
-    let query = format!("SELECT oldest_day, {DATABASE_DAY} FROM watermark");
+    let query = format!("SELECT oldest_day, {DATABASE_DAY} FROM intact_watermark");
     let row = session.client.query_one(&query, &[]).await.map_err(postgres("reading"))?;
     Ok((day(row.get(0))?, day(row.get(1))?))
 }
@@ -73,6 +74,7 @@ BEGIN
                 ELSE false END
     LOOP
         EXECUTE format('DROP TABLE %I', expired);
+        DELETE FROM table_sum WHERE name = expired;
     END LOOP;
     WITH gone AS (
         DELETE FROM tally WHERE day < oldest AND replica <> 0
@@ -159,5 +161,6 @@ BEGIN
 END $$"
     );
     let made = session.client.batch_execute(&statement).await;
-    made.map_err(postgres("making room for a day"))
+    made.map_err(postgres("making room for a day"))?;
+    checksums::fold(&session.client).await
 }

@@ -19,7 +19,7 @@ use super::heartbeat::Pulse;
 use super::schema;
 use super::settings::PostgresSettings;
 use crate::security::{TlsError, provider, roots};
-use crate::store::{Outcome, StoreError, postgres};
+use crate::store::{Outcome, StoreError, damaged, postgres};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -231,7 +231,7 @@ impl Link {
             };
             tokio::select! {
                 biased;
-                outcome = working => outcome,
+                outcome = working => outcome.map_err(StoreError::told),
                 () = lost => Err(StoreError::Slow { doing }),
             }
         })
@@ -431,6 +431,25 @@ impl StoreError {
     /// An error of a change of which nothing was to be committed yet.
     pub(super) fn not_made(self) -> Self {
         if self.outcome() == Outcome::Unknown { self.unmade() } else { self }
+    }
+
+    /// Whether the database, or what guards its rows, says that something is not as it was
+    /// written.
+    pub(super) fn is_damage(&self) -> bool {
+        let damaged =
+            |code: &SqlState| [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code);
+        self.code().is_some_and(damaged)
+    }
+
+    /// Damage that the database has told of, as that of any store.
+    fn told(self) -> Self {
+        match &self {
+            Self::Postgres { source, .. } if self.is_damage() => {
+                let said = source.as_db_error().map(|error| error.message().to_owned());
+                damaged(said.unwrap_or_default())
+            }
+            _ => self,
+        }
     }
 
     /// Whether a row belongs to a day that has no partition.

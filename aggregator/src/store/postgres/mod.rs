@@ -6,6 +6,7 @@
 mod administration;
 mod answers;
 mod audit;
+mod checksums;
 mod commit;
 mod curator;
 mod days;
@@ -29,6 +30,7 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
+pub use checksums::seal_database;
 pub(crate) use heartbeat::{Heartbeat, Pulse};
 use link::LONG_ANSWER;
 pub(crate) use link::{Link, Target, Waits};
@@ -119,8 +121,11 @@ impl PostgresStore {
         let unknown = StoreId::new([0; 16]);
         let mut store = Self::beside(unknown, settings, target, Waits::UPLOADS, pulse)?;
         let mut prepare = |store: &mut Self| {
-            let prepare = async |session: &mut _| schema::prepare(session, presence).await;
-            store.link.run_within(LONG_ANSWER, "opening", prepare)
+            store.link.run_for_long(async |session| {
+                let id = schema::prepare(session, presence).await?;
+                checksums::check_at_start(session).await?;
+                Ok(id)
+            })
         };
         store.id = store.patiently(&mut prepare)?;
         store.link.expect(store.id);

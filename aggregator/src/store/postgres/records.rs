@@ -34,10 +34,10 @@ pub(super) async fn records(
     let query = format!(
         "SELECT key, state, learner, floor_weight, version, weights, policy_reports,
             window_days, discount, burn_in_reports, holdout_share, {ARCHIVED}
-        FROM experiment e WHERE key = ANY ($1) AND {SHOWN} ORDER BY key"
+        FROM intact_experiment e WHERE key = ANY ($1) AND {SHOWN} ORDER BY key"
     );
     let experiments = client.query(&query, &[&keys]).await.map_err(failed)?;
-    let query = "SELECT experiment, bytes FROM specification WHERE experiment = ANY ($1)
+    let query = "SELECT experiment, bytes FROM intact_specification WHERE experiment = ANY ($1)
         ORDER BY experiment, revision";
     let mut revisions: HashMap<i64, Vec<Specification>> = HashMap::new();
     for row in client.query(query, &[&keys]).await.map_err(failed)? {
@@ -108,7 +108,7 @@ async fn signatures(
     let digests: Vec<Vec<u8>> = revisions.iter().map(|r| r.digest().as_bytes().to_vec()).collect();
     let by_digest: HashMap<Digest, &Specification> =
         revisions.iter().map(|revision| (revision.digest(), *revision)).collect();
-    let query = "SELECT digest, public_key, expires, signature FROM signature
+    let query = "SELECT digest, public_key, expires, signature FROM intact_signature
         WHERE digest = ANY ($1) ORDER BY digest, public_key";
     let mut signatures: HashMap<Digest, Vec<Signature>> = HashMap::new();
     for row in client.query(query, &[&digests]).await.map_err(failed)? {
@@ -136,10 +136,11 @@ pub(super) async fn tallies(
     before: i32,
 ) -> Result<Tallies, StoreError> {
     // One statement sees one state.
-    let query = "SELECT experiment, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM tally
+    let query =
+        "SELECT experiment, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
         GROUP BY experiment, arm
-        UNION ALL SELECT experiment, arm, symbol, 0, sum(reports)::bigint FROM symbol_tally
+        UNION ALL SELECT experiment, arm, symbol, 0, sum(reports)::bigint FROM intact_symbol_tally
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
         GROUP BY experiment, arm, symbol";
     let rows = client.query(query, &[&only, &from, &before]).await.map_err(postgres("reading"))?;
@@ -168,10 +169,10 @@ pub(super) async fn days_of_memories(
                 AND ($1::bigint[] IS NULL OR key = ANY ($1))
         )
         SELECT key, day, arm, 1, sum(reports)::bigint, sum(ones)::bigint
-        FROM forgetful JOIN tally ON experiment = key AND day > forgotten
+        FROM forgetful JOIN intact_tally ON experiment = key AND day > forgotten
         GROUP BY key, day, arm
         UNION ALL SELECT key, day, arm, symbol, 0, sum(reports)::bigint
-        FROM forgetful JOIN symbol_tally ON experiment = key AND day > forgotten
+        FROM forgetful JOIN intact_symbol_tally ON experiment = key AND day > forgotten
         GROUP BY key, day, arm, symbol";
     let longest = i64::from(Memory::DAYS_MAX);
     let rows = client.query(query, &[&only, &longest]).await.map_err(postgres("reading"))?;
@@ -229,9 +230,9 @@ pub(super) async fn daily(
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
-    let query = "SELECT day, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM tally
+    let query = "SELECT day, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
         WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm
-        UNION ALL SELECT day, arm, symbol, 0, sum(reports)::bigint FROM symbol_tally
+        UNION ALL SELECT day, arm, symbol, 0, sum(reports)::bigint FROM intact_symbol_tally
         WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm, symbol";
     let (first, last) = (number(*days.start()), number(*days.end()));
     let rows = client.query(query, &[&experiment.0, &first, &last]).await;

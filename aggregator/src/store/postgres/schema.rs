@@ -3,6 +3,7 @@
 use bandana_shared::identity::StoreId;
 use tokio_postgres::{GenericClient, IsolationLevel};
 
+use super::checksums;
 use super::link::{Session, same};
 use crate::curator::fingerprint::FingerprintKey;
 use crate::store::{Presence, StoreError, damaged, postgres};
@@ -11,7 +12,7 @@ use crate::store::{Presence, StoreError, damaged, postgres};
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 7] = [
+const STEPS: [(i64, &str); 8] = [
     (1, TABLES),
     (2, CURATOR),
     (3, SYMBOLS_AND_MEMORY),
@@ -19,6 +20,7 @@ const STEPS: [(i64, &str); 7] = [
     (5, GUARDRAILS),
     (6, CONTENTS_AND_ROUNDS),
     (7, IDENTITY),
+    (8, checksums::TABLES),
 ];
 
 /// Version of the tables that this program works with.
@@ -249,7 +251,7 @@ CREATE TABLE store (
     one integer PRIMARY KEY CHECK (one = 1),
     id  bytea NOT NULL CHECK (octet_length(id) = 16)
 );
-INSERT INTO store VALUES (1, uuid_send(gen_random_uuid()));
+INSERT INTO store (one, id) VALUES (1, uuid_send(gen_random_uuid()));
 CREATE FUNCTION store_keeps_its_id() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'a store keeps its id';
@@ -297,6 +299,11 @@ pub(super) async fn prepare(
     if version > VERSION {
         return Err(StoreError::NewerSchema { found: version, known: VERSION });
     }
+    if version < VERSION {
+        // All rows may have to be written anew.
+        transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(failed)?;
+        checksums::unseal(&transaction).await?;
+    }
     for (number, step) in STEPS.iter().filter(|(number, _)| *number > version) {
         transaction.batch_execute(step).await.map_err(failed)?;
         let update = "UPDATE bandana_schema SET version = $1";
@@ -305,6 +312,9 @@ pub(super) async fn prepare(
     let key = FingerprintKey::random().map_err(|source| StoreError::Entropy { source })?;
     let insert = "INSERT INTO curator_key (one, key) VALUES (1, $1) ON CONFLICT DO NOTHING";
     transaction.execute(insert, &[&&key.as_bytes()[..]]).await.map_err(failed)?;
+    if version < VERSION {
+        checksums::seal(&transaction).await?;
+    }
     let id = id(&transaction).await?;
     transaction.commit().await.map_err(failed)?;
     Ok(id)
@@ -312,8 +322,9 @@ pub(super) async fn prepare(
 
 /// Which store a database is.
 pub(super) async fn id(client: &impl GenericClient) -> Result<StoreId, StoreError> {
-    let row = client.query_one("SELECT id FROM store", &[]).await;
+    let row = client.query_opt("SELECT id FROM store", &[]).await;
     let row = row.map_err(postgres("reading"))?;
+    let row = row.ok_or_else(|| damaged("the store has no id".to_owned()))?;
     store_id(row.get(0))
 }
 

@@ -98,7 +98,7 @@ impl Link {
             }
             let holds_lease = lease(session, holder).await?;
             let transaction = begin(session).await?;
-            let query = "SELECT oldest_day, (SELECT id FROM store) FROM watermark";
+            let query = "SELECT oldest_day, (SELECT id FROM store) FROM intact_watermark";
             let row = transaction.query_one(query, &[]).await.map_err(postgres("reading"))?;
             if let Some(expected) = expected {
                 same(store_id(row.get(1))?, expected)?;

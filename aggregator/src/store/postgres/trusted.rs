@@ -232,7 +232,7 @@ pub(super) async fn trusted(
 ) -> Result<Vec<TrustedRecord>, StoreError> {
     let select = format!(
         "SELECT id, specification, state, sequence, stamp, oldest_day, private, released, {ARCHIVED}
-        FROM trusted_experiment e WHERE $1::text[] IS NULL OR id = ANY ($1) ORDER BY id"
+        FROM intact_trusted_experiment e WHERE $1::text[] IS NULL OR id = ANY ($1) ORDER BY id"
     );
     let rows = client.query(&select, &[&ids]).await.map_err(postgres("reading"))?;
     rows.iter().map(record).collect()
@@ -280,7 +280,7 @@ pub(super) async fn disclosed(
     let query = "SELECT a.ordinal FROM unnest($2::integer[], $3::uuid[])
             WITH ORDINALITY AS a (day, id, ordinal)
         JOIN trusted_experiment e ON e.id = $1
-        JOIN trusted_disclosure d ON d.experiment = e.key AND d.day = a.day AND d.id = a.id";
+        JOIN intact_trusted_disclosure d ON d.experiment = e.key AND d.day = a.day AND d.id = a.id";
     let (days, ids) = columns(disclosures);
     let rows = client.query(query, &[&id.as_str(), &days, &ids]).await;
     Ok(chosen(disclosures, rows.map_err(postgres("reading"))?))

@@ -14,9 +14,9 @@ use super::deletion::SHOWN;
 use super::link::{Link, Session, Target, Waits};
 use super::records::records;
 use super::trusted::trusted;
-use super::{PostgresSettings, REPLICAS_MAX, audit, schema};
+use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
-use crate::store::{AuditQuery, StoreError, Verification, postgres};
+use crate::store::{AuditQuery, StoreError, Verification, curator, postgres};
 
 /// Entries of the audit log that are in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
@@ -45,15 +45,50 @@ async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
     let client = builder.start().await.map_err(failed)?;
     client.batch_execute(PATIENTLY).await.map_err(failed)?;
     let mut verification = Verification::new(version);
-    let oldest = window(&client, &mut verification).await?;
-    verification.oldest = Some(oldest);
-    let arms = experiments(&client, &mut verification).await?;
-    tallies(&client, oldest, &arms, &mut verification).await?;
-    uploads(&client, oldest, &mut verification).await?;
-    audit_log(&client, &mut verification).await?;
-    trusted_experiments(&client, &mut verification).await?;
+    let checked = check_all(&client, &mut verification).await;
     client.rollback().await.map_err(failed)?;
+    match checked {
+        // What is damaged can't be read beyond: the database says no more in this transaction.
+        Err(error) if error.is_damage() => verification.say(error.to_string()),
+        checked => checked?,
+    }
     Ok(verification)
+}
+
+async fn check_all(
+    client: &impl GenericClient,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    checksums::check(client, true, verification).await?;
+    if !verification.is_sound() {
+        // The rest would be refused one by one.
+        return Ok(());
+    }
+    let oldest = window(client, verification).await?;
+    verification.oldest = Some(oldest);
+    let arms = experiments(client, verification).await?;
+    tallies(client, oldest, &arms, verification).await?;
+    uploads(client, oldest, verification).await?;
+    audit_log(client, verification).await?;
+    trusted_experiments(client, verification).await?;
+    budgets(client, verification).await
+}
+
+/// That what was spent is what was debited.
+async fn budgets(
+    client: &impl GenericClient,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    verification.begin("budgets of data sets, against their debits");
+    let query = "SELECT name, budget, spent,
+            (SELECT COALESCE(sum(price), 0)::bigint FROM curator_debit WHERE data_set = name)
+        FROM curator_data_set ORDER BY name";
+    for row in client.query(query, &[]).await.map_err(postgres("reading"))? {
+        verification.examined(1);
+        let amount = |column: usize| row.get::<_, i64>(column).unsigned_abs();
+        curator::verify(row.get(0), [amount(1), amount(2), amount(3)], verification);
+    }
+    Ok(())
 }
 
 /// That there is one watermark, and nothing before it that should have gone.

@@ -5,18 +5,24 @@ mod experiments;
 mod trusted;
 mod uploads;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use bandana_shared::identity::Day;
 use rusqlite::{Connection, ErrorCode};
 
 use super::sqlite::{DATABASE_FILE, reading};
-use super::{audit, schema, undisturbed};
-use crate::store::{AuditQuery, StoreError, Verification};
+use super::{audit, checksums, schema, undisturbed};
+use crate::store::{AuditQuery, StoreError, Verification, curator};
 use uploads::Uploads;
 
 /// Complaints of SQLite about one file that are listed.
 const PAGE_FINDINGS_MAX: u32 = 100;
+
+/// Where a database says which formats its writers and its readers need: 2 with a log beside it,
+/// 1 without. SQLite takes others for those of later versions, or for none.
+const FORMATS_OFFSET: u64 = 18;
 
 /// Entries of the audit log that are in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
@@ -56,8 +62,10 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
         Err(error) => return Err(error),
     };
     let mut verification = Verification::new(version);
-    pages(connection, &mut verification)?;
+    pages(connection, file, &mut verification)?;
     tables(connection, &mut verification)?;
+    checked_views(connection, &mut verification)?;
+    checksums(connection, &mut verification)?;
     verification.begin("replay window");
     verification.oldest = oldest(connection, &mut verification)?;
     let experiments = experiments::check(connection, &mut verification)?;
@@ -75,12 +83,28 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
     if version >= schema::WITH_TRUSTED {
         trusted::check(connection, &mut verification)?;
     }
+    if version >= schema::WITH_CURATOR {
+        budgets(connection, &mut verification)?;
+    }
     Ok(verification)
 }
 
 /// What SQLite can tell: the structure of the file, and what its tables demand.
-fn pages(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
+fn pages(
+    connection: &Connection,
+    file: &Path,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
     verification.begin("pages of the file");
+    let mut formats = [0; 2];
+    let read = File::open(file).and_then(|open| open.read_exact_at(&mut formats, FORMATS_OFFSET));
+    read.map_err(|source| StoreError::File { path: file.to_owned(), source })?;
+    if formats[0] != formats[1] || !(1..=2).contains(&formats[0]) {
+        verification.say(format!(
+            "its readers need format {1}, and its writers {0}",
+            formats[0], formats[1]
+        ));
+    }
     let count = connection.pragma_query_value(None, "page_count", |row| row.get(0));
     if let Some(pages) = noted(verification, "the number of pages", count)? {
         verification.examined(pages);
@@ -101,19 +125,13 @@ fn pages(connection: &Connection, verification: &mut Verification) -> Result<(),
 /// That every table is there, and refers to what there is.
 fn tables(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     verification.begin("tables, and what refers to them");
-    let names = |connection: &Connection| {
-        let query = "SELECT type || ' ' || name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'";
-        let mut statement = connection.prepare(query)?;
-        let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
-        rows.collect::<rusqlite::Result<Vec<_>>>()
-    };
-    let expected = schema::example(verification.schema_version).and_then(|c| names(&c));
-    let expected = expected.map_err(reading)?;
-    let found = noted(verification, "the schema", names(connection))?.unwrap_or_default();
-    for missing in expected.iter().filter(|name| !found.contains(name)) {
-        verification.say(format!("there is no {missing}"));
+    let count = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0));
+    let count = noted(verification, "the schema", count)?;
+    verification.examined(count.unwrap_or_default());
+    let differences = schema::differences(connection, verification.schema_version);
+    for difference in noted(verification, "the schema", differences)?.unwrap_or_default() {
+        verification.say(difference);
     }
-    verification.examined(found.len() as u64);
     let orphans = || {
         let mut statement = connection.prepare(
             "SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2",
@@ -128,6 +146,41 @@ fn tables(connection: &Connection, verification: &mut Verification) -> Result<()
     };
     for orphan in noted(verification, "what refers to what", orphans())?.unwrap_or_default() {
         verification.say(orphan);
+    }
+    Ok(())
+}
+
+/// Has everything that is read from here on checked.
+fn checked_views(
+    connection: &Connection,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    // What is written is not in the file.
+    let made = || {
+        connection.pragma_update(None, "query_only", false)?;
+        checksums::watch_reading(connection, verification.schema_version)?;
+        connection.pragma_update(None, "query_only", true)
+    };
+    let made = made();
+    noted(verification, "the schema", made).map(drop)
+}
+
+/// That every row is as it was written, and that none is gone.
+fn checksums(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
+    if verification.schema_version < schema::WITH_CHECKSUMS {
+        return Ok(());
+    }
+    verification.begin("rows, against their checksums");
+    for table in checksums::of_version(verification.schema_version).map_err(reading)? {
+        let mut findings = Vec::new();
+        let checked = table.check(connection, &mut |finding| findings.push(finding));
+        for finding in findings {
+            verification.say(finding);
+        }
+        let what = format!("the table {}", table.name);
+        if let Some(rows) = noted(verification, &what, checked)? {
+            verification.examined(rows);
+        }
     }
     Ok(())
 }
@@ -173,6 +226,27 @@ fn audit_log(connection: &Connection, verification: &mut Verification) -> Result
             Err(error) => return unreadable(verification, "the audit log", error),
         }
     }
+}
+
+/// That what was spent is what was debited. A backup has all of a budget spent.
+fn budgets(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
+    verification.begin("budgets of data sets, against their debits");
+    let rows = || {
+        let query = "SELECT name, budget, spent,
+                (SELECT COALESCE(sum(price), 0) FROM curator_debit WHERE data_set = name)
+            FROM curator_data_set ORDER BY name";
+        let mut statement = connection.prepare(query)?;
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, String>(0)?, [row.get(1)?, row.get(2)?, row.get(3)?]))
+        };
+        let rows = statement.query_map([], row)?;
+        rows.collect::<rusqlite::Result<Vec<(String, [u64; 3])>>>()
+    };
+    for (name, amounts) in noted(verification, "the budgets", rows())?.unwrap_or_default() {
+        verification.examined(1);
+        curator::verify(&name, amounts, verification);
+    }
+    Ok(())
 }
 
 /// A value, or the finding that it can't be read.
@@ -231,9 +305,12 @@ mod tests {
     #[test]
     fn backups_of_earlier_versions_are_checked_as_what_they_are() {
         let folder = tempfile::tempdir().unwrap();
-        for version in 1..=9 {
+        for version in 1..=schema::VERSION {
             let file = folder.path().join(version.to_string());
             let store = schema::example(version).unwrap();
+            if version >= schema::WITH_CHECKSUMS {
+                checksums::seal(&store).unwrap();
+            }
             store.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();
             store.pragma_update(None, "user_version", version).unwrap();
             store.execute("VACUUM INTO ?", [file.to_str().unwrap()]).unwrap();
