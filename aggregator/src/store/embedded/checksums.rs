@@ -107,9 +107,10 @@ impl Table {
                 continue;
             }
             match row.get_ref(at + 1)? {
-                ValueRef::Integer(number) => place += &format!(", {column} {number}"),
+                ValueRef::Integer(number) => place = format!("{place}, {column} {number}"),
                 ValueRef::Text(text) => {
-                    place += &format!(", {column} {:?}", String::from_utf8_lossy(text));
+                    let text = String::from_utf8_lossy(text);
+                    place = format!("{place}, {column} {text:?}");
                 }
                 ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => {}
             }

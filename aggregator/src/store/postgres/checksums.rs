@@ -180,8 +180,8 @@ impl Table {
         if !is_generated {
             let (expected, new) = (self.expected("")?, self.expected("NEW.")?);
             let old = self.expected("OLD.")?;
-            sql += &format!(
-                "DROP TRIGGER IF EXISTS seal_row ON {name};
+            sql = format!(
+                "{sql}DROP TRIGGER IF EXISTS seal_row ON {name};
                 ALTER TABLE {name} DISABLE TRIGGER USER;
                 UPDATE {name} SET checksum = {expected} WHERE checksum <> {expected};
                 ALTER TABLE {name} ENABLE TRIGGER USER;
@@ -204,21 +204,21 @@ impl Table {
             );
         }
         let sum = if name == UPLOADS { "sum_fresh_uploads" } else { "sum_fresh" };
-        sql += &format!(
-            "CREATE TRIGGER sum_fresh AFTER INSERT ON {name} REFERENCING NEW TABLE AS fresh
+        sql = format!(
+            "{sql}CREATE TRIGGER sum_fresh AFTER INSERT ON {name} REFERENCING NEW TABLE AS fresh
                 FOR EACH STATEMENT EXECUTE FUNCTION {sum}();
             CREATE VIEW intact_{name} AS SELECT {columns} FROM {name}
                 WHERE CASE WHEN checksum = {} THEN true ELSE row_is_damaged('{name}') END;",
             self.expected("")?
         );
         if name == UPLOADS {
-            sql += &format!(
-                "INSERT INTO table_sum (name, backend, rows, sum)
+            sql = format!(
+                "{sql}INSERT INTO table_sum (name, backend, rows, sum)
                 SELECT '{PARTITION}' || day, 0, count(*), sum(checksum) FROM {name} GROUP BY day;"
             );
         } else {
-            sql += &format!(
-                "CREATE TRIGGER sum_gone AFTER DELETE ON {name} REFERENCING OLD TABLE AS gone
+            sql = format!(
+                "{sql}CREATE TRIGGER sum_gone AFTER DELETE ON {name} REFERENCING OLD TABLE AS gone
                     FOR EACH STATEMENT EXECUTE FUNCTION sum_gone();
                 INSERT INTO table_sum (name, backend, rows, sum)
                 SELECT '{name}', 0, count(*), COALESCE(sum(checksum), 0) FROM {name};"
@@ -312,8 +312,11 @@ async fn tables(client: &impl GenericClient) -> Result<Vec<Table>, StoreError> {
 /// Before the tables are changed by a step: what depends on them goes.
 pub(super) async fn unseal(client: &impl GenericClient) -> Result<(), StoreError> {
     let views = SEALED.into_iter().chain(IDS.map(|(name, _)| name));
-    let drop: String = views.map(|name| format!("DROP VIEW IF EXISTS intact_{name};")).collect();
-    client.batch_execute(&drop).await.map_err(postgres("checking its schema"))
+    let drop = views.map(|name| format!("DROP VIEW IF EXISTS intact_{name};"));
+    client
+        .batch_execute(&drop.collect::<Vec<_>>().concat())
+        .await
+        .map_err(postgres("checking its schema"))
 }
 
 /// Takes the rows of a database as they are, after a repair by hand: computes their checksums
