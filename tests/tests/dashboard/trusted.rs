@@ -112,6 +112,7 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
     let allowed = [
         "actions",
         "algorithm",
+        "archived",
         "arm",
         "arms",
         "beta",
@@ -122,6 +123,7 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
         "experiments",
         "mean",
         "means",
+        "next_page_token",
         "noise_deviation",
         "parameter",
         "released",
