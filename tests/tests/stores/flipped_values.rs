@@ -214,6 +214,7 @@ fn told(url: &str) -> anyhow::Result<Vec<Vec<String>>> {
 }
 
 /// The files of tables, without their indexes, while no server runs. Takes seconds for each bit.
+#[expect(clippy::print_stderr, reason = "the figures are what a long run is made for")]
 fn of_files(_: &Postgres) -> anyhow::Result<()> {
     let Some(flips) = std::env::var_os(MORE) else { return Ok(()) };
     let flips: usize = flips.to_string_lossy().parse::<usize>()? / 10;

@@ -166,10 +166,12 @@ fn rows(database: &Connection, query: &str) -> anyhow::Result<String> {
         (0..columns).map(|column| row.get(column)).collect::<rusqlite::Result<Vec<Value>>>()
     };
     let rows = statement.query_map([], row)?.collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(rows.iter().map(|row| format!("{row:?}\n")).collect())
+    let lines: Vec<_> = rows.iter().map(|row| format!("{row:?}\n")).collect();
+    Ok(lines.concat())
 }
 
 /// A bit of a file is another.
+#[expect(clippy::print_stderr, reason = "the figures are what a long run is made for")]
 fn of_a_file(place: &Place) -> anyhow::Result<()> {
     let Place::Embedded(folder) = place else { anyhow::bail!("not a file") };
     let mut store = place.open()?;
