@@ -124,7 +124,7 @@ async fn a_trusted_experiment_is_created_and_lives_its_life() -> anyhow::Result<
         "experiment_id": "headlines", "state": "running", "rewards_are_disclosed": true,
         "rho": 0.5, "algorithm": "adac-ucb", "arms": 3, "beta": 1.0, "actions": null,
         "delta": null, "dimension": null, "reward_low": 0.0, "reward_high": 1.0, "rewards": 0,
-        "releases": 0,
+        "releases": 0, "archived": false,
     });
     assert_eq!(created, expected);
     assert_eq!(object(&server, &["show", "headlines", "--json"]).await?, expected);
