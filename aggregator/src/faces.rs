@@ -1,4 +1,4 @@
-//! What both ports answer.
+//! Services of both ports, and their answers before the store is open.
 
 use std::path::PathBuf;
 use std::sync::Arc;

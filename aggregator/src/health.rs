@@ -1,4 +1,4 @@
-//! What the server says of itself to those who only ask whether it serves.
+//! Readiness, for health checks and probes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What the end-to-end tests share, and the generators of committed files.
+//! Code that end-to-end tests share, and the generators of committed files.
 
 pub mod attacks;
 pub mod authority;

@@ -1,4 +1,4 @@
-//! What a process has used, as Linux tells it.
+//! Processor time and memory that a process has used, as Linux tells it.
 
 use std::path::PathBuf;
 

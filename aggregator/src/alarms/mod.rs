@@ -1,4 +1,4 @@
-//! What somebody should look at, from what a server knows.
+//! Alarms: functions of counts and times that say what an operator should look at.
 //!
 //! Each alarm has a file of its own, with what it compares, its threshold, and how often it
 //! rings when nothing is wrong. A [`Vigil`] watches over one experiment: it is told which

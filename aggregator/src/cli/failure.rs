@@ -1,4 +1,4 @@
-//! Why a command failed, in a form that scripts can act on.
+//! Failures of commands, each with an exit code that scripts can act on.
 
 use std::error::Error as _;
 

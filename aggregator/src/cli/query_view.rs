@@ -1,4 +1,4 @@
-//! What `bandana query` prints.
+//! Tables and JSON objects that `bandana query` prints.
 
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{self, ask_response};

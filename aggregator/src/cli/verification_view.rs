@@ -1,4 +1,4 @@
-//! What a check of a store has found, for people and for programs.
+//! Findings of `bandana verify`, printed for people and as JSON for programs.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What a page hears when there is no answer.
+//! Refusals of the dashboard's api: an HTTP status and a message for the page.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;

@@ -1,4 +1,4 @@
-//! What pages are shown.
+//! JSON views of experiments, which the dashboard's pages show.
 
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;

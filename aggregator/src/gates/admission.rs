@@ -1,4 +1,4 @@
-//! What the gate found out about a call, for the service behind it.
+//! Admission: the gate's findings about a call, for the service behind it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a call has to pass before anything is done for it.
+//! Admission control: app keys, places and rates, decided before a call is served.
 
 mod admission;
 mod device_gate;

@@ -1,4 +1,4 @@
-//! What the operators' port answers beside gRPC: the dashboard, metrics and probes.
+//! Pages of the operators' port beside gRPC: the dashboard, metrics and probes.
 //!
 //! The same pages over HTTP/1.1 and HTTP/2. Over HTTP/1.1 there is nothing else: what a
 //! web page can make a browser send must not reach the operators' service.

@@ -1,4 +1,4 @@
-//! What a group of uploads does, decided without doing it.
+//! The planner decides what a group of uploads does, and does nothing itself.
 //!
 //! Pure and synchronous: the same uploads, day and state of the world give the
 //! same plan. The writer carries it out without further decisions.

@@ -1,4 +1,4 @@
-//! Who owns the store: a state machine, which a thread of its own runs.
+//! The writer owns the store: a state machine, which a thread of its own runs.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Who may call, and what nobody on the way can read.
+//! Authorisation and TLS: tokens, roles, app keys and certificates.
 
 mod access;
 mod app_keys;

@@ -1,4 +1,4 @@
-//! What an operator or an app shows, and what the server keeps of it.
+//! Tokens, which operators and apps show, and their hashes, which the server keeps.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -1,4 +1,4 @@
-//! Who does what.
+//! Changes by operators, with the caller that the audit log names.
 
 use std::future::ready;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What operators are told of alarms.
+//! Alarms as operators' calls and watches tell them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the services are, for tools that ask.
+//! gRPC reflection describes the services to tools.
 
 use tonic::service::Routes;
 use tonic_reflection::server::{Builder, Error};

@@ -1,4 +1,4 @@
-//! Who has changed which experiment, and who has registered which data set.
+//! The audit log: who changed which experiment, and who registered which data set.
 
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 

@@ -1,5 +1,5 @@
-//! What the store keeps of the curator's data sets: their budgets, what was debited, and the
-//! state of sessions. It never keeps rows.
+//! Data sets of the curator as the store keeps them: budgets, debits and the state of sessions. It
+//! never keeps rows.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What must survive: experiments, tallies, and which uploads were counted.
+//! The store keeps what must survive: experiments, tallies, and which uploads were counted.
 
 mod audit;
 mod counts;

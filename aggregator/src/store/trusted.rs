@@ -1,4 +1,4 @@
-//! What the store keeps of trusted experiments. What their states mean is for
+//! Trusted experiments as the store keeps them. What their states mean is for
 //! [`trusted`](crate::trusted) to know; here they are bytes.
 
 use std::fmt;

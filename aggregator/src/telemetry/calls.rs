@@ -1,4 +1,4 @@
-//! What stands before the services of a port: it names, counts and logs their calls.
+//! A layer before the services of a port names, counts and logs their calls.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a group of disclosures does to an experiment, decided without doing it.
+//! The engine decides what a group of disclosures does to an experiment, and does nothing itself.
 //!
 //! Pure and synchronous, as [`ingest::plan`](crate::ingest::plan) is: the keeper carries it out.
 

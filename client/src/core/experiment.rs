@@ -1,4 +1,4 @@
-//! What a client knows of its experiments, and how it asks for more.
+//! Experiments as a client knows them, and its questions for newer ones.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How an assignment becomes a report, and the report an upload.
+//! Reporting: an assignment becomes a report, and the report an upload.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a client must not forget, and the changes that it goes through.
+//! The state that a client must not forget, and the changes that it goes through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

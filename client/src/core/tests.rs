@@ -1,4 +1,4 @@
-//! What becomes of a client whose randomness runs out.
+//! Clients whose randomness runs out.
 
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;

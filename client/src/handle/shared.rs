@@ -1,4 +1,4 @@
-//! What handle and driver share.
+//! State that handle and driver share.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is stored, field by field. A change here needs a new version, and a reader of
+//! The stored format, field by field. A change here needs a new version, and a reader of
 //! the old one.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What is fuzzed: functions of bytes that must not panic, whatever the bytes are.
+//! Fuzz targets: functions of bytes that must not panic, whatever the bytes are.
 //!
 //! Each of [`TARGETS`] has a folder of inputs in `corpus/`, which a test replays with `cargo test`.
 //! `.ci/fuzz` looks for more with libFuzzer, by the programs in `libfuzzer/`. An input that made

@@ -1,4 +1,4 @@
-//! How many of the remembered ids came with each app key, so that one key can't take all the room.
+//! Shares of the id table: one app key can't take all the room.
 //!
 //! Half of the room is shared out evenly: each key can always fill its part of it, and no other key
 //! can. The other half is for whoever comes. So one key alone takes half of the room and its own

@@ -1,4 +1,4 @@
-//! Where the replay window begins, and how far back that may be moved.
+//! The watermark: the replay window's first day, and how far back it may be moved.
 //!
 //! So do the windows of trusted experiments, of which it is stored up to which day names of
 //! disclosures were forgotten.

@@ -1,4 +1,4 @@
-//! Whether a database is as replicas leave it.
+//! Checks of a database: it is as replicas leave it.
 //!
 //! What single uploads added is not kept, so their tallies can't be worked out again. What
 //! must hold beside them can.

@@ -1,4 +1,4 @@
-//! What a keeper can be asked for.
+//! The keeper's handle: its requests, and their answers.
 
 use std::sync::Arc;
 

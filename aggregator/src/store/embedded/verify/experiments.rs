@@ -1,4 +1,4 @@
-//! Whether what is stored of experiments can be understood and fits together.
+//! Checks of stored experiments: each can be understood, and its parts fit together.
 
 use std::collections::BTreeMap;
 

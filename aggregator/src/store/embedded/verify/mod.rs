@@ -1,5 +1,5 @@
-//! Whether a store is as its program leaves it: everything is read, and what follows from
-//! something else is worked out again.
+//! Checks of a store: everything is read, and what follows from something else is worked out
+//! again.
 
 mod experiments;
 mod trusted;

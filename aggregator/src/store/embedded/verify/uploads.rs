@@ -1,4 +1,4 @@
-//! Whether the tallies are what the uploads add up to.
+//! Checks of tallies: they are what the uploads add up to.
 
 use std::collections::BTreeMap;
 
