@@ -18,9 +18,8 @@ use bandana_shared::stored;
 
 #[cfg(feature = "trusted")]
 use super::disclosures::{KeptByName, StoredDisclosure, StoredDisclosures};
-use super::format::{
-    PendingReward, PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredState,
-};
+use super::format::{StoredChanges, StoredDone, StoredLedger, StoredState};
+use super::rewards::{PendingReward, PendingRewards};
 use crate::assignment::AssignmentId;
 use crate::core::{Change, Draw, Epoch, Held, State};
 use crate::ledger::Ledger;

@@ -30,6 +30,7 @@ mod format;
 pub mod fuzzing;
 #[cfg(test)]
 mod golden_tests;
+mod rewards;
 mod specification;
 
 use std::io;
@@ -44,8 +45,9 @@ pub(crate) use disclosures::{DisclosuresFile, KeptByName};
 #[cfg(all(test, feature = "trusted"))]
 pub(crate) use double::{Disk, Fault};
 pub use error::StorageError;
-pub(crate) use format::{PendingRewards, StoredState};
+pub(crate) use format::StoredState;
 use format::{StoredChanges, StoredDone, StoredLedger};
+pub(crate) use rewards::PendingRewards;
 
 const LEDGER: &str = "ledger";
 const STATE: &str = "state";

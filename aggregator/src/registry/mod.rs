@@ -1,0 +1,173 @@
+//! The registry: experiments in memory, as they are served since the last commit.
+
+mod experiment;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use bandana_shared::identity::{Digest, ExperimentId};
+use bandana_shared::specification::Specification;
+
+pub(crate) use experiment::{Counted, policy, shares, weigh};
+pub use experiment::{Experiment, Serving};
+
+use crate::clock::Clock;
+use crate::learner::LearnerError;
+use crate::replica::FollowerHandle;
+use crate::store::ExperimentRecord;
+use crate::trusted::TrustedExperiments;
+
+/// All experiments, by name and by the digest of every revision.
+#[derive(Debug)]
+pub struct Registry {
+    index: ArcSwap<Index>,
+    /// Held while an experiment is published, so that none gets in twice.
+    publishing: Mutex<()>,
+    /// Version of the first policy of every experiment.
+    first_version: u64,
+    /// Who is asked about what is not known here.
+    follower: OnceLock<FollowerHandle>,
+    trusted: TrustedExperiments,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Index {
+    by_id: BTreeMap<ExperimentId, Arc<Experiment>>,
+    by_digest: HashMap<Digest, Revision>,
+}
+
+impl Index {
+    fn add_revision(&mut self, experiment: &Arc<Experiment>, revision: &Arc<Specification>) {
+        let (experiment, specification) = (Arc::clone(experiment), Arc::clone(revision));
+        self.by_digest.insert(revision.digest(), Revision { experiment, specification });
+    }
+}
+
+/// An experiment in one of its revisions.
+#[derive(Clone, Debug)]
+pub struct Revision {
+    /// The experiment.
+    pub experiment: Arc<Experiment>,
+    /// The revision.
+    pub specification: Arc<Specification>,
+}
+
+impl Registry {
+    /// An empty registry. `random` makes the versions of this process's policies
+    /// differ from those before a restart. The clock tells how old policies are.
+    pub fn new(random: u64, clock: Arc<dyn Clock>) -> Self {
+        // Half of the numbers are left for counting up.
+        let first_version = (random >> 1).max(1);
+        Self {
+            index: ArcSwap::default(),
+            publishing: Mutex::default(),
+            first_version,
+            clock,
+            follower: OnceLock::new(),
+            trusted: TrustedExperiments::default(),
+        }
+    }
+
+    /// The trusted experiments.
+    pub fn trusted(&self) -> &TrustedExperiments {
+        &self.trusted
+    }
+
+    /// From now on this one is asked about what is not known here.
+    pub(crate) fn follow(&self, follower: FollowerHandle) {
+        // There is one follower for each registry.
+        self.follower.set(follower).ok();
+    }
+
+    pub(crate) fn follower(&self) -> Option<&FollowerHandle> {
+        self.follower.get()
+    }
+
+    /// The experiment of this name.
+    pub fn by_id(&self, id: &ExperimentId) -> Option<Arc<Experiment>> {
+        self.index.load().by_id.get(id).cloned()
+    }
+
+    /// The experiment with a revision of this digest.
+    pub fn by_digest(&self, digest: Digest) -> Option<Revision> {
+        self.index.load().by_digest.get(&digest).cloned()
+    }
+
+    /// The first experiments that are wanted, by name, after a name.
+    pub(crate) fn after(
+        &self,
+        name: Option<&str>,
+        most: usize,
+        wanted: impl Fn(&Experiment) -> bool,
+    ) -> Vec<Arc<Experiment>> {
+        let index = self.index.load();
+        let is_after = |id: &ExperimentId| name.is_none_or(|name| id.as_str() > name);
+        let after = index.by_id.iter().filter(|(id, _)| is_after(id));
+        let wanted =
+            after.map(|(_, experiment)| experiment).filter(|experiment| wanted(experiment));
+        wanted.take(most).cloned().collect()
+    }
+
+    /// Shows no more of an experiment that the store does not have any more.
+    pub(crate) fn remove(&self, experiment: &Arc<Experiment>) {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.index.rcu(|index| {
+            let mut index = Index::clone(index);
+            if index.by_id.get(experiment.id()).is_some_and(|shown| Arc::ptr_eq(shown, experiment))
+            {
+                index.by_id.remove(experiment.id());
+            }
+            index.by_digest.retain(|_, revision| !Arc::ptr_eq(&revision.experiment, experiment));
+            index
+        });
+    }
+
+    /// Whether this is the experiment that is shown under its name.
+    pub(crate) fn shows(&self, experiment: &Arc<Experiment>) -> bool {
+        self.by_id(experiment.id()).is_some_and(|shown| Arc::ptr_eq(&shown, experiment))
+    }
+
+    /// All experiments, by name.
+    pub fn all(&self) -> Vec<Arc<Experiment>> {
+        self.index.load().by_id.values().cloned().collect()
+    }
+
+    /// Shows an experiment as the store has it: a new one, or one that has changed.
+    ///
+    /// # Errors
+    /// [`LearnerError`], which valid records do not cause.
+    pub fn publish(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = record.revisions.last().ok_or(LearnerError::NoActiveArm)?;
+        let known = self.by_id(newest.experiment_id());
+        // A revision can be found before it is served, and not the other way round.
+        let experiment = match &known {
+            Some(experiment) => Arc::clone(experiment),
+            None => {
+                Arc::new(Experiment::new(&record, self.first_version, Arc::clone(&self.clock))?)
+            }
+        };
+        let index = self.index.load();
+        let is_new = |revision: &&Specification| !index.by_digest.contains_key(&revision.digest());
+        let news: Vec<_> = record.revisions.iter().filter(is_new).cloned().map(Arc::new).collect();
+        if known.is_none() || !news.is_empty() {
+            self.index.rcu(|index| {
+                let mut index = Index::clone(index);
+                index
+                    .by_id
+                    .entry(experiment.id().clone())
+                    .or_insert_with(|| Arc::clone(&experiment));
+                for specification in &news {
+                    index.add_revision(&experiment, specification);
+                }
+                index
+            });
+        }
+        if known.is_some() {
+            experiment.take(record)?;
+        }
+        Ok(experiment)
+    }
+}
