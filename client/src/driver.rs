@@ -175,7 +175,10 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
         if end.is_some_and(|end| Instant::now() >= end) {
             return;
         }
-        let task = shared.core().next_task(shared.now());
+        // What is written while the core is asked may make more due.
+        let was_written = shared.is_written();
+        let now = shared.now();
+        let task = shared.core().next_task(now);
         // Asking may have made reports.
         shared.writes.wake();
         let wait = match task {
@@ -200,7 +203,10 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
             }
             (_, wait) => {
                 if end.is_some() && shared.is_written() {
-                    return;
+                    if was_written {
+                        return;
+                    }
+                    continue;
                 }
                 let wait = Instant::now() + wait.unwrap_or(GLANCE);
                 let wait = end.map_or(wait, |end| end.min(wait));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bandana_client::grpc::{AppKey, Transport};
@@ -134,6 +134,38 @@ fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyho
     assert_eq!((bandana.status().waiting_reports, bandana.status().open_assignments), (0, 0));
     assert_eq!(distinct(&recorder)?.len(), 20);
     assert_eq!(recorder.uploads().len(), 24, "four were sent twice");
+    Ok(())
+}
+
+/// A clock that takes its time to tell the driver, so that the disk is the faster one.
+#[derive(Debug)]
+struct LateHands(Arc<Hands>);
+
+impl Clock for LateHands {
+    fn now(&self) -> Timestamp {
+        if std::thread::current().name() == Some("bandana") {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(5) {
+                std::thread::yield_now();
+            }
+        }
+        self.0.now()
+    }
+}
+
+#[test]
+fn the_end_waits_for_what_is_written_while_it_begins() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    for round in 0..200 {
+        let builder = app(Transport::to(&recorder.url())?, directory.path(), &clock)?;
+        let bandana = builder.clock(Arc::new(LateHands(Arc::clone(&clock)))).start()?;
+        bandana.experiment("driven")?.choose().reward(1.0);
+        clock.forward(100);
+        assert!(bandana.shutdown(PATIENCE));
+        let status = bandana.status();
+        assert_eq!(status.statistics.uploads_accepted, 1, "in round {round}");
+    }
     Ok(())
 }
 
