@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_client::grpc::{AppKey, Transport};
@@ -23,6 +23,7 @@ use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
 use bandana_tests::recorder::{Answer, Recorder};
 use prost::Message as _;
+use tokio::time::Instant;
 use tonic::Code;
 
 /// Longer than anything here takes, so that a test that hangs fails.
