@@ -18,7 +18,7 @@ use super::rate::{Limiters, Rates};
 use super::{Admission, exhausted};
 use crate::clock::Clock;
 use crate::network::Peer;
-use crate::security::{AppKeys, unknown_app};
+use crate::security::{AppKeys, refuse_other_media_types, unknown_app};
 
 /// How long a call should wait that found no place. The client adds a random time of its
 /// own.
@@ -108,6 +108,9 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if let Some(refusal) = refuse_other_media_types(request.headers()) {
+            return Either::Left(ready(Ok(refusal)));
+        }
         match self.gates.admit(&request) {
             Err(status) => Either::Left(ready(Ok(status.into_http()))),
             Ok(admission) => {

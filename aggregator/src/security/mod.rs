@@ -3,6 +3,7 @@
 mod access;
 mod app_keys;
 mod authorization;
+mod media_type;
 mod operator_gate;
 mod reloader;
 mod role;
@@ -15,6 +16,7 @@ pub(crate) use access::Access;
 pub(crate) use app_keys::unknown_app;
 pub use app_keys::{App, AppKeys};
 pub use authorization::{Authorization, Caller};
+pub(crate) use media_type::refuse_other_media_types;
 pub use operator_gate::OperatorGate;
 pub use reloader::Reloader;
 pub use role::{Role, RoleError, Roles};

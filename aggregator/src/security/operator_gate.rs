@@ -10,6 +10,7 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 
 use super::authorization::Authorization;
+use super::media_type::refuse_other_media_types;
 
 /// A service behind the gate.
 #[derive(Clone, Debug)]
@@ -42,6 +43,9 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if let Some(refusal) = refuse_other_media_types(request.headers()) {
+            return Either::Left(ready(Ok(refusal)));
+        }
         let path = request.uri().path();
         match self.authorization.admit(path, request.headers(), request.extensions()) {
             Err(status) => Either::Left(ready(Ok(status.into_http()))),

@@ -223,3 +223,48 @@ async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::R
     siege.end(CONNECTION_BYTES + super::STREAM_BYTES).await?;
     Ok(())
 }
+
+/// The HTTP status of a call with an empty message and these headers.
+async fn status_of(address: &str, path: &str, declared: &[&str]) -> anyhow::Result<u16> {
+    let mut send = connect(address).await?.ready().await?;
+    let mut request = Request::post(format!("http://x{path}"));
+    for value in declared {
+        request = request.header("content-type", *value);
+    }
+    let (answer, mut stream) = send.send_request(request.body(())?, false)?;
+    stream.send_data(claiming(0, 0, &[]).into(), true)?;
+    Ok(answer.await?.status().as_u16())
+}
+
+#[tokio::test]
+async fn no_call_is_what_a_web_page_could_send() -> anyhow::Result<()> {
+    let siege = Siege::begin(PROGRAM, &[]).await?;
+    let (device, operator) = (&siege.server.device, &siege.server.operator);
+    let mut methods = our_methods()?;
+    methods.push("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo".to_owned());
+    let mut calls = 0;
+    for path in &methods {
+        let is_of_devices =
+            ["/bandana.v1.Device/", "/bandana.v1.Trusted/"].iter().any(|of| path.starts_with(of));
+        let address = if is_of_devices { device } else { operator };
+        for declared in [
+            &[][..],
+            &["text/plain"],
+            &["text/plain;charset=UTF-8"],
+            &["application/x-www-form-urlencoded"],
+            &["multipart/form-data; boundary=application/grpc"],
+            &["application/grpcs"],
+            &["text/plain", "application/grpc"],
+            &["application/grpc", "text/plain"],
+        ] {
+            assert_eq!(status_of(address, path, declared).await?, 415, "{path} {declared:?}");
+            calls += 1;
+        }
+    }
+    for declared in ["application/grpc", "application/grpc+proto", "Application/gRPC; x=y"] {
+        let path = "/bandana.v1.Operator/ListExperiments";
+        assert_eq!(status_of(operator, path, &[declared]).await?, 200, "{declared}");
+    }
+    siege.end((calls + 3) * (CONNECTION_BYTES + CALL_BYTES)).await?;
+    Ok(())
+}
