@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use bandana_shared::identity::StoreId;
 use futures_util::future::try_join_all;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
@@ -27,6 +28,8 @@ pub(crate) struct Opening {
     registry: Arc<Registry>,
     ingest: Ingest,
     reader: StoreReader,
+    /// Damage that whoever reads has met.
+    damage: UnboundedReceiver<StoreError>,
     window_days: u32,
     /// The writer of uploads, and further ones where there are any.
     writers: Vec<Writer>,
@@ -75,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) reader: StoreReader,
     /// The way of disclosures to trusted experiments.
     pub(crate) keeper: KeeperHandle,
+    /// Damage of the store that whoever reads it has met.
+    pub(crate) damage: UnboundedReceiver<StoreError>,
     /// What the writer ended with.
     pub(crate) ended: oneshot::Receiver<Result<(), WriterError>>,
     /// What the thread that computes or follows policies ended with; fails when it
@@ -111,13 +116,19 @@ impl Opening {
         metrics: IngestMetrics,
     ) -> Result<Self, ServerError> {
         let Opened { id, files, store, reader, shared } = open(presence, settings, &**clock)?;
+        let trusted = reader.trusted(None)?;
+        let (found, damage) = unbounded_channel();
+        let reader = reader.telling(found);
         let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
         let random = getrandom::u64().map_err(ServerError::Entropy)?;
         let registry = Arc::new(Registry::new(random, Arc::clone(clock)));
-        let trusted = show_trusted(&reader, &registry).map_err(|error| match settings {
-            StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
-            StoreSettings::Postgres(_) => error,
-        })?;
+        for record in &trusted {
+            registry.trusted().show(record).map_err(|error| match settings {
+                StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
+                StoreSettings::Postgres(_) => error,
+            })?;
+        }
+        let trusted = trusted.len();
         let (due, experiments_due) = mpsc::channel();
         let (of_registry, of_clock) = (Arc::clone(&registry), Arc::clone(clock));
         let (writer, mut ingest) = Writer::open(store, of_registry, of_clock, due, metrics)?;
@@ -137,12 +148,23 @@ impl Opening {
         let experiments = registry.all().len();
         tracing::info!(store = %id, experiments, trusted, ids, "store opened");
         let window_days = settings.window_days();
-        Ok(Self { store: id, files, registry, ingest, reader, window_days, writers, policies })
+        Ok(Self {
+            store: id,
+            files,
+            registry,
+            ingest,
+            reader,
+            damage,
+            window_days,
+            writers,
+            policies,
+        })
     }
 
     /// Starts the writers and what policies come from.
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
-        let Self { store, files, registry, ingest, reader, window_days, writers, policies } = self;
+        let Self { store, files, registry, ingest, reader, damage, .. } = self;
+        let Self { window_days, writers, policies, .. } = self;
         let (keeper, handle) = Keeper::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -187,6 +209,7 @@ impl Opening {
             ingest,
             reader,
             keeper: handle,
+            damage,
             ended,
             policies_ended,
             keeper_ended,
@@ -253,15 +276,6 @@ fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened
     let stores = [beside(Waits::CHANGES)?, beside(Waits::DISCLOSURES)?];
     let shared = Some(Shared { stores, target, heartbeat, pulse });
     Ok(Opened { id, files: None, store: Box::new(store), reader, shared })
-}
-
-/// Shows the trusted experiments, and tells how many there are.
-fn show_trusted(reader: &StoreReader, registry: &Registry) -> Result<usize, StoreError> {
-    let records = reader.trusted(None)?;
-    for record in &records {
-        registry.trusted().show(record)?;
-    }
-    Ok(records.len())
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {

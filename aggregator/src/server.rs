@@ -230,11 +230,10 @@ impl Server {
             opening = opening => opening?,
         };
         let core = opening.start(Arc::clone(&clock))?;
-        let Core { mut ended, mut policies_ended, mut keeper_ended, .. } = core;
+        let Core { mut ended, mut policies_ended, mut keeper_ended, mut damage, .. } = core;
         let Core { store, registry, ingest, reader, keeper, reachable, .. } = core;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
-        let followed = Arc::clone(&registry);
-        let queue = ingest.clone();
+        let (followed, queue) = (Arc::clone(&registry), ingest.clone());
         let parts = Parts {
             store,
             registry,
@@ -256,6 +255,7 @@ impl Server {
             () = signal => {}
             outcome = &mut serving => return outcome.and(Err(ServerError::ServingEnded)),
             outcome = &mut ended => return writer_ended(outcome),
+            Some(error) = damage.recv() => return Err(error.into()),
             outcome = &mut keeper_ended => {
                 outcome.map_err(|_| ServerError::KeeperPanicked)?;
                 // It ends well when there are no services any more, and not before.

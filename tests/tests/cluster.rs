@@ -19,7 +19,7 @@ use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     self, CreateExperimentRequest, EstimatesRequest, ExperimentName, GetExperimentRequest,
-    SelectArmRequest, UploadStatus,
+    ListAuditEntriesRequest, SelectArmRequest, UploadStatus,
 };
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::postgres::{Postgres, query};
@@ -51,6 +51,7 @@ const CASES: &[(&str, Case)] = &[
     ("what_one_replica_forgets_the_others_forget", forget_together),
     ("every_replica_rings_for_what_all_have_heard", ring_together),
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
+    ("a_replica_that_meets_a_damaged_row_says_so_by_its_exit_code", damage),
     ("estimates_include_what_was_acknowledged_by_whoever_tells_them", own_uploads),
     ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths),
 ];
@@ -223,6 +224,30 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
         for replica in replicas {
             replica.process.stop().await?;
         }
+        Ok(())
+    })
+}
+
+/// One replica meets the row when it counts an upload, the other when it is asked.
+fn damage(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut counts = Replica::start(&url).await?;
+        let mut asked = Replica::start(&url).await?;
+        let experiment = counts.create(three_arms("damaged")).await?;
+        let day = asked.day("damaged").await?;
+        ask(&url, "SET session_replication_role = replica; UPDATE audit SET caller = 'nobody'")
+            .await?;
+        let question = ListAuditEntriesRequest::default();
+        let told = asked.operator.list_audit_entries(question).await;
+        ensure!(told.is_err(), "{told:?}");
+        ensure!(asked.process.wait().await?.code() == Some(6));
+        ask(&url, "SET session_replication_role = replica; UPDATE experiment SET state = 'paused'")
+            .await?;
+        let request = upload(1, &experiment, day, &[(0, true)])?;
+        let unanswered = counts.device.submit_upload(request).await;
+        ensure!(unanswered.is_err(), "{unanswered:?}");
+        ensure!(counts.process.wait().await?.code() == Some(6));
         Ok(())
     })
 }

@@ -3,15 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::Context as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::UploadStatus as S;
+use bandana_shared::wire::v1::{ListAuditEntriesRequest, UploadStatus as S};
 use bandana_tests::harness::{create, submit_one, tallies, three_arms, upload};
 use bandana_tests::test_clock::TestClock;
 use rusqlite::Connection;
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
@@ -92,6 +94,15 @@ fn overwrite(directory: &Path, page: u64, byte: u8) -> anyhow::Result<()> {
     Ok(file.write_all_at(&vec![byte; usize::try_from(PAGE)?], page * PAGE)?)
 }
 
+/// That a server of the database in this directory has ended since that is damaged, and said so.
+fn assert_damaged(directory: &TempDir, code: Option<i32>, log: &str) {
+    assert_eq!(code, Some(6), "{log}");
+    let file = directory.path().join("bandana.sqlite3");
+    let named =
+        format!("the database file {} is damaged; restore it from a backup", file.display());
+    assert!(log.contains(&named), "{log}");
+}
+
 #[tokio::test]
 async fn a_page_of_garbage_is_noticed_before_anything_is_counted_again() -> anyhow::Result<()> {
     let store = Store::new().await?;
@@ -133,10 +144,7 @@ async fn damage_that_is_met_later_ends_the_server_without_an_answer() -> anyhow:
     let unanswered = submit_one(&mut device, &store.experiment, today, 7_001).await;
     assert!(unanswered.is_err(), "{unanswered:?}");
     let (code, log) = server.ended().await?;
-    assert_eq!(code, Some(1), "{log}");
-    let file = copy.path().join("bandana.sqlite3");
-    let named = format!("the database file {} is damaged", file.display());
-    assert!(log.contains(&named), "{log}");
+    assert_damaged(&copy, code, &log);
 
     // A backup from before has what it had, and the device sends the rest again.
     let backup = store.copy().context("a backup")?;
@@ -145,5 +153,35 @@ async fn damage_that_is_met_later_ends_the_server_without_an_answer() -> anyhow:
     let status = submit_one(&mut device, &store.experiment, today, 7_001).await?;
     assert_eq!(status, S::Accepted);
     server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn damage_that_a_start_or_a_question_meets_ends_the_server_too() -> anyhow::Result<()> {
+    let store = Store::new().await?;
+    let copy = store.copy()?;
+    let server = store.clock.serve(PROGRAM, copy.path()).await?;
+    let (_, mut operator) = server.clients().await?;
+    let question = ListAuditEntriesRequest { limit: 1, ..Default::default() };
+    operator.list_audit_entries(question.clone()).await?;
+    let other = Connection::open(copy.path().join("bandana.sqlite3"))?;
+    // A slip of a disk asks no trigger.
+    let trigger = "SELECT sql FROM sqlite_schema WHERE name = 'audit_is_not_changed'";
+    let trigger: String = other.query_row(trigger, [], |row| row.get(0))?;
+    other.execute_batch(&format!(
+        "DROP TRIGGER audit_is_not_changed; UPDATE audit SET caller = 'nobody'; {trigger}"
+    ))?;
+    drop(other);
+    let told = operator.list_audit_entries(question).await;
+    assert!(told.is_err(), "{told:?}");
+    let (code, log) = server.ended().await?;
+    assert_damaged(&copy, code, &log);
+
+    let serve =
+        ["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--data-dir"];
+    let mut command = Command::new(PROGRAM);
+    command.args(serve).arg(copy.path()).env_clear().kill_on_drop(true);
+    let output = command.stdin(Stdio::null()).output().await?;
+    assert_damaged(&copy, output.status.code(), &String::from_utf8(output.stderr)?);
     Ok(())
 }

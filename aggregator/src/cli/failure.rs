@@ -5,6 +5,7 @@ use std::error::Error as _;
 use thiserror::Error;
 use tonic::{Code, Status};
 
+use crate::ingest::WriterError;
 use crate::operator_client::ConnectError;
 use crate::server::ServerError;
 use crate::store::{BackupError, StoreError, WatermarkError};
@@ -77,38 +78,43 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref() {
         Some(ConnectError::Unusable(_)) => 2,
         Some(ConnectError::Unreachable { .. }) => 5,
-        None if is_about_presence(error) => 7,
-        None => match error.downcast_ref() {
-            Some(StoreError::Postgres { .. } | StoreError::Slow { .. }) => 5,
-            Some(StoreError::DamagedFile { .. } | StoreError::Damaged { .. }) => 6,
-            _ => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
+        None => match of_store(error) {
+            Some(store) => code_of_store(store),
+            None => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
         },
     }
 }
 
-/// Whether a store is not there, or is, and it should be otherwise.
-fn is_about_presence(error: &anyhow::Error) -> bool {
-    let store: Option<&StoreError> = match error.downcast_ref() {
-        Some(ServerError::Store(store)) => Some(store),
-        _ => match error.downcast_ref() {
-            Some(BackupError::Store(store)) => Some(store),
-            _ => error.downcast_ref(),
-        },
+/// What a store said, whoever passed it on.
+fn of_store(error: &anyhow::Error) -> Option<&StoreError> {
+    let of_server = match error.downcast_ref() {
+        Some(ServerError::Store(store) | ServerError::Writer(WriterError::Store(store))) => {
+            Some(store)
+        }
+        _ => None,
     };
-    let store = store.or_else(|| match error.downcast_ref() {
+    let of_backup = match error.downcast_ref() {
+        Some(BackupError::Store(store)) => Some(store),
+        _ => None,
+    };
+    let of_watermark = match error.downcast_ref() {
         Some(WatermarkError::Store(store)) => Some(store),
         _ => None,
-    });
-    matches!(
-        store,
-        Some(
-            StoreError::Missing { .. }
-                | StoreError::EmptyFile { .. }
-                | StoreError::Empty
-                | StoreError::Leftover { .. }
-                | StoreError::Exists { .. }
-        )
-    )
+    };
+    error.downcast_ref().or(of_server).or(of_backup).or(of_watermark)
+}
+
+fn code_of_store(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Postgres { .. } | StoreError::Slow { .. } => 5,
+        StoreError::Missing { .. }
+        | StoreError::EmptyFile { .. }
+        | StoreError::Empty
+        | StoreError::Leftover { .. }
+        | StoreError::Exists { .. } => 7,
+        _ if error.is_damage() => 6,
+        _ => 1,
+    }
 }
 
 /// Whether the reader of the output has gone, which harms nobody.

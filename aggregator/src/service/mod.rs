@@ -32,6 +32,7 @@ use tonic::Status;
 use crate::ending::Ending;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Unanswered;
+use crate::store::StoreError;
 
 /// An error inside the server. The caller hears the message, the log tells the cause.
 fn internal(
@@ -89,7 +90,10 @@ pub(crate) fn explain(error: &dyn std::error::Error) -> String {
 
 /// What a caller hears when the store can't be read; the log tells the cause.
 fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Status {
-    let mut status = Status::unavailable("the store can't be read now; try again");
+    let mut status = match (&cause as &dyn std::error::Error).downcast_ref() {
+        Some(StoreError::Ended) => Status::unavailable(cause.to_string()),
+        _ => Status::unavailable("the store can't be read now; try again"),
+    };
     status.set_source(Arc::new(cause));
     status
 }

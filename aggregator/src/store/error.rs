@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bandana_shared::identity::{ExperimentId, StoreId};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::stored::StoredError;
+use rusqlite::ErrorCode;
 use thiserror::Error;
 
 use super::{CuratorRefusal, ExperimentRecord, TrustedRefusal};
@@ -156,6 +157,18 @@ pub enum StoreError {
         /// What was noticed.
         source: Box<Self>,
     },
+    /// The database that replicas share is not as it was written.
+    #[error(
+        "the database is damaged; end all replicas, see what `bandana verify` names, and restore a \
+         backup, or mend it by hand and have `bandana seal` take what is there"
+    )]
+    DamagedDatabase {
+        /// What was noticed.
+        source: Box<Self>,
+    },
+    /// Damage was noticed, and whoever runs the server has been told of it.
+    #[error("the store is damaged, and the server ends; its log says what is wrong")]
+    Ended,
     /// Another program writes to the database, which only a server may.
     #[error(
         "another program has locked the database file {}; end it, or its transaction, and start \
@@ -284,6 +297,21 @@ impl StoreError {
     /// As the reason why a change was not even tried.
     pub(crate) fn unmade(self) -> Self {
         Self::Unmade { source: Box::new(self) }
+    }
+
+    /// Whether something is not as it was written.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. }
+            | Self::Stored(_)
+            | Self::DamagedFile { .. }
+            | Self::DamagedDatabase { .. } => true,
+            Self::Database { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            ),
+            _ => false,
+        }
     }
 
     /// What it says about the store.

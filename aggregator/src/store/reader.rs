@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use rusqlite::{Connection, OpenFlags};
+use tokio::sync::mpsc;
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Link, Pulse, Target, Waits};
@@ -20,7 +21,11 @@ use crate::curator::fingerprint::FingerprintKey;
 ///
 /// Its methods wait, and must not be called where asynchronous code runs.
 #[derive(Clone, Debug)]
-pub struct StoreReader(Place);
+pub struct StoreReader {
+    place: Place,
+    /// Who is told of damage, once. None: whoever asks hears of it, and nobody else.
+    damage: Option<mpsc::UnboundedSender<StoreError>>,
+}
 
 #[derive(Clone, Debug)]
 enum Place {
@@ -34,7 +39,7 @@ enum Place {
 impl StoreReader {
     /// A reader of the store in `directory`, which must be open.
     pub fn new(directory: &Path) -> Self {
-        Self(Place::Embedded(directory.join(DATABASE_FILE)))
+        Self { place: Place::Embedded(directory.join(DATABASE_FILE)), damage: None }
     }
 
     /// A reader of a database that replicas share, which must have its tables. It connects
@@ -49,7 +54,12 @@ impl StoreReader {
     /// As [`Self::of_postgres`], over connections to this target that go by this pulse.
     pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
         let link = Link::new(target, Waits::READING)?.with_pulse(pulse);
-        Ok(Self(Place::Postgres(Arc::new(Mutex::new(link)))))
+        Ok(Self { place: Place::Postgres(Arc::new(Mutex::new(link))), damage: None })
+    }
+
+    /// A reader that tells this of damage, beside whoever asks.
+    pub(crate) fn telling(self, damage: mpsc::UnboundedSender<StoreError>) -> Self {
+        Self { damage: Some(damage), ..self }
     }
 
     fn read<T>(
@@ -57,8 +67,11 @@ impl StoreReader {
         embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
         postgres: impl Fn(&mut Link) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        match &self.0 {
-            Place::Embedded(database) => embedded(&connect(database)?),
+        let outcome = match &self.place {
+            Place::Embedded(database) => {
+                let read = connect(database).and_then(|connection| embedded(&connection));
+                read.map_err(|error| error.of_damaged_file(database))
+            }
             Place::Postgres(link) => {
                 let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
                 match postgres(&mut link) {
@@ -67,6 +80,19 @@ impl StoreReader {
                     outcome => outcome,
                 }
             }
+        };
+        outcome.map_err(|error| self.tell(error))
+    }
+
+    /// Tells who is to be told of damage, and leaves whoever asks the fact.
+    fn tell(&self, error: StoreError) -> StoreError {
+        match &self.damage {
+            Some(damage) if error.is_damage() => {
+                // The server may be ending already.
+                damage.send(error).ok();
+                StoreError::Ended
+            }
+            _ => error,
         }
     }
 

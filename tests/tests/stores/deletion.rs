@@ -8,7 +8,8 @@ use bandana_aggregator::store::{
 };
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
 use bandana_shared::signing::SigningKey;
-use bandana_tests::postgres::Postgres;
+use bandana_tests::postgres::{Postgres, query};
+use rusqlite::Connection;
 
 use super::Case;
 use super::following::Replica;
@@ -22,6 +23,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("an_archived_experiment_is_all_there", archived),
     ("of_a_deleted_experiment_its_id_and_its_audit_entries_stay", deleted),
     ("days_of_a_deleted_experiment_leave_the_window", days_leave),
+    ("what_became_of_an_experiment_is_not_read_from_a_damaged_entry", damaged_entries),
     ("a_deleted_trusted_experiment_is_gone_but_for_its_entries", trusted),
 ];
 
@@ -157,6 +159,52 @@ fn days_leave(place: &Place) -> anyhow::Result<()> {
     let left = tallies(&mut *store)?;
     ensure!(left.len() == 1 && left[0].1[0].reports() == 5 * 7 + 5);
     Ok(())
+}
+
+/// Has the action of an entry of the audit log be another, behind the back of all that guards it.
+fn falsify(place: &Place, [from, to]: [&str; 2]) -> anyhow::Result<()> {
+    let update = format!("UPDATE audit SET action = '{to}' WHERE action = '{from}'");
+    match place {
+        Place::Embedded(folder) => {
+            let database = Connection::open(folder.path().join("bandana.sqlite3"))?;
+            let trigger = "SELECT sql FROM sqlite_schema WHERE name = 'audit_is_not_changed'";
+            let trigger: String = database.query_row(trigger, [], |row| row.get(0))?;
+            database.execute_batch(&format!(
+                "DROP TRIGGER audit_is_not_changed; {update}; {trigger}"
+            ))?;
+        }
+        Place::Postgres(url) => {
+            query(url, &format!("SET session_replication_role = replica; {update}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn damaged_entries(place: &Place) -> anyhow::Result<()> {
+    let mut store = place.open()?;
+    let (first, second) = (create(&mut *store, "first")?, create(&mut *store, "second")?);
+    let stopped = stop(&mut *store, &first)?;
+    delete(&mut *store, &stopped)?;
+    let stopped = stop(&mut *store, &second)?;
+    store.archive(standing(&stopped)?, &entry("second", AuditAction::Archive)?)?;
+    let said = |error: Option<StoreError>| {
+        let error = error.context("a damaged entry was believed")?;
+        ensure!(error.is_damage(), "{error}");
+        Ok(())
+    };
+    for [action, other] in [["delete", "pause"], ["archive", "pause"]] {
+        falsify(place, [action, other])?;
+        said(store.load().err())?;
+        falsify(place, [other, action])?;
+        drop(store);
+        store = place.open()?;
+    }
+    falsify(place, ["delete", "pause"])?;
+    let again = entry("first", AuditAction::Create)?;
+    let specification = specification("first")?;
+    let taken = store.create_experiment(&specification, CONDUCT, ExperimentState::Running, &again);
+    said(taken.err())?;
+    falsify(place, ["pause", "delete"])
 }
 
 fn trusted(place: &Place) -> anyhow::Result<()> {

@@ -142,28 +142,35 @@ fn values(server: &Postgres) -> anyhow::Result<()> {
         ensure!(told.iter().any(is_told), "{table}: {told:?}");
     }
     let refused = PostgresStore::open(&settings(&url)?);
-    ensure!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
+    ensure!(matches!(refused, Err(StoreError::DamagedDatabase { .. })), "{refused:?}");
     Ok(())
 }
 
 fn kept(server: &Postgres) -> anyhow::Result<()> {
     let url = filled(server)?;
-    for (table, change) in [("tally", "ones = 0"), ("curator_data_set", "spent = 1")] {
+    let damages = [
+        ("tally", "ones = 0"),
+        ("curator_data_set", "spent = 1"),
+        ("experiment", "state = 'stopped'"),
+    ];
+    for (table, change) in damages {
         let mut store = PostgresStore::open(&settings(&url)?)?;
         let first = experiment(store.load()?.first().context("no experiment")?)?;
         let damage = format!("SET session_replication_role = replica; UPDATE {table} SET {change}");
         query(&url, &damage)?;
         let outcome = match table {
-            "tally" => commit(&mut store, &[arrival(&first, 9_000, TODAY, 1)?], TODAY).map(drop),
+            "tally" | "experiment" => {
+                commit(&mut store, &[arrival(&first, 9_000, TODAY, 1)?], TODAY).map(drop)
+            }
             _ => store.curate(&CuratorChange::Debit(debit("people", 7)?, None)).map_err(Into::into),
         };
         let error = outcome.err().context("a damaged row was changed")?;
         let damaged = error.downcast_ref::<StoreError>();
-        ensure!(matches!(damaged, Some(StoreError::Damaged { .. })), "{table}: {error:?}");
+        ensure!(matches!(damaged, Some(StoreError::DamagedDatabase { .. })), "{table}: {error:?}");
         ensure!(findings(&url)?.iter().any(|told| told.contains(table)));
         drop(store);
         let refused = PostgresStore::open(&settings(&url)?);
-        ensure!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
+        ensure!(matches!(refused, Err(StoreError::DamagedDatabase { .. })), "{refused:?}");
         // Somebody has looked at it, and takes it as it is.
         seal_database(&settings(&url)?)?;
     }

@@ -12,13 +12,14 @@ use super::sqlite::committing;
 use super::{SqliteStore, audit};
 use crate::store::{AuditEntry, ExperimentKey, StoreError};
 
-/// Whether the experiment of the row `e` is archived.
-pub(super) const ARCHIVED: &str =
-    "EXISTS (SELECT 1 FROM audit a WHERE a.experiment = e.id AND a.action = 'archive')";
+/// Whether the experiment of the row `e` is archived. All of its entries are read, and so checked:
+/// a damaged one may say something else than it did.
+pub(super) const ARCHIVED: &str = "COALESCE(
+    (SELECT max(a.action = 'archive') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
 /// Whether it was deleted.
-pub(super) const DELETED: &str =
-    "EXISTS (SELECT 1 FROM audit a WHERE a.experiment = e.id AND a.action = 'delete')";
+pub(super) const DELETED: &str = "COALESCE(
+    (SELECT max(a.action = 'delete') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
 /// What goes with an experiment, in an order in which nothing refers to what is gone.
 const PARTS: [&str; 6] = [
@@ -33,13 +34,13 @@ const PARTS: [&str; 6] = [
 
 /// Whether this was the id of an experiment, of either kind, that was deleted.
 pub(super) fn was_deleted(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
-    let query = "SELECT 1 FROM audit WHERE experiment = ? AND action = 'delete'";
-    connection.prepare_cached(query)?.exists([id.as_str()])
+    let query = format!("SELECT {DELETED} FROM (SELECT ? AS id) e");
+    connection.prepare_cached(&query)?.query_row([id.as_str()], |row| row.get(0))
 }
 
 /// The keys of the experiments that were deleted.
 pub(super) fn deleted_keys(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
-    let query = format!("SELECT key FROM experiment e WHERE {DELETED} ORDER BY key");
+    let query = format!("SELECT key FROM intact_experiment e WHERE {DELETED} ORDER BY key");
     let mut statement = connection.prepare_cached(&query)?;
     let keys = statement.query_map([], |row| row.get(0))?;
     keys.collect()

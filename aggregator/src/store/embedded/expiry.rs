@@ -57,7 +57,7 @@ pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i
     let expired = expired(transaction, after)?;
     if expired.bytes > 0 {
         let delete = "DELETE FROM upload_group
-            WHERE key > ? AND key <= ? AND day < (SELECT oldest_day FROM watermark)";
+            WHERE key > ? AND key <= ? AND day < (SELECT oldest_day FROM intact_watermark)";
         let mut delete = transaction.prepare_cached(delete).map_err(committing)?;
         delete.execute([after, expired.last]).map_err(committing)?;
     }
@@ -78,7 +78,7 @@ fn expired(transaction: &Transaction<'_>, after: i64) -> Result<Expired, StoreEr
     // Days are not sorted, and an index on them would cost every commit a further page. Of
     // groups that have not expired only the day is read.
     let query = "SELECT key, day, length(ids),
-            CASE WHEN day < (SELECT oldest_day FROM watermark) THEN deltas END
+            CASE WHEN day < (SELECT oldest_day FROM intact_watermark) THEN deltas END
         FROM upload_group WHERE key > ? ORDER BY key LIMIT ?";
     let mut statement = transaction.prepare_cached(query).map_err(reading)?;
     let mut rows = statement.query(params![after, GROUPS_MAX]).map_err(reading)?;

@@ -19,6 +19,12 @@ impl StoreError {
         self.of_file(&directory.join(DATABASE_FILE))
     }
 
+    /// The same of damage only.
+    #[must_use]
+    pub(in crate::store) fn of_damaged_file(self, file: &Path) -> Self {
+        if self.is_damage() { self.of_file(file) } else { self }
+    }
+
     /// The same of a database by itself.
     #[must_use]
     pub(super) fn of_file(self, file: &Path) -> Self {

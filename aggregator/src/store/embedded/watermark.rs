@@ -71,7 +71,8 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
     pub fn trusted_watermarks(&self) -> Result<Vec<(ExperimentId, Watermark)>, StoreError> {
-        let query = "SELECT id, oldest_day, min(known_from, oldest_day) FROM trusted_experiment
+        let query = "SELECT id, oldest_day, min(known_from, oldest_day)
+            FROM intact_trusted_experiment
             WHERE state <> 'stopped' ORDER BY id";
         let mut query = self.connection.prepare(query).map_err(reading)?;
         let rows = query.query_map([], |row| {

@@ -31,7 +31,7 @@ WITH mark AS MATERIALIZED (
     FROM unnest($1::integer[], $2::uuid[], $3::bigint[])
         WITH ORDINALITY AS a (day, id, experiment, ordinal)
     CROSS JOIN mark
-    LEFT JOIN experiment e ON e.key = a.experiment
+    LEFT JOIN intact_experiment e ON e.key = a.experiment
 ), fresh AS (
     INSERT INTO upload (day, id)
     SELECT day, id FROM arrival WHERE is_timely AND state = 'running' ORDER BY day, id

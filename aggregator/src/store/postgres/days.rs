@@ -94,9 +94,9 @@ BEGIN
     GROUP BY day, experiment, arm, symbol ORDER BY day, experiment, arm, symbol
     ON CONFLICT (day, experiment, arm, symbol, replica) DO UPDATE
     SET reports = t.reports + excluded.reports;
-    DELETE FROM tally t USING experiment e
+    DELETE FROM tally t USING intact_experiment e
         WHERE t.experiment = e.key AND t.day < oldest AND NOT {SHOWN};
-    DELETE FROM symbol_tally t USING experiment e
+    DELETE FROM symbol_tally t USING intact_experiment e
         WHERE t.experiment = e.key AND t.day < oldest AND NOT {SHOWN};
 END $$"
     );
@@ -143,7 +143,8 @@ DECLARE missing integer;
 BEGIN
     PERFORM pg_advisory_xact_lock({CHANGING_TABLES});
     FOR missing IN
-        WITH mark AS (SELECT oldest_day, LEAST({today}, {DATABASE_DAY}) AS today FROM watermark)
+        WITH mark AS (SELECT oldest_day, LEAST({today}, {DATABASE_DAY}) AS today
+            FROM intact_watermark)
         SELECT day FROM (
             SELECT generate_series(today - {back}, today + {DAYS_AHEAD}) AS day FROM mark
             UNION SELECT unnest(ARRAY[{others}]::integer[])

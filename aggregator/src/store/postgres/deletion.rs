@@ -11,14 +11,15 @@ use super::administration::check;
 use super::audit;
 use crate::store::{AuditEntry, Standing, StoreError, postgres};
 
-/// Whether the experiment of the row `e` is archived.
-pub(super) const ARCHIVED: &str =
-    "EXISTS (SELECT FROM audit a WHERE a.experiment = e.id AND a.action = 'archive')";
+/// Whether the experiment of the row `e` is archived. All of its entries are read, and so checked:
+/// a damaged one may say something else than it did.
+pub(super) const ARCHIVED: &str = "COALESCE(
+    (SELECT bool_or(a.action = 'archive') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
 /// Whether it was not deleted. Polls look at every row: the audit log is only looked at for rows
 /// without weights.
-pub(super) const SHOWN: &str = "(cardinality(e.weights) > 0 OR NOT EXISTS \
-    (SELECT FROM audit a WHERE a.experiment = e.id AND a.action = 'delete'))";
+pub(super) const SHOWN: &str = "(cardinality(e.weights) > 0 OR NOT COALESCE(
+    (SELECT bool_or(a.action = 'delete') FROM intact_audit a WHERE a.experiment = e.id), FALSE))";
 
 /// What goes with an experiment, in an order in which nothing refers to what is gone.
 const PARTS: [&str; 4] = [
@@ -42,7 +43,7 @@ pub(super) async fn delete(
     transaction.execute(lock, &[&key]).await.map_err(failed)?;
     check(transaction, standing, &entry.experiment).await?;
     let reports = "SELECT day, replica, sum(reports)::bigint FROM tally
-        WHERE experiment = $1 AND day >= (SELECT oldest_day FROM watermark)
+        WHERE experiment = $1 AND day >= (SELECT oldest_day FROM intact_watermark)
         GROUP BY day, replica";
     let reports = transaction.query(reports, &[&key]).await.map_err(failed)?;
     let delete = "DELETE FROM tally WHERE experiment = $1";
@@ -66,7 +67,8 @@ pub(super) async fn was_deleted(
     client: &impl GenericClient,
     id: &ExperimentId,
 ) -> Result<bool, StoreError> {
-    let query = "SELECT EXISTS (SELECT FROM audit WHERE experiment = $1 AND action = 'delete')";
+    let query = "SELECT COALESCE(bool_or(action = 'delete'), FALSE) FROM intact_audit
+        WHERE experiment = $1";
     let row = client.query_one(query, &[&id.as_str()]).await.map_err(postgres("committing"))?;
     Ok(row.get(0))
 }

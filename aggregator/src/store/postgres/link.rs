@@ -297,7 +297,7 @@ impl Link {
         };
         runtime.block_on(async {
             let mut session = connect(&self.target, self.waits).await?;
-            work(&mut session).await
+            work(&mut session).await.map_err(StoreError::told)
         })
     }
 
@@ -435,21 +435,23 @@ impl StoreError {
 
     /// Whether the database, or what guards its rows, says that something is not as it was
     /// written.
-    pub(super) fn is_damage(&self) -> bool {
+    pub(super) fn is_told_damage(&self) -> bool {
         let damaged =
             |code: &SqlState| [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code);
         self.code().is_some_and(damaged)
     }
 
-    /// Damage that the database has told of, as that of any store.
+    /// Damage, under an error that says what to do about it.
     fn told(self) -> Self {
-        match &self {
-            Self::Postgres { source, .. } if self.is_damage() => {
+        let damage = match &self {
+            Self::Postgres { source, .. } if self.is_told_damage() => {
                 let said = source.as_db_error().map(|error| error.message().to_owned());
                 damaged(said.unwrap_or_default())
             }
-            _ => self,
-        }
+            Self::Damaged { .. } | Self::Stored(_) => self,
+            _ => return self,
+        };
+        Self::DamagedDatabase { source: Box::new(damage) }
     }
 
     /// Whether a row belongs to a day that has no partition.

@@ -164,7 +164,7 @@ pub(super) async fn days_of_memories(
     let query = "WITH forgetful AS MATERIALIZED (
             SELECT key, (SELECT max(day) FROM tally WHERE experiment = key)
                 - COALESCE(window_days, $2) AS forgotten
-            FROM experiment
+            FROM intact_experiment
             WHERE (window_days IS NOT NULL OR discount IS NOT NULL)
                 AND ($1::bigint[] IS NULL OR key = ANY ($1))
         )

@@ -175,7 +175,8 @@ async fn has_version(
     id: &ExperimentId,
     version: TrustedVersion,
 ) -> Result<bool, StoreError> {
-    let query = "SELECT FROM trusted_experiment WHERE id = $1 AND sequence = $2 AND stamp = $3";
+    let query =
+        "SELECT FROM intact_trusted_experiment WHERE id = $1 AND sequence = $2 AND stamp = $3";
     let [sequence, stamp] = [version.sequence, version.stamp].map(signed);
     let row = client.query_opt(query, &[&id.as_str(), &sequence, &stamp]).await;
     Ok(row.map_err(postgres("committing"))?.is_some())

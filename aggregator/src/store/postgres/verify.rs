@@ -49,7 +49,7 @@ async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
     client.rollback().await.map_err(failed)?;
     match checked {
         // What is damaged can't be read beyond: the database says no more in this transaction.
-        Err(error) if error.is_damage() => verification.say(error.to_string()),
+        Err(error) if error.is_told_damage() => verification.say(error.to_string()),
         checked => checked?,
     }
     Ok(verification)
