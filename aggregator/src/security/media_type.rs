@@ -10,7 +10,7 @@ use tonic::codegen::http::{HeaderMap, Response, StatusCode, header::CONTENT_TYPE
 const MEDIA_TYPE: &str = "application/grpc";
 
 /// The refusal of a call that declares something else, as the protocol has it: 415.
-pub fn refuse_other_media_types(headers: &HeaderMap) -> Option<Response<Body>> {
+pub(crate) fn refuse_other_media_types(headers: &HeaderMap) -> Option<Response<Body>> {
     let mut declared = headers.get_all(CONTENT_TYPE).iter();
     let is_grpc = declared.next().is_some_and(|value| is_grpc(value.as_bytes()));
     if is_grpc && declared.next().is_none() {
