@@ -18,8 +18,9 @@ use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
-    self, CreateExperimentRequest, EstimatesRequest, ExperimentName, GetExperimentRequest,
-    ListAuditEntriesRequest, SelectArmRequest, UploadStatus,
+    self, AddArmRequest, CreateExperimentRequest, EstimatesRequest, ExperimentName,
+    GetExperimentRequest, ListAuditEntriesRequest, RetireArmRequest, SelectArmRequest,
+    UploadStatus,
 };
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::postgres::{Postgres, query};
@@ -48,6 +49,7 @@ type Case = fn(&Postgres) -> anyhow::Result<()>;
 
 const CASES: &[(&str, Case)] = &[
     ("what_one_replica_is_told_the_others_know", know_each_other),
+    ("what_one_replica_has_made_possible_another_does", go_on_elsewhere),
     ("what_one_replica_forgets_the_others_forget", forget_together),
     ("every_replica_rings_for_what_all_have_heard", ring_together),
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
@@ -248,6 +250,39 @@ fn damage(server: &Postgres) -> anyhow::Result<()> {
         let unanswered = counts.device.submit_upload(request).await;
         ensure!(unanswered.is_err(), "{unanswered:?}");
         ensure!(counts.process.wait().await?.code() == Some(6));
+        Ok(())
+    })
+}
+
+/// Each step is at another replica than the one before it, which has made it possible.
+fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
+    let url = server.database()?;
+    block_on(async {
+        let mut replicas = Vec::new();
+        for _ in 0..REPLICAS {
+            replicas.push(Replica::start(&url).await?);
+        }
+        let [one, two, three] = &mut replicas[..] else { anyhow::bail!("not three") };
+        for round in 0..5 {
+            let id = format!("round-{round}");
+            one.create(three_arms(&id)).await?;
+            let name = ExperimentName { experiment_id: id.clone() };
+            // All of them know it as it is now.
+            two.day(&id).await?;
+            three.day(&id).await?;
+            one.operator.pause_experiment(name.clone()).await?;
+            two.operator.resume_experiment(name.clone()).await?;
+            let label = "mauve".to_owned();
+            three.operator.add_arm(AddArmRequest { experiment_id: id.clone(), label }).await?;
+            let request = RetireArmRequest { experiment_id: id, arm: 3 };
+            one.operator.retire_arm(request).await?;
+            two.operator.stop_experiment(name.clone()).await?;
+            three.operator.archive_experiment(name.clone()).await?;
+            one.operator.delete_experiment(name).await?;
+        }
+        for replica in replicas {
+            replica.process.stop().await?;
+        }
         Ok(())
     })
 }

@@ -48,7 +48,7 @@ enum Command {
 }
 
 /// A change to an experiment, and who wants it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Order {
     /// Who, for the audit log.
     pub caller: String,
@@ -57,7 +57,7 @@ pub struct Order {
 }
 
 /// A change to an experiment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Administration {
     /// Add an experiment.
     Create {
@@ -292,6 +292,14 @@ pub enum AdministrationError {
     /// The server is going down.
     #[error("the aggregator is going down")]
     Ended,
+}
+
+impl AdministrationError {
+    /// Whether it was refused by what was known here of the experiment, which another replica
+    /// may have changed since.
+    pub(crate) fn is_by_what_was_known(&self) -> bool {
+        matches!(self, Self::State { .. } | Self::Specification(_) | Self::Learner(_))
+    }
 }
 
 fn expected(states: &[ExperimentState]) -> String {

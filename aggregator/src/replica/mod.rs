@@ -132,6 +132,15 @@ impl Registry {
         }
     }
 
+    /// Hears what other replicas have done until now. `false`: there are none.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: the database does not tell now.
+    pub async fn hear(&self) -> Result<bool, Unanswered> {
+        let Some(follower) = self.follower() else { return Ok(false) };
+        follower.ask(Question::News).await.map(|()| true)
+    }
+
     /// Lets a follower give up its lease and end, if there is one.
     pub(crate) fn end_following(&self) {
         if let Some(FollowerHandle(questions)) = self.follower() {

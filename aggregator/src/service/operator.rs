@@ -80,7 +80,13 @@ impl OperatorService {
         administration: Administration,
     ) -> Result<Response<ExperimentStatus>, Status> {
         let order = Order { caller: act.caller(), administration };
-        let experiment = self.ingest.administer(order).await.map_err(|e| decline(&e))?;
+        let mut outcome = self.ingest.administer(order.clone()).await;
+        if outcome.as_ref().is_err_and(AdministrationError::is_by_what_was_known)
+            && self.registry.hear().await.map_err(|error| unanswered(&error))?
+        {
+            outcome = self.ingest.administer(order).await;
+        }
+        let experiment = outcome.map_err(|error| decline(&error))?;
         act.log(&experiment);
         Ok(Response::new(self.status_of(&experiment)))
     }
