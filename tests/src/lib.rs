@@ -1,10 +1,12 @@
 //! Code that end-to-end tests share, and the generators of committed files.
 
+pub mod attacked;
 pub mod attacks;
 pub mod authority;
 pub mod browser;
 pub mod committed;
 pub mod database_way;
+pub mod disk;
 pub mod harness;
 pub mod page;
 pub mod parquet_table;

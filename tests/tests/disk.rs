@@ -1,7 +1,7 @@
 //! A disk that is full, can't be written, or does not hold what was written.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command as Blocking, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,8 +16,9 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
 use bandana_tests::add_async;
+use bandana_tests::disk::Disk;
 use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
-use bandana_tests::suite::{Requirement, Suite};
+use bandana_tests::suite::Suite;
 use bandana_tests::watched_server::WatchedServer;
 use tokio::process::Command;
 
@@ -48,37 +49,6 @@ fn with_small_files(blocks: u32) -> Command {
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     command.args(["-c", &script, PROGRAM]).env_clear();
     command
-}
-
-/// A file system of its own, in memory.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// It needs privileges.
-    fn new(path: PathBuf, size: &str) -> anyhow::Result<Self> {
-        std::fs::create_dir(&path)?;
-        let disk = Self(path);
-        let outcome = disk.mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "none"]);
-        let why = |error| Requirement::Disks.missing(format!("no tmpfs can be mounted: {error:#}"));
-        outcome.map_err(why)?;
-        Ok(disk)
-    }
-
-    fn mount(&self, arguments: &[&str]) -> anyhow::Result<()> {
-        let output = Blocking::new("mount").args(arguments).arg(&self.0).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
-    }
-
-    fn change(&self, options: &str) -> anyhow::Result<()> {
-        self.mount(&["-o", &format!("remount,{options}")])
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        Blocking::new("umount").arg(&self.0).status().ok();
-    }
 }
 
 /// Starts a server that can't, and returns what it says.
@@ -157,7 +127,7 @@ async fn a_file_that_can_not_grow_ends_the_server_and_loses_nothing() -> anyhow:
 async fn a_full_disk_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = Disk::new(folder.path().join("disk"), "1m")?;
-    let data_dir = disk.0.join("data");
+    let data_dir = disk.path().join("data");
     let mut command = Command::new(PROGRAM);
     command.env_clear();
     let log = upload_until_it_fails(command, &data_dir, || disk.change("size=64m")).await?;
@@ -178,7 +148,7 @@ async fn a_server_does_not_start_on_a_full_disk_or_one_that_can_not_be_written()
 -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = Disk::new(folder.path().join("disk"), "40k")?;
-    let data_dir = disk.0.join("data");
+    let data_dir = disk.path().join("data");
     let named = data_dir.display().to_string();
     let said = start_in_vain(Command::new(PROGRAM), &data_dir).await?;
     assert!(said.contains("is full; make room") && said.contains(&named), "{said}");

@@ -14,9 +14,9 @@ use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
     GetExperimentRequest, SelectArmRequest, UploadRequest, UploadStatus,
 };
+use bandana_tests::attacked::create;
 use bandana_tests::harness::{estimates_request, three_arms, upload};
 use bandana_tests::raw_http2::claiming;
-use bandana_tests::siege::create;
 use bandana_tests::watched_server::WatchedServer;
 use prost::Message as _;
 use prost::bytes::Bytes;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1;
+use bandana_tests::attacked::{Attacked, create};
 use bandana_tests::attacks::{begin_requests, take_no_answers};
 use bandana_tests::harness::three_arms;
 use bandana_tests::page::{self, Samples};
 use bandana_tests::process_usage::memory_now;
 use bandana_tests::raw_http2::{Kind, frame};
-use bandana_tests::siege::{Siege, create};
 use tokio::task::JoinSet;
 
 use super::{CALL_BYTES_UNTAKEN, CONNECTION_BYTES, PROGRAM, STREAMS};
@@ -22,8 +22,8 @@ const KEPT_BYTES: u64 = 12 * 1024 * 1024;
 
 /// Connections of an attack, unless the environment says otherwise.
 fn connections(few: usize) -> anyhow::Result<usize> {
-    match std::env::var("BANDANA_SIEGE_CONNECTIONS") {
-        Ok(many) => many.parse().context("BANDANA_SIEGE_CONNECTIONS is not a number"),
+    match std::env::var("BANDANA_ATTACK_CONNECTIONS") {
+        Ok(many) => many.parse().context("BANDANA_ATTACK_CONNECTIONS is not a number"),
         Err(_) => Ok(few),
     }
 }
@@ -35,14 +35,14 @@ fn large() -> v1::Specification {
 }
 
 /// Metrics of a server as they are now.
-async fn metrics(siege: &Siege) -> anyhow::Result<Samples> {
-    Samples::parse(&page::get(&siege.server.operator, "/metrics", &[]).await?.body)
+async fn metrics(attacked: &Attacked) -> anyhow::Result<Samples> {
+    Samples::parse(&page::get(&attacked.server.operator, "/metrics", &[]).await?.body)
 }
 
 /// Waits until a metric is as it should be.
-async fn until(siege: &Siege, name: &str, good: impl Fn(u64) -> bool) -> anyhow::Result<()> {
+async fn until(attacked: &Attacked, name: &str, good: impl Fn(u64) -> bool) -> anyhow::Result<()> {
     let waiting = async {
-        while !good(metrics(siege).await?.count(name).unwrap_or(0)) {}
+        while !good(metrics(attacked).await?.count(name).unwrap_or(0)) {}
         anyhow::Ok(())
     };
     tokio::time::timeout(PATIENCE, waiting).await.with_context(|| format!("{name} stays"))?
@@ -50,13 +50,13 @@ async fn until(siege: &Siege, name: &str, good: impl Fn(u64) -> bool) -> anyhow:
 
 #[tokio::test]
 async fn answers_about_one_experiment_are_not_copied() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &[]).await?;
-    create(&siege.server.operator, large()).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
+    create(&attacked.server.operator, large()).await?;
     let many = connections(40)?;
-    let untaken = take_no_answers(&siege.server.device, "large", many, 128).await?;
+    let untaken = take_no_answers(&attacked.server.device, "large", many, 128).await?;
     assert_eq!(untaken.refused + untaken.closed, 0, "there is room for all of them");
-    siege.answered_more(20).await?;
-    siege.end(many as u64 * (CONNECTION_BYTES + STREAMS * CALL_BYTES_UNTAKEN)).await?;
+    attacked.answered_more(20).await?;
+    attacked.end(many as u64 * (CONNECTION_BYTES + STREAMS * CALL_BYTES_UNTAKEN)).await?;
     drop(untaken);
     Ok(())
 }
@@ -65,35 +65,35 @@ async fn answers_about_one_experiment_are_not_copied() -> anyhow::Result<()> {
 async fn answers_that_nobody_takes_have_a_bound_and_give_their_memory_back() -> anyhow::Result<()> {
     let budget = 64;
     let arguments = ["--limit-memory-mib", &budget.to_string()];
-    let mut siege = Siege::begin(PROGRAM, &arguments).await?;
-    create(&siege.server.operator, large()).await?;
-    let process = siege.server.id()?;
+    let mut attacked = Attacked::begin(PROGRAM, &arguments).await?;
+    create(&attacked.server.operator, large()).await?;
+    let process = attacked.server.id()?;
     let before = memory_now(process)?;
-    let untaken = take_no_answers(&siege.server.device, "large", connections(100)?, 128).await?;
+    let untaken = take_no_answers(&attacked.server.device, "large", connections(100)?, 128).await?;
     ensure!(untaken.waiting > 1000 && untaken.refused > 1000, "{untaken:?}");
     // Whoever has few calls under way is answered meanwhile.
-    siege.answered_more(50).await?;
-    let shown = metrics(&siege).await?;
+    attacked.answered_more(50).await?;
+    let shown = metrics(&attacked).await?;
     assert_eq!(shown.count("bandana_calls_without_memory_total")?, untaken.refused);
     assert!(shown.count("bandana_memory_held_bytes")? > 8 << 20);
 
     drop(untaken);
-    until(&siege, "bandana_memory_held_bytes", |held| held < 1 << 20).await?;
+    until(&attacked, "bandana_memory_held_bytes", |held| held < 1 << 20).await?;
     let given_back = async {
         while memory_now(process)? > before + KEPT_BYTES {
-            siege.answered_more(1).await?;
+            attacked.answered_more(1).await?;
         }
         anyhow::Ok(())
     };
     tokio::time::timeout(PATIENCE, given_back).await.context("the memory is kept")??;
-    siege.end(budget << 20).await?;
+    attacked.end(budget << 20).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn who_takes_no_answer_is_closed_however_lively() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &["--limit-answer-seconds", "1"]).await?;
-    let untaken = take_no_answers(&siege.server.device, "besieged", 10, 8).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &["--limit-answer-seconds", "1"]).await?;
+    let untaken = take_no_answers(&attacked.server.device, "attacked", 10, 8).await?;
     assert_eq!(untaken.waiting, 80);
     let mut closing = JoinSet::new();
     for mut connection in untaken.connections {
@@ -108,16 +108,16 @@ async fn who_takes_no_answer_is_closed_however_lively() -> anyhow::Result<()> {
     }
     tokio::time::timeout(PATIENCE, closing.join_all()).await.context("they stay open")?;
     let closed = "bandana_connections_not_taking_total{service=\"device\"}";
-    assert_eq!(metrics(&siege).await?.count(closed)?, 10);
-    siege.answered_more(10).await?;
-    siege.end(10 * (CONNECTION_BYTES + 8 * CALL_BYTES_UNTAKEN)).await?;
+    assert_eq!(metrics(&attacked).await?.count(closed)?, 10);
+    attacked.answered_more(10).await?;
+    attacked.end(10 * (CONNECTION_BYTES + 8 * CALL_BYTES_UNTAKEN)).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn requests_that_are_broken_off_are_counted_and_not_logged() -> anyhow::Result<()> {
-    let siege = Siege::begin(PROGRAM, &[]).await?;
-    let (device, operator) = (siege.server.device.clone(), siege.server.operator.clone());
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let (device, operator) = (attacked.server.device.clone(), attacked.server.operator.clone());
     let mut broken = 0;
     for (address, path, held_for_each) in [
         (&device, "/bandana.v1.Device/SubmitUpload", 14 << 10),
@@ -130,19 +130,19 @@ async fn requests_that_are_broken_off_are_counted_and_not_logged() -> anyhow::Re
             connections.push(begin_requests(address, path, 100).await?);
         }
         let all = 500 * held_for_each;
-        until(&siege, "bandana_memory_held_bytes", |held| held >= all).await?;
+        until(&attacked, "bandana_memory_held_bytes", |held| held >= all).await?;
         drop(connections);
         broken += 500;
-        until(&siege, "bandana_requests_broken_off_total", |count| count == broken).await?;
-        until(&siege, "bandana_memory_held_bytes", |held| held < 1 << 20).await?;
+        until(&attacked, "bandana_requests_broken_off_total", |count| count == broken).await?;
+        until(&attacked, "bandana_memory_held_bytes", |held| held < 1 << 20).await?;
     }
     let cancelled = "bandana_calls_total{service=\"bandana.v1.Device\",\
                      method=\"SubmitUpload\",code=\"CANCELLED\"}";
-    until(&siege, cancelled, |count| count == broken / 4).await?;
-    let shown = metrics(&siege).await?;
+    until(&attacked, cancelled, |count| count == broken / 4).await?;
+    let shown = metrics(&attacked).await?;
     let unknown = cancelled.replace("CANCELLED", "UNKNOWN");
     assert!(shown.count(&unknown).is_err(), "no such line");
-    let log = siege.end(5 * (CONNECTION_BYTES + 100 * super::STREAM_BYTES)).await?;
+    let log = attacked.end(5 * (CONNECTION_BYTES + 100 * super::STREAM_BYTES)).await?;
     assert!(!log.contains("ERROR"), "{log}");
     assert!(log.len() < 8 * 1024, "{} bytes for {broken} requests", log.len());
     Ok(())

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bandana_shared::wire::v1::GetExperimentRequest;
 use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_tests::attacked::Attacked;
 use bandana_tests::authority::Authority;
 use bandana_tests::raw_http2::{Kind, PREFACE, RawConnection, frame};
-use bandana_tests::siege::Siege;
 use bandana_tests::watched_server::WatchedServer;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -21,9 +21,9 @@ const BETWEEN_BYTES: Duration = Duration::from_millis(250);
 
 #[tokio::test]
 async fn who_does_not_begin_in_time_is_closed() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &["--limit-handshake-seconds", "1"]).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &["--limit-handshake-seconds", "1"]).await?;
     let mut connections = JoinSet::new();
-    for address in [&siege.server.device, &siege.server.operator] {
+    for address in [&attacked.server.device, &attacked.server.operator] {
         for _ in 0..50 {
             connections.spawn(silence(address.clone()));
             connections.spawn(slow_preface(address.clone()));
@@ -32,19 +32,19 @@ async fn who_does_not_begin_in_time_is_closed() -> anyhow::Result<()> {
     while let Some(closed) = connections.join_next().await {
         closed??;
     }
-    siege.answered_more(10).await?;
+    attacked.answered_more(10).await?;
 
     // Who has begun, and then goes on byte by byte, holds nothing up.
     let mut slow = Vec::new();
     for _ in 0..50 {
-        let mut connection = RawConnection::open(&siege.server.device).await?;
+        let mut connection = RawConnection::open(&attacked.server.device).await?;
         for byte in &frame(Kind::Ping, 0, 0, &[0; 8])[..5] {
             connection.write(&[*byte]).await?;
         }
         slow.push(connection);
     }
-    siege.answered_more(50).await?;
-    siege.end(250 * CONNECTION_BYTES).await?;
+    attacked.answered_more(50).await?;
+    attacked.end(250 * CONNECTION_BYTES).await?;
     drop(slow);
     Ok(())
 }
@@ -67,10 +67,10 @@ async fn slow_preface(address: String) -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &["--limit-connections", "40"]).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &["--limit-connections", "40"]).await?;
     let mut floods = JoinSet::new();
     for _ in 0..20 {
-        let address = siege.server.device.clone();
+        let address = attacked.server.device.clone();
         floods.spawn(async move {
             for _ in 0..200 {
                 // Beyond the limit it is closed at once, which may be noticed here or later.
@@ -79,15 +79,15 @@ async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<(
             }
         });
     }
-    siege.answered_more(20).await?;
+    attacked.answered_more(20).await?;
     floods.join_all().await;
-    siege.end(40 * CONNECTION_BYTES).await?;
+    attacked.end(40 * CONNECTION_BYTES).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn garbage_is_closed() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &[]).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
     let mut state = 1_u64;
     // SplitMix64, so that a failure can be seen again.
     let mut random = move || {
@@ -99,7 +99,7 @@ async fn garbage_is_closed() -> anyhow::Result<()> {
     let mut garbage = |bytes: usize| -> Vec<u8> {
         std::iter::repeat_with(|| random().to_le_bytes()).flatten().take(bytes).collect()
     };
-    for address in [&siege.server.device, &siege.server.operator] {
+    for address in [&attacked.server.device, &attacked.server.operator] {
         for round in 0..50 {
             let mut connection = RawConnection::silent(address).await?;
             let bytes = garbage(10_000);
@@ -121,8 +121,8 @@ async fn garbage_is_closed() -> anyhow::Result<()> {
         http1.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await?;
         http1.closed().await?;
     }
-    siege.answered_more(10).await?;
-    siege.end(100 * CONNECTION_BYTES).await?;
+    attacked.answered_more(10).await?;
+    attacked.end(100 * CONNECTION_BYTES).await?;
     Ok(())
 }
 

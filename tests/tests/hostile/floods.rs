@@ -1,9 +1,9 @@
 //! Floods of frames.
 
+use bandana_tests::attacked::Attacked;
 use bandana_tests::raw_http2::{
     END_HEADERS, END_STREAM, Kind, RawConnection, claiming, frame, headers,
 };
-use bandana_tests::siege::Siege;
 use tokio::task::JoinSet;
 
 use super::{CALL_BYTES, CONNECTION_BYTES, PROGRAM, STREAM_BYTES, STREAMS};
@@ -31,21 +31,21 @@ fn opened_and_reset(stream: u32) -> Vec<u8> {
 /// Floods with `prefix`, and then with `bytes` again and again; each connection has so many
 /// streams at the same time.
 async fn flood(prefix: &[u8], bytes: &[u8], streams: u64) -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &[]).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
     let mut floods = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let mut connection = RawConnection::open(&siege.server.device).await?;
+        let mut connection = RawConnection::open(&attacked.server.device).await?;
         let (prefix, bytes) = (prefix.to_vec(), bytes.to_vec());
         floods.spawn(async move {
             connection.write(&prefix).await.ok();
             connection.flood(&bytes, FLOOD_BYTES).await
         });
     }
-    siege.answered_more(20).await?;
+    attacked.answered_more(20).await?;
     floods.join_all().await;
     // What small frames waste belongs to the connection, whichever its streams are.
     let of_each = CONNECTION_BYTES + STREAM_BYTES + streams * CALL_BYTES;
-    siege.end(CONNECTIONS * of_each).await?;
+    attacked.end(CONNECTIONS * of_each).await?;
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use anyhow::Context as _;
 use bandana_shared::wire::FILE_DESCRIPTOR_SET;
 use bandana_shared::wire::v1::{UploadResponse, UploadStatus};
+use bandana_tests::attacked::Attacked;
 use bandana_tests::harness::upload;
 use bandana_tests::raw_http2::claiming;
-use bandana_tests::siege::Siege;
 use h2::client::SendRequest;
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -75,8 +75,8 @@ fn our_methods() -> anyhow::Result<Vec<String>> {
 
 #[tokio::test]
 async fn every_method_has_a_limit_of_its_messages() -> anyhow::Result<()> {
-    let siege = Siege::begin(PROGRAM, &[]).await?;
-    let (device, operator) = (&siege.server.device, &siege.server.operator);
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let (device, operator) = (&attacked.server.device, &attacked.server.operator);
     let health = ["Check", "Watch"].map(|method| format!("/grpc.health.v1.Health/{method}"));
     let ours = our_methods()?;
     let of_devices = ["/bandana.v1.Device/", "/bandana.v1.Trusted/"];
@@ -101,17 +101,18 @@ async fn every_method_has_a_limit_of_its_messages() -> anyhow::Result<()> {
             }
         }
     }
-    siege.end(calls * CALL_BYTES).await?;
+    attacked.end(calls * CALL_BYTES).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn lies_about_lengths_and_forms_change_nothing() -> anyhow::Result<()> {
-    let siege = Siege::begin(PROGRAM, &[]).await?;
-    let address = siege.server.device.clone();
-    let honest = upload(1 << 100, &siege.experiment, siege.day, &[(1, true)])?.encode_to_vec();
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let address = attacked.server.device.clone();
+    let honest =
+        upload(1 << 100, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
     let length = u32::try_from(honest.len())?;
-    let twice = upload(1 << 101, &siege.experiment, siege.day, &[(1, true)])?.encode_to_vec();
+    let twice = upload(1 << 101, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
     let told = |claimed, bytes: &[u8]| claiming(claimed, 0, bytes);
     let mut cut_in_a_field = honest.clone();
     cut_in_a_field.truncate(30);
@@ -161,7 +162,7 @@ async fn lies_about_lengths_and_forms_change_nothing() -> anyhow::Result<()> {
     let (status, message) = submit(&[], told(length, &honest)).await?.context("reset")?;
     let answer = UploadResponse::decode(message.get(5..).context("no message")?)?;
     assert_eq!((&*status, answer.status()), ("0", UploadStatus::Accepted));
-    siege.end((calls + 7) * (CONNECTION_BYTES + CALL_BYTES)).await?;
+    attacked.end((calls + 7) * (CONNECTION_BYTES + CALL_BYTES)).await?;
     Ok(())
 }
 
@@ -174,8 +175,8 @@ const UNDECODABLE: [u8; 3] = [0x0a, 0x7f, 0x00];
 
 #[tokio::test]
 async fn what_can_not_be_decoded_is_the_callers_fault() -> anyhow::Result<()> {
-    let siege = Siege::begin(PROGRAM, &[]).await?;
-    let (device, operator) = (&siege.server.device, &siege.server.operator);
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let (device, operator) = (&attacked.server.device, &attacked.server.operator);
     let mut methods = our_methods()?;
     methods.push("/grpc.health.v1.Health/Check".to_owned());
     let body = || claiming(3, 0, &UNDECODABLE);
@@ -194,22 +195,23 @@ async fn what_can_not_be_decoded_is_the_callers_fault() -> anyhow::Result<()> {
         }
     }
     let calls = methods.len() as u64;
-    siege.end(calls * (CONNECTION_BYTES + CALL_BYTES)).await?;
+    attacked.end(calls * (CONNECTION_BYTES + CALL_BYTES)).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::Result<()> {
-    let siege = Siege::begin(PROGRAM, &[]).await?;
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
     let good = |number| {
-        let upload = upload(number, &siege.experiment, siege.day, &[(1, true)])?.encode_to_vec();
+        let upload =
+            upload(number, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
         anyhow::Ok(claiming(length_of(&upload)?, 0, &upload))
     };
     let bad = claiming(3, 0, &UNDECODABLE);
     let body = [good(1 << 100)?, bad.clone(), bad, good(1 << 101)?].concat();
     let path = "/bandana.v1.Device/SubmitUploads";
     let (status, mut bytes) =
-        call(&siege.server.device, path, &[], body).await?.context("reset")?;
+        call(&attacked.server.device, path, &[], body).await?.context("reset")?;
     assert_eq!(status, "0");
     let mut statuses = Vec::new();
     while let [_, a, b, c, d, ..] = bytes[..] {
@@ -220,7 +222,7 @@ async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::R
     }
     let (accepted, malformed) = (UploadStatus::Accepted, UploadStatus::Malformed);
     assert_eq!(statuses, [accepted, malformed, malformed, accepted]);
-    siege.end(CONNECTION_BYTES + super::STREAM_BYTES).await?;
+    attacked.end(CONNECTION_BYTES + super::STREAM_BYTES).await?;
     Ok(())
 }
 
@@ -238,8 +240,8 @@ async fn status_of(address: &str, path: &str, declared: &[&str]) -> anyhow::Resu
 
 #[tokio::test]
 async fn no_call_is_what_a_web_page_could_send() -> anyhow::Result<()> {
-    let siege = Siege::begin(PROGRAM, &[]).await?;
-    let (device, operator) = (&siege.server.device, &siege.server.operator);
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let (device, operator) = (&attacked.server.device, &attacked.server.operator);
     let mut methods = our_methods()?;
     methods.push("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo".to_owned());
     let mut calls = 0;
@@ -265,6 +267,6 @@ async fn no_call_is_what_a_web_page_could_send() -> anyhow::Result<()> {
         let path = "/bandana.v1.Operator/ListExperiments";
         assert_eq!(status_of(operator, path, &[declared]).await?, 200, "{declared}");
     }
-    siege.end((calls + 3) * (CONNECTION_BYTES + CALL_BYTES)).await?;
+    attacked.end((calls + 3) * (CONNECTION_BYTES + CALL_BYTES)).await?;
     Ok(())
 }

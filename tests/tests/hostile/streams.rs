@@ -8,9 +8,9 @@ use std::time::Duration;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1;
 use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_tests::attacked::{Attacked, create};
 use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::raw_http2::claiming;
-use bandana_tests::siege::{Siege, create};
 use bandana_tests::watched_server::WatchedServer;
 use h2::client::{Builder, SendRequest};
 use prost::Message as _;
@@ -51,8 +51,8 @@ where
 
 #[tokio::test]
 async fn a_body_that_never_ends_is_ended() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &["--limit-request-seconds", "1"]).await?;
-    let (device, operator) = (siege.server.device.clone(), siege.server.operator.clone());
+    let mut attacked = Attacked::begin(PROGRAM, &["--limit-request-seconds", "1"]).await?;
+    let (device, operator) = (attacked.server.device.clone(), attacked.server.operator.clone());
     let mut calls = JoinSet::new();
     for (address, path) in
         [(&device, SUBMIT_ONE), (&device, HEALTH), (&operator, CREATE), (&operator, HEALTH)]
@@ -85,8 +85,8 @@ async fn a_body_that_never_ends_is_ended() -> anyhow::Result<()> {
         // DEADLINE_EXCEEDED
         assert!(status.as_ref().is_some_and(|status| status == "4"), "{path}: {status:?}");
     }
-    siege.answered_more(10).await?;
-    siege.end(80 * (CONNECTION_BYTES + CALL_BYTES)).await?;
+    attacked.answered_more(10).await?;
+    attacked.end(80 * (CONNECTION_BYTES + CALL_BYTES)).await?;
     Ok(())
 }
 
@@ -113,8 +113,9 @@ fn stream_uploads(
 
 #[tokio::test]
 async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &[]).await?;
-    let request = upload(1 << 100, &siege.experiment, siege.day, &[(1, true)])?.encode_to_vec();
+    let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let request =
+        upload(1 << 100, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
     // Many in a frame: single ones that lie unread end the connection before long.
     let message = claiming(u32::try_from(request.len())?, 0, &request).repeat(16);
     let message = Bytes::from(message);
@@ -123,16 +124,16 @@ async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
         let mut settings = Builder::new();
         // Not one byte of an answer may be sent.
         settings.initial_window_size(0);
-        let stream = TcpStream::connect(&siege.server.device).await?;
+        let stream = TcpStream::connect(&attacked.server.device).await?;
         let send = connect(&settings, stream).await?;
         for _ in 0..STREAMS {
             let send = send.clone().ready().await?;
             kept.push(stream_uploads(send, message.clone())?);
         }
     }
-    siege.answered_more(300).await?;
+    attacked.answered_more(300).await?;
     let of_each = CONNECTION_BYTES + STREAMS * (STREAM_BYTES + CALL_BYTES);
-    siege.end(10 * of_each).await?;
+    attacked.end(10 * of_each).await?;
     drop(kept);
     Ok(())
 }
@@ -204,12 +205,12 @@ impl AsyncWrite for Deaf {
 
 #[tokio::test]
 async fn who_reads_nothing_at_all_is_read_no_further() -> anyhow::Result<()> {
-    let mut siege = Siege::begin(PROGRAM, &[]).await?;
+    let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
     // The largest answers there are.
     let arm = |place| v1::Arm { label: format!("{place:0128}"), retired: false };
     let arms = (0..1024).map(arm).collect();
     let large = v1::Specification { arms, ..three_arms("large") };
-    let large = create(&siege.server.operator, large).await?;
+    let large = create(&attacked.server.operator, large).await?;
     let question = v1::GetExperimentRequest {
         experiment_id: large.experiment_id().to_string(),
         ..Default::default()
@@ -223,7 +224,7 @@ async fn who_reads_nothing_at_all_is_read_no_further() -> anyhow::Result<()> {
             .initial_window_size(i32::MAX as u32)
             .initial_connection_window_size(i32::MAX as u32);
         settings.initial_max_send_streams(100_000).max_send_buffer_size(1 << 30);
-        let stream = Deaf(TcpStream::connect(&siege.server.device).await?);
+        let stream = Deaf(TcpStream::connect(&attacked.server.device).await?);
         let mut send = connect(&settings, stream).await?;
         for _ in 0..3_000 {
             send = send.ready().await?;
@@ -233,11 +234,11 @@ async fn who_reads_nothing_at_all_is_read_no_further() -> anyhow::Result<()> {
             kept.push((answer, body));
         }
     }
-    siege.answered_more(100).await?;
+    attacked.answered_more(100).await?;
     // Answers to what was read before the first of them could not be written. All that the
     // connections may have would be four times as much.
     let largest_answer = 160 * 1024;
-    siege.end(10 * (CONNECTION_BYTES + STREAMS / 4 * largest_answer)).await?;
+    attacked.end(10 * (CONNECTION_BYTES + STREAMS / 4 * largest_answer)).await?;
     drop(kept);
     Ok(())
 }

@@ -28,7 +28,7 @@ const OWN_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A server, and a client that has one report after the other counted.
 #[derive(Debug)]
-pub struct Siege {
+pub struct Attacked {
     /// The server.
     pub server: WatchedServer,
     /// The experiment that the client reports to.
@@ -42,7 +42,7 @@ pub struct Siege {
     honest: JoinHandle<anyhow::Result<()>>,
 }
 
-impl Siege {
+impl Attacked {
     /// Starts both.
     ///
     /// # Errors
@@ -52,16 +52,16 @@ impl Siege {
         // Hostile connections stay open to the end, which waits for half of this.
         let arguments = [&["--drain-deadline", "10"], arguments].concat();
         let server = WatchedServer::start(program, folder.path(), &arguments).await?;
-        let experiment = create(&server.operator, three_arms("besieged")).await?;
+        let experiment = create(&server.operator, three_arms("attacked")).await?;
         let mut device = DeviceClient::connect(format!("http://{}", server.device)).await?;
         let question =
-            GetExperimentRequest { experiment_id: "besieged".to_owned(), ..Default::default() };
+            GetExperimentRequest { experiment_id: "attacked".to_owned(), ..Default::default() };
         let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
         let (answers, answered) = watch::channel(0);
         let (stop, stopped) = oneshot::channel();
         let honest = tokio::spawn(report(device, experiment.clone(), day, answers, stopped));
         let memory_before = memory_high_water(server.id()?)?;
-        let mut siege = Self {
+        let mut attacked = Self {
             server,
             experiment,
             day,
@@ -71,8 +71,8 @@ impl Siege {
             stop,
             honest,
         };
-        siege.answered_more(10).await?;
-        Ok(siege)
+        attacked.answered_more(10).await?;
+        Ok(attacked)
     }
 
     /// Waits until the client has got so many more answers.

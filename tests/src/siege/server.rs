@@ -1,0 +1,201 @@
+//! A server process under siege, which is started again and again on the same store.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::watch;
+
+use super::network::Network;
+
+/// How long a server may take to start, and to end.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Bytes of a log that are shown.
+const TAIL: usize = 4096;
+
+/// Addresses of a server that runs, and its process.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    /// Its process.
+    pub(super) process: u32,
+    /// Where devices call.
+    pub(super) device: String,
+    /// Where operators call.
+    pub(super) operator: String,
+}
+
+/// A server, which may be down.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Which of them it is, for people.
+    pub(super) name: String,
+    /// Where its log goes, of all of its processes.
+    pub(super) log: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// The way of devices to it.
+    pub(super) device: Arc<Network>,
+    /// The way of operators to it.
+    pub(super) operator: Arc<Network>,
+    child: Option<Child>,
+    running: watch::Sender<Option<Running>>,
+}
+
+impl Server {
+    /// One that is down; `store` and what else follows `serve`.
+    ///
+    /// # Errors
+    /// When there are no ports.
+    pub(super) async fn new(
+        name: String,
+        program: &Path,
+        arguments: Vec<String>,
+        folder: &Path,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            log: folder.join(format!("{name}.log")),
+            name,
+            program: program.to_owned(),
+            arguments,
+            device: Arc::new(Network::open(seed).await?),
+            operator: Arc::new(Network::open(seed.wrapping_add(1)).await?),
+            child: None,
+            running: watch::Sender::new(None),
+        })
+    }
+
+    /// What it is now, and whenever that changes.
+    pub(super) fn running(&self) -> watch::Receiver<Option<Running>> {
+        self.running.subscribe()
+    }
+
+    /// Changes what follows `serve`, from the next start on.
+    pub(super) fn set_arguments(&mut self, change: impl FnOnce(&mut Vec<String>)) {
+        change(&mut self.arguments);
+    }
+
+    /// Starts it, with these arguments too, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not, with the end of its log.
+    pub(super) async fn start(&mut self, more: &[&str]) -> anyhow::Result<()> {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let mut child = Command::new(&self.program)
+            .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
+            .args(&self.arguments)
+            .args(more)
+            .env_clear()
+            .env("RUST_LOG", "info")
+            .env("RUST_BACKTRACE", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            // Ctrl-C is for the siege.
+            .process_group(0)
+            .spawn()?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let addresses = async {
+            let device = address(&mut lines, "device=").await?;
+            anyhow::Ok((device, address(&mut lines, "operator=").await?))
+        };
+        let outcome = tokio::time::timeout(PATIENCE, addresses).await;
+        match outcome.unwrap_or_else(|_| bail!("it does not serve in time")) {
+            Ok((device, operator)) => {
+                self.device.lead_to(Some(device.clone()));
+                self.operator.lead_to(Some(operator.clone()));
+                let process = child.id().context("it has ended")?;
+                self.running.send_replace(Some(Running { process, device, operator }));
+                self.child = Some(child);
+                Ok(())
+            }
+            Err(error) => {
+                child.start_kill().ok();
+                let status = child.wait().await?;
+                Err(error.context(format!("{} ended with {status}: {}", self.name, self.tail())))
+            }
+        }
+    }
+
+    /// Whether it has ended by itself, and how.
+    ///
+    /// # Errors
+    /// When that can't be found out.
+    pub(super) fn has_ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        let ended = child.try_wait()?;
+        if ended.is_some() {
+            self.forget();
+        }
+        Ok(ended)
+    }
+
+    /// Waits until it has ended by itself, and tells how.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub(super) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
+        let child = self.child.as_mut().context("it is down")?;
+        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        let status = ended.with_context(|| format!("{} does not end", self.name))??;
+        self.forget();
+        Ok(status)
+    }
+
+    /// Kills it.
+    ///
+    /// # Errors
+    /// When that can't be done.
+    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::KILL)?;
+        self.ended().await.map(drop)
+    }
+
+    /// Ends it in order.
+    ///
+    /// # Errors
+    /// When it does not end with 0 and in time.
+    pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        let status = self.ended().await?;
+        ensure!(status.success(), "{} ended with {status}: {}", self.name, self.tail());
+        Ok(())
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it is down.
+    pub(super) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = self.child.as_ref().and_then(Child::id).context("it is down")?;
+        let process = Pid::from_raw(i32::try_from(id)?).context("no process has id 0")?;
+        Ok(kill_process(process, signal)?)
+    }
+
+    /// The end of its log.
+    pub(super) fn tail(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL)..]).into_owned()
+    }
+
+    fn forget(&mut self) {
+        self.child = None;
+        self.running.send_replace(None);
+        self.device.lead_to(None);
+        self.operator.lead_to(None);
+    }
+}
+
+async fn address(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> anyhow::Result<String> {
+    let line = lines.next_line().await?.context("it ended before it served")?;
+    Ok(line.strip_prefix(name).with_context(|| format!("unexpected line {line:?}"))?.to_owned())
+}
