@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::analysts::{DATA_SETS, Spent};
 use super::disclosers::named;
 use super::figures::{Figures, Group};
-use super::round::{Books, Ground, way_to};
+use super::round::{Books, Ground, Plan, way_to};
+use super::server::Server;
 use super::trouble::{MEMORY, note_memory};
 use super::uploaders::Tallies;
 use super::ways::Way;
@@ -25,6 +26,12 @@ const LAG: Duration = Duration::from_secs(10);
 /// The most memory that a server may have had, in MiB: what it may hold for callers, and its own.
 const MEMORY_MAX: u64 = 64 + 96;
 
+/// Bytes of the log for each start of a server, with what databases say that come and go.
+const LOG_OF_START: usize = 8 * 1024;
+
+/// Bytes of the log for each second.
+const LOG_OF_SECOND: usize = 1024;
+
 /// Checks everything, and ends the servers.
 ///
 /// # Errors
@@ -32,6 +39,7 @@ const MEMORY_MAX: u64 = 64 + 96;
 pub(super) async fn check(
     ground: &mut Ground,
     books: &Books,
+    plan: &Plan,
     figures: &Figures,
 ) -> anyhow::Result<()> {
     for server in &ground.site.servers {
@@ -44,7 +52,7 @@ pub(super) async fn check(
         if let Err(error) = server.stop().await {
             figures.wrong(format!("{error:#}"));
         }
-        figures.at_most("log of a server, KiB", std::fs::metadata(&server.log)?.len() >> 10);
+        check_log(server, plan, figures)?;
     }
     let most = figures.count(Group::Most, MEMORY);
     if most > MEMORY_MAX {
@@ -54,6 +62,22 @@ pub(super) async fn check(
     let (code, said) = ground.custodian.run(&["verify", flag, store]).await?;
     if code != Some(0) {
         figures.wrong(format!("verify ended with {code:?}: {said}"));
+    }
+    Ok(())
+}
+
+/// The log grows with starts and with time, and not with what strangers do.
+fn check_log(server: &Server, plan: &Plan, figures: &Figures) -> anyhow::Result<()> {
+    let log = std::fs::read_to_string(&server.log)?;
+    figures.at_most("log of a server, KiB", log.len() as u64 >> 10);
+    // Each call of an operator has lines of its own.
+    let others = log.lines().filter(|line| !line.contains(" call{"));
+    let bytes: usize = others.map(str::len).sum();
+    let starts = log.matches("opening the store").count();
+    let most = starts * LOG_OF_START + usize::try_from(plan.time.as_secs())? * LOG_OF_SECOND;
+    figures.at_most("log beside operators' calls, KiB", bytes as u64 >> 10);
+    if bytes > most {
+        figures.wrong(format!("{} has logged {bytes} bytes, and may {most}", server.name));
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ async fn disclose_one(caller: &mut Caller, request: &DiscloseRequest, again: boo
         match answer.status() {
             DisclosureStatus::Counted if !again => caller.count("rewards acknowledged"),
             DisclosureStatus::Duplicate if again => caller.count("rewards sent again"),
-            DisclosureStatus::Duplicate if is_repeated => {
+            DisclosureStatus::Duplicate if is_repeated || caller.tries_again => {
                 caller.count("rewards acknowledged");
                 caller.count("rewards counted unheard");
             }

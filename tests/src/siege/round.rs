@@ -22,7 +22,9 @@ use super::figures::{Figures, Group};
 use super::operators::{self, OperatorBook};
 use super::restored;
 use super::server::Server;
-use super::trouble::{Custodian, FEW_IDS, Site, Trouble, strike_database, strike_networks};
+use super::trouble::{
+    Custodian, FEW_IDS, IDS_MAX, Site, Trouble, strike_database, strike_networks,
+};
 use super::uploaders::{self, UploadBook};
 use super::ways::{Caller, Way};
 use crate::disk::Disk;
@@ -190,12 +192,12 @@ async fn hold(
     ground.site = struck.await?.context("the servers")?;
     let backup = watching.await?.context("backups")?;
     if ground.site.ids_max.is_some() {
-        ground.site.end_with_room_for_ids(1_000_000).await?;
+        ground.site.end_with_room_for_ids(IDS_MAX).await?;
     }
     nothing_new.send_replace(true);
     let Some(books) = honest.end(figures).await? else { return Ok(()) };
     let books = Books { experiments, ..books };
-    checks::check(&mut ground, &books, figures).await?;
+    checks::check(&mut ground, &books, plan, figures).await?;
     if let Some(backup) = backup {
         restored::check(&mut ground, &books, &backup, day, figures, plan).await?;
     }
@@ -329,6 +331,7 @@ impl Honest {
                 random: plan.random(whose),
                 figures: Arc::clone(figures),
                 is_over: is_over.clone(),
+                tries_again: plan.store == Store::Postgres,
             }
         };
         let (mut uploads, mut rewards) = (JoinSet::new(), JoinSet::new());

@@ -35,6 +35,9 @@ pub(super) const FEW_IDS: u64 = 4000;
 /// What the most memory of a server is counted as.
 pub(super) const MEMORY: &str = "memory of a server, MiB";
 
+/// Room for ids at last.
+pub(super) const IDS_MAX: u64 = 1_000_000;
+
 /// Whoever makes trouble.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
@@ -175,6 +178,7 @@ impl Site {
                 Ok(())
             }
             Blow::FullDisk => self.fill_disk(trouble).await,
+            Blow::MoreIds if self.ids_max == Some(IDS_MAX) => Ok(()),
             Blow::MoreIds => self.make_room_for_ids(trouble).await,
         }
     }
@@ -210,7 +214,7 @@ impl Site {
     }
 
     async fn make_room_for_ids(&mut self, trouble: &mut Trouble) -> anyhow::Result<()> {
-        let more = 2 * self.ids_max.context("as many as fit")?;
+        let more = (2 * self.ids_max.context("as many as fit")?).min(IDS_MAX);
         self.ids_max = Some(more);
         self.end_with_room_for_ids(more).await?;
         trouble.count("more room for ids");

@@ -155,7 +155,9 @@ async fn send(caller: &mut Caller, mut now: Waiting, book: &mut UploadBook) -> O
             caller.count("uploads sent again after their answer");
             return None;
         }
-        UploadStatus::Duplicate if now.is_repeated => caller.count("uploads counted unheard"),
+        UploadStatus::Duplicate if now.is_repeated || caller.tries_again => {
+            caller.count("uploads counted unheard");
+        }
         UploadStatus::Paused | UploadStatus::FutureDay => return Some(now),
         other => {
             let Waiting { is_repeated, is_counted, .. } = now;

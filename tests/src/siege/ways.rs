@@ -64,6 +64,9 @@ pub(super) struct Caller {
     pub(super) figures: Arc<Figures>,
     /// Whether nothing new is to be begun.
     pub(super) is_over: watch::Receiver<bool>,
+    /// Whether servers try a commit again whose outcome they do not know, so that what was sent
+    /// once may have been counted before.
+    pub(super) tries_again: bool,
 }
 
 /// What became of a call.
