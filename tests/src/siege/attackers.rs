@@ -14,7 +14,6 @@ use tokio::sync::watch;
 
 use super::figures::{Figures, Group};
 use super::server::Running;
-use super::ways::Way;
 use crate::attacks::{begin_requests, take_no_answers};
 use crate::harness::upload;
 use crate::raw_http2::{
@@ -98,6 +97,8 @@ pub(super) struct Attacker {
     pub(super) figures: Arc<Figures>,
     /// An experiment to which no one else reports.
     pub(super) experiment: Specification,
+    /// The first words of a client of TLS.
+    pub(super) hello: Vec<u8>,
     /// The day of uploads.
     pub(super) day: Day,
 }
@@ -203,6 +204,13 @@ impl Attacker {
         for _ in 0..self.random.random_range(1..100) {
             silent.push(RawConnection::silent(address).await?);
         }
+        if self.random.random_bool(0.5) {
+            for connection in &mut silent {
+                connection.write(&self.hello).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(self.random.random_range(0..4000))).await;
+            return Ok(());
+        }
         for byte in PREFACE.iter().take(self.random.random_range(0..20)) {
             for connection in &mut silent {
                 connection.write(&[*byte]).await?;
@@ -263,7 +271,7 @@ impl Attacker {
 
     /// Uploads as they should be, as many as go, over one stream.
     async fn new_ids(&mut self, server: &Running) -> anyhow::Result<()> {
-        let mut way = Way::to(&server.device, &server.operator)?;
+        let mut way = server.way()?;
         let count = self.random.random_range(1..3000);
         let uploads: Vec<_> = (0..count).map(|_| self.stranger()).collect::<anyhow::Result<_>>()?;
         let answers = way.device.submit_uploads(tokio_stream::iter(uploads)).await?;
@@ -275,7 +283,7 @@ impl Attacker {
     }
 
     async fn wrong_rewards(&mut self, server: &Running) -> anyhow::Result<()> {
-        let mut way = Way::to(&server.device, &server.operator)?;
+        let mut way = server.way()?;
         for _ in 0..10 {
             let reward = *[f64::NAN, f64::INFINITY, -1.0, 1.0 + f64::EPSILON, 1e300]
                 .choose(&mut self.random)

@@ -27,6 +27,7 @@ use super::trouble::{
 };
 use super::uploaders::{self, UploadBook};
 use super::ways::{Caller, Way};
+use crate::authority::Authority;
 use crate::disk::Disk;
 use crate::postgres::Postgres;
 
@@ -161,6 +162,7 @@ async fn hold(
             random: plan.random(100 + number),
             figures: Arc::clone(figures),
             experiment: strangers.clone(),
+            hello: ground.site.authority.client_hello()?,
             day,
         };
         attackers.spawn(attacker.attack());
@@ -233,6 +235,16 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
     let text = |path: &Path| anyhow::Ok(path.to_str().context("an odd name")?.to_owned());
     let mut flags = FLAGS.map(str::to_owned).to_vec();
     flags.extend(["--data-sets".to_owned(), text(&sets)?]);
+    let (authority, certificates) = (Authority::new()?, folder.path().join("certificates"));
+    std::fs::create_dir(&certificates)?;
+    authority.sign(&certificates, "device")?;
+    let trust = plan.random(2).random_bool(0.3).then(|| authority.pem.clone());
+    if trust.is_some() {
+        for (flag, file) in [("--tls-certificate", "device.pem"), ("--tls-key", "device.key")] {
+            flags.extend([flag.to_owned(), text(&certificates.join(file))?]);
+        }
+        figures.add(Group::Trouble, "rounds with TLS", 1);
+    }
     let (mut disk, mut database, mut ids_max) = (None, None, None);
     let (store, count) = match plan.store {
         Store::Sqlite => {
@@ -264,20 +276,22 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
         let (name, seed) = (format!("server-{number}"), plan.random(10 + number as u64).random());
         let mut server =
             Server::new(name, &plan.program, flags.clone(), folder.path(), seed).await?;
+        server.trust.clone_from(&trust);
         server.start(if number == 0 { &["--init"] } else { &[] }).await?;
         servers.push(server);
     }
     let backups = folder.path().join("backups");
     std::fs::create_dir(&backups)?;
     let backups = (plan.store == Store::Sqlite).then_some(backups);
+    let site = Site { servers, disk, authority, certificates, ids_max };
     let custodian = Custodian { program: plan.program.clone(), store, backups };
-    Ok(Ground { site: Site { servers, disk, ids_max }, custodian, database, folder })
+    Ok(Ground { site, custodian, database, folder })
 }
 
 /// Ways to a server, past the network.
 pub(super) fn way_to(server: &Server) -> anyhow::Result<Way> {
     let running = server.running().borrow().clone().context("it is down")?;
-    Way::to(&running.device, &running.operator)
+    running.way()
 }
 
 /// Creates experiments and data sets. Returns those that devices report to, that of strangers,
@@ -325,7 +339,10 @@ impl Honest {
     ) -> Self {
         let caller = |whose| {
             let ways = site.servers.iter();
-            let ways = ways.map(|server| Way::to(&server.device.address, &server.operator.address));
+            let ways = ways.map(|server| {
+                let (device, operator) = (&server.device.address, &server.operator.address);
+                Way::to(device, operator, server.trust.as_deref())
+            });
             Caller {
                 ways: ways.filter_map(Result::ok).collect(),
                 random: plan.random(whose),

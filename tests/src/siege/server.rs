@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::network::Network;
+use super::ways::Way;
 
 /// How long a server may take to start, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,6 +30,15 @@ pub(super) struct Running {
     pub(super) device: String,
     /// Where operators call.
     pub(super) operator: String,
+    /// Whom devices trust, if they are to use TLS.
+    pub(super) trust: Option<String>,
+}
+
+impl Running {
+    /// Ways to it, past the network.
+    pub(super) fn way(&self) -> anyhow::Result<Way> {
+        Way::to(&self.device, &self.operator, self.trust.as_deref())
+    }
 }
 
 /// A server, which may be down.
@@ -44,6 +54,8 @@ pub(super) struct Server {
     pub(super) device: Arc<Network>,
     /// The way of operators to it.
     pub(super) operator: Arc<Network>,
+    /// Whom devices trust, if they are to use TLS.
+    pub(super) trust: Option<String>,
     child: Option<Child>,
     running: watch::Sender<Option<Running>>,
 }
@@ -67,6 +79,7 @@ impl Server {
             arguments,
             device: Arc::new(Network::open(seed).await?),
             operator: Arc::new(Network::open(seed.wrapping_add(1)).await?),
+            trust: None,
             child: None,
             running: watch::Sender::new(None),
         })
@@ -114,7 +127,8 @@ impl Server {
                 self.device.lead_to(Some(device.clone()));
                 self.operator.lead_to(Some(operator.clone()));
                 let process = child.id().context("it has ended")?;
-                self.running.send_replace(Some(Running { process, device, operator }));
+                let trust = self.trust.clone();
+                self.running.send_replace(Some(Running { process, device, operator, trust }));
                 self.child = Some(child);
                 Ok(())
             }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::figures::{Figures, Group};
 use super::network::Weather;
 use super::server::Server;
+use crate::authority::Authority;
 use crate::disk::Disk;
 use crate::postgres::{Postgres, query};
 use crate::process_usage::memory_high_water;
@@ -85,6 +86,10 @@ pub(super) struct Site {
     pub(super) servers: Vec<Server>,
     /// The disk of the store, if it is one of its own.
     pub(super) disk: Option<Disk>,
+    /// Whoever signs certificates.
+    pub(super) authority: Authority,
+    /// Where certificates are.
+    pub(super) certificates: PathBuf,
     /// How many ids there is room for, if that is little.
     pub(super) ids_max: Option<u64>,
 }
@@ -173,6 +178,9 @@ impl Site {
                 start_again(server, trouble).await
             }
             Blow::Reload => {
+                if server.trust.is_some() {
+                    self.authority.sign(&self.certificates, "device")?;
+                }
                 server.signal(Signal::HUP)?;
                 trouble.count("files read again");
                 Ok(())

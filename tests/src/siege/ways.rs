@@ -13,7 +13,7 @@ use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Response, Status};
 
 use super::figures::{Figures, Group};
@@ -33,16 +33,22 @@ pub(super) struct Way {
 
 impl Way {
     /// Connections that are made when they are needed, by the addresses for devices and
-    /// operators.
+    /// operators; for devices with TLS, if there is an authority to trust.
     ///
     /// # Errors
     /// When these are none.
-    pub(super) fn to(device: &str, operator: &str) -> anyhow::Result<Self> {
-        let channel = |address: &str| {
-            let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    pub(super) fn to(device: &str, operator: &str, trust: Option<&str>) -> anyhow::Result<Self> {
+        let channel = |address: &str, trust: Option<&str>| {
+            let scheme = if trust.is_some() { "https" } else { "http" };
+            let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?;
+            if let Some(pem) = trust {
+                let authority = Certificate::from_pem(pem);
+                let tls = ClientTlsConfig::new().ca_certificate(authority);
+                endpoint = endpoint.tls_config(tls)?;
+            }
             anyhow::Ok(endpoint.timeout(PATIENCE).connect_timeout(PATIENCE).connect_lazy())
         };
-        let (device, operator) = (channel(device)?, channel(operator)?);
+        let (device, operator) = (channel(device, trust)?, channel(operator, None)?);
         Ok(Self {
             trusted: TrustedClient::new(device.clone()),
             device: DeviceClient::new(device),
