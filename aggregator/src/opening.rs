@@ -14,8 +14,8 @@ use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{
-    EmbeddedStore, Heartbeat, OpenFiles, PostgresSettings, PostgresStore, Presence, Pulse, Store,
-    StoreError, StoreReader, Target, Waits,
+    EmbeddedStore, Handover, Heartbeat, OpenFiles, PostgresSettings, PostgresStore, Presence,
+    Pulse, Store, StoreError, StoreReader, Target, Waits,
 };
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::IngestMetrics;
@@ -44,6 +44,7 @@ enum Policies {
     Shared {
         follower: Box<Follower>,
         heartbeat: Box<Heartbeat>,
+        handover: Box<Handover>,
         /// Whether the database can be reached, as each of them knows.
         reachable: [watch::Receiver<bool>; 2],
     },
@@ -138,10 +139,12 @@ impl Opening {
             Some(Shared { stores, target, heartbeat, pulse }) => {
                 writers.extend(writer.beside(&mut ingest, stores));
                 let answers = pulse.watch();
+                let handover = Handover::of_target(Arc::clone(&target), Some(pulse.clone()))?;
+                let handover = Box::new(handover);
                 let (follower, follows) =
                     Follower::of_target(target, Some(pulse), &registry, Arc::clone(clock))?;
                 let (follower, heartbeat) = (Box::new(follower), Box::new(heartbeat));
-                Policies::Shared { follower, heartbeat, reachable: [answers, follows] }
+                Policies::Shared { follower, heartbeat, handover, reachable: [answers, follows] }
             }
         };
         writers.insert(0, writer);
@@ -165,7 +168,7 @@ impl Opening {
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
         let Self { store, files, registry, ingest, reader, damage, .. } = self;
         let Self { window_days, writers, policies, .. } = self;
-        let (keeper, handle) = Keeper::new(
+        let (mut keeper, handle) = Keeper::new(
             Arc::clone(&registry),
             ingest.clone(),
             reader.clone(),
@@ -178,12 +181,6 @@ impl Opening {
             tokio::spawn(ingest.clone().look_after(files, room.clone()));
         }
         let ended = write(writers)?;
-        let (end, keeper_ended) = oneshot::channel();
-        spawn("keeper", move || {
-            keeper.run();
-            // Nobody may be left to hear it.
-            end.send(()).ok();
-        })?;
         let (end, policies_ended) = oneshot::channel();
         let mut reachable = Vec::new();
         match policies {
@@ -196,13 +193,20 @@ impl Opening {
                     end.send(Ok(())).ok();
                 })?;
             }
-            Policies::Shared { follower, heartbeat, reachable: told } => {
+            Policies::Shared { follower, heartbeat, handover, reachable: told } => {
                 reachable.extend(told);
+                keeper = keeper.sharing_by(*handover)?;
                 // It ends by itself when nobody wants to hear of it.
                 spawn("heartbeat", move || heartbeat.run())?;
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }
+        let (end, keeper_ended) = oneshot::channel();
+        spawn("keeper", move || {
+            keeper.run();
+            // Nobody may be left to hear it.
+            end.send(()).ok();
+        })?;
         Ok(Core {
             store,
             registry,

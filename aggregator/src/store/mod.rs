@@ -39,7 +39,9 @@ pub use group::{Delta, GroupRow};
 pub use postgres::{
     DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, seal_database, verify_database,
 };
-pub(crate) use postgres::{Heartbeat, Link, News, Pulse, Settled, Target, Waits};
+pub(crate) use postgres::{
+    Handover, Heartbeat, Letter, Link, News, Pulse, Settled, Slot, Target, Waits,
+};
 pub use reader::StoreReader;
 pub use trusted::{
     DISCLOSURES_MAX, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,

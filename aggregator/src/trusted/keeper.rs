@@ -5,11 +5,15 @@
 //! durable before. Every commit names the version that it was made from: if the store has
 //! another one by then, nothing happens, and all is decided anew from what is there.
 //!
+//! Where several replicas hear of one experiment, one of them commits what all are told
+//! (`sharing.rs`).
+//!
 //! Releases take their time, so they come last: after all of a batch that can be answered without
 //! them has been, whatever experiment it is for.
 
 mod changes;
 mod handle;
+mod sharing;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,13 +24,16 @@ use tokio::sync::mpsc;
 pub use handle::{Creation, KeeperHandle, Step};
 
 use self::handle::{Answer, Command};
+use self::sharing::Sharing;
 use super::engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
 use super::state::{NoiseKey, ReleaseError};
 use crate::clock::Clock;
 use crate::ingest::{Ingest, IngestError, QUEUE_MAX, Today};
 use crate::registry::Registry;
 use crate::service::explain;
-use crate::store::{DISCLOSURES_MAX, ExperimentState, StoreReader, TrustedVersion};
+use crate::store::{
+    DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
+};
 use crate::telemetry::metrics::TrustedMetrics;
 
 /// How often something is decided about anew, because another replica was faster.
@@ -50,6 +57,8 @@ pub struct Keeper {
     metrics: TrustedMetrics,
     /// Versions of which nothing can be released, and why.
     halted: HashMap<ExperimentId, (TrustedVersion, String)>,
+    /// None: there are no other replicas.
+    sharing: Option<Sharing>,
 }
 
 /// What keeps a change from being made.
@@ -91,12 +100,15 @@ struct Group {
     most: usize,
     setbacks: usize,
     unknown: usize,
+    /// Whether it is decided about here, whoever leads.
+    is_own: bool,
 }
 
 impl Default for Group {
     fn default() -> Self {
         let (waiting, findings) = Default::default();
-        Self { waiting, findings, most: DISCLOSURES_MAX, setbacks: 0, unknown: 0 }
+        let (setbacks, unknown, is_own) = Default::default();
+        Self { waiting, findings, most: DISCLOSURES_MAX, setbacks, unknown, is_own }
     }
 }
 
@@ -113,10 +125,25 @@ impl Keeper {
         let (queue, commands) = mpsc::channel(QUEUE_MAX);
         let metrics = ingest.metrics().trusted.clone();
         let today = Today::new(Arc::clone(&clock));
-        let halted = HashMap::new();
-        let keeper =
-            Self { commands, registry, ingest, reader, clock, today, window_days, metrics, halted };
+        let keeper = Self {
+            commands,
+            registry,
+            ingest,
+            reader,
+            clock,
+            today,
+            window_days,
+            metrics,
+            halted: HashMap::new(),
+            sharing: None,
+        };
         (keeper, KeeperHandle(queue))
+    }
+
+    /// One that shares experiments with the keepers of other replicas.
+    pub(crate) fn sharing_by(mut self, way: Handover) -> Result<Self, StoreError> {
+        self.sharing = Some(Sharing::new(way)?);
+        Ok(self)
     }
 
     /// Releases what a crash has left due, and works until nobody can ask any more.
@@ -128,8 +155,8 @@ impl Keeper {
             self.settle(&experiment.id).ok();
         }
         let mut batch = Vec::with_capacity(DISCLOSURES_MAX);
-        while self.commands.blocking_recv_many(&mut batch, DISCLOSURES_MAX) > 0 {
-            let mut groups: BTreeMap<ExperimentId, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<ExperimentId, Group> = BTreeMap::new();
+        while self.receive(&mut batch, groups.is_empty()) {
             for command in batch.drain(..) {
                 match command {
                     Command::Disclose(id, disclosure, answer) => {
@@ -147,7 +174,10 @@ impl Keeper {
                 }
             }
             self.disclose_all(groups);
+            groups = self.take_over();
+            self.look();
         }
+        self.leave();
     }
 
     fn disclose_all(&mut self, mut groups: BTreeMap<ExperimentId, Group>) {
@@ -167,6 +197,9 @@ impl Keeper {
     /// Answers those who wait, until none is left or a statistic must be released before.
     fn disclose(&mut self, id: &ExperimentId, group: &mut Group) {
         while !group.waiting.is_empty() {
+            if !group.is_own && self.hand_over(id, group) {
+                return;
+            }
             let Some(experiment) = self.registry.trusted().get(id) else {
                 for (_, answer) in group.waiting.drain(..) {
                     self.answer(answer, Ok(DisclosureVerdict::Gone));
@@ -201,7 +234,7 @@ impl Keeper {
 
     /// Learns from a setback, or tells those who wait that it was the last one.
     fn overcome(
-        &self,
+        &mut self,
         id: &ExperimentId,
         group: &mut Group,
         setback: Setback,
@@ -213,8 +246,12 @@ impl Keeper {
             Setback::Known(names) => group.findings.known.extend(names),
             Setback::Future(day) => group.findings.latest = Some(day),
             Setback::Moved => {
+                self.metrics.collided();
                 group.most = (group.most.min(group.waiting.len()) / 2).max(1);
                 self.reload(id).map_err(|_| IngestError::Store)?;
+                if !group.is_own {
+                    self.contend(id);
+                }
             }
             Setback::Unknown => group.unknown += 1,
         }
@@ -266,6 +303,7 @@ impl Keeper {
             let GroupPlan { verdicts, counted, next } = plan(experiment, &mut group, situation);
             if let Some(next) = next {
                 self.commit(experiment, next, counted)?;
+                self.metrics.committed();
             }
             verdicts
         };
@@ -321,6 +359,11 @@ impl Keeper {
     }
 
     fn answer(&self, answer: Answer, outcome: Result<DisclosureVerdict, IngestError>) {
+        let answer = match answer {
+            Answer::Caller(answer) => answer,
+            // It is counted where somebody is told.
+            Answer::Partner(outcomes, place) => return outcomes.note(place, &outcome),
+        };
         match &outcome {
             Ok(verdict) => self.metrics.decided(verdict),
             Err(_) => self.metrics.turned_away(),

@@ -1,5 +1,6 @@
 //! Experiments with a trusted curator, by the calls of devices and operators to real servers.
 
+mod replicas;
 mod windows;
 
 use std::path::Path;
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
         a_backup_has_no_reward_that_was_not_released,
         damage_to_a_trusted_experiment_is_found,
         replicas_share_an_experiment_and_count_each_disclosure_once,
+        replicas::commits_are_left_to_one_replica_and_do_not_collide,
+        replicas::whoever_leads_is_stopped_or_dies_and_each_disclosure_counts_once,
     );
     suite.run().exit_code()
 }

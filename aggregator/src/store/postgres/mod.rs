@@ -11,6 +11,7 @@ mod commit;
 mod curator;
 mod days;
 mod deletion;
+mod handover;
 mod heartbeat;
 mod link;
 mod records;
@@ -31,6 +32,7 @@ use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
 pub use checksums::seal_database;
+pub(crate) use handover::{Handover, Letter, Slot};
 pub(crate) use heartbeat::{Heartbeat, Pulse};
 use link::LONG_ANSWER;
 pub(crate) use link::{Link, Target, Waits};
@@ -124,6 +126,8 @@ impl PostgresStore {
             store.link.run_for_long(async |session| {
                 let id = schema::prepare(session, presence).await?;
                 checksums::check_at_start(session).await?;
+                let sweep = session.client.batch_execute(handover::SWEEP).await;
+                sweep.map_err(postgres("removing what was handed over"))?;
                 Ok(id)
             })
         };

@@ -3,8 +3,8 @@
 use bandana_shared::identity::StoreId;
 use tokio_postgres::{GenericClient, IsolationLevel};
 
-use super::checksums;
 use super::link::{Session, same};
+use super::{checksums, handover};
 use crate::curator::fingerprint::FingerprintKey;
 use crate::store::{Presence, StoreError, damaged, postgres};
 
@@ -12,7 +12,7 @@ use crate::store::{Presence, StoreError, damaged, postgres};
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
-const STEPS: [(i64, &str); 8] = [
+const STEPS: [(i64, &str); 9] = [
     (1, TABLES),
     (2, CURATOR),
     (3, SYMBOLS_AND_MEMORY),
@@ -21,6 +21,7 @@ const STEPS: [(i64, &str); 8] = [
     (6, CONTENTS_AND_ROUNDS),
     (7, IDENTITY),
     (8, checksums::TABLES),
+    (9, handover::TABLES),
 ];
 
 /// Version of the tables that this program works with.

@@ -42,6 +42,12 @@ pub(super) async fn trust(
                     private = CASE WHEN $6 = 'stopped' THEN NULL ELSE private END
                 WHERE id = $1 AND sequence = $2 AND stamp = $3";
             change_row(transaction, update, id, [*from, *to], &[&state.name()]).await?;
+            if *state == ExperimentState::Stopped {
+                // What is on its way to another replica has rewards too.
+                let erase = "DELETE FROM trusted_handover WHERE experiment = $1";
+                let erased = transaction.execute(erase, &[&id.as_str()]).await;
+                erased.map_err(postgres("committing"))?;
+            }
             forget(transaction, id).await?;
             audit::append(transaction, entry).await?;
         }

@@ -14,6 +14,9 @@ pub struct TrustedMetrics {
     outcomes: Vec<Counter>,
     turned_away: Counter,
     releases: Counter,
+    commits: Counter,
+    collisions: Counter,
+    handed_over: Counter,
 }
 
 /// The statuses that are sent, in the order of their numbers.
@@ -32,6 +35,9 @@ impl TrustedMetrics {
             outcomes: statuses().map(|_| Counter::default()).collect(),
             turned_away: Counter::default(),
             releases: Counter::default(),
+            commits: Counter::default(),
+            collisions: Counter::default(),
+            handed_over: Counter::default(),
         }
     }
 
@@ -48,6 +54,13 @@ impl TrustedMetrics {
         );
         let releases = "Statistics of trusted experiments that this server has released";
         registry.register("trusted_releases", releases, this.releases.clone());
+        let commits = "Groups of disclosures that this server has committed";
+        registry.register("trusted_commits", commits, this.commits.clone());
+        let collisions = "Groups of disclosures that were decided about anew, because another \
+            replica had changed the experiment";
+        registry.register("trusted_collisions", collisions, this.collisions.clone());
+        let handed_over = "Disclosures that this server has handed over to another replica";
+        registry.register("disclosures_handed_over", handed_over, this.handed_over.clone());
         this
     }
 
@@ -73,6 +86,21 @@ impl TrustedMetrics {
     /// Counts a disclosure that came faster than it may.
     pub(crate) fn over_rate(&self) {
         self.turned_away.inc();
+    }
+
+    /// Counts a group that was committed.
+    pub(crate) fn committed(&self) {
+        self.commits.inc();
+    }
+
+    /// Counts a group of which another replica was first to change the experiment.
+    pub(crate) fn collided(&self) {
+        self.collisions.inc();
+    }
+
+    /// Counts disclosures that another replica is to commit.
+    pub(crate) fn handed_over(&self, disclosures: usize) {
+        self.handed_over.inc_by(disclosures as u64);
     }
 
     /// Counts a release.

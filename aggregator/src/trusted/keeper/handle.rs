@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::algorithm::Plan;
 use super::super::engine::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use super::super::state::SecretState;
+use super::sharing::Outcomes;
 use crate::ingest::{AdministrationError, IngestError};
 use crate::store::Transition;
 
@@ -19,7 +20,21 @@ pub(super) enum Command {
     Move(Movement, oneshot::Sender<Result<Option<Arc<TrustedExperiment>>, AdministrationError>>),
 }
 
-pub(super) type Answer = oneshot::Sender<Result<DisclosureVerdict, IngestError>>;
+/// Where to tell what became of a disclosure.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// To whoever has called here.
+    Caller(oneshot::Sender<Result<DisclosureVerdict, IngestError>>),
+    /// To the replica that has handed it over, at this place.
+    Partner(Arc<Outcomes>, usize),
+}
+
+impl Answer {
+    /// Whether whoever waits for it has called here.
+    pub(super) fn is_of_caller(&self) -> bool {
+        matches!(self, Self::Caller(_))
+    }
+}
 
 /// A new experiment, and who wants it.
 #[derive(Debug)]
@@ -69,7 +84,7 @@ impl KeeperHandle {
         disclosure: Disclosure,
     ) -> Result<DisclosureVerdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
-        let command = Command::Disclose(id, disclosure, answer);
+        let command = Command::Disclose(id, disclosure, Answer::Caller(answer));
         self.0.try_send(command).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
             mpsc::error::TrySendError::Closed(_) => IngestError::Ended,

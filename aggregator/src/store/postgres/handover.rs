@@ -1,0 +1,240 @@
+//! The way of disclosures to the replica that commits those of an experiment.
+//!
+//! What passes here is as good as a message: no statement of these tables is waited for by a
+//! disk, the server has emptied them after a crash of its own, and nobody takes what is in them
+//! for something that happened. Names of disclosures and versions of experiments decide that.
+
+use std::sync::Arc;
+
+use bandana_shared::identity::ExperimentId;
+use futures_util::future::{try_join, try_join3};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::heartbeat::Pulse;
+use super::link::{Link, Target, Waits};
+use crate::store::{StoreError, postgres};
+
+/// Version 9: who commits the disclosures to a trusted experiment, and what others hand over to
+/// it. Each replica has a few rows of its own for each experiment, which it uses again and again:
+/// no indexed column changes, so the space of old versions is used again at once. `handed` and
+/// `told` have checksums of their own. Neither table is in the database's log.
+pub(super) const TABLES: &str = "
+CREATE UNLOGGED TABLE trusted_lease (
+    experiment text PRIMARY KEY,
+    holder     bigint NOT NULL,
+    expires    timestamptz NOT NULL
+) WITH (fillfactor = 50);
+CREATE UNLOGGED TABLE trusted_handover (
+    experiment text NOT NULL,
+    replica    bigint NOT NULL,
+    place       integer NOT NULL,
+    number     bigint NOT NULL,
+    at         timestamptz NOT NULL,
+    handed     bytea NOT NULL,
+    told       bytea,
+    PRIMARY KEY (experiment, replica, place)
+) WITH (fillfactor = 50);
+";
+
+/// Takes the lease or renews it, for two seconds: whoever commits does so with every commit.
+const LEAD: &str = "INSERT INTO trusted_lease AS l (experiment, holder, expires)
+    VALUES ($1, $2, clock_timestamp() + interval '2 seconds')
+    ON CONFLICT (experiment) DO UPDATE SET holder = excluded.holder, expires = excluded.expires
+    WHERE l.holder = excluded.holder OR l.expires < clock_timestamp()";
+
+/// Writes into rows that were not used again since they were taken.
+const TELL: &str = "UPDATE trusted_handover h SET told = t.told, handed = ''
+    FROM unnest($2::bigint[], $3::integer[], $4::bigint[], $5::bytea[])
+        AS t (replica, place, number, told)
+    WHERE h.experiment = $1 AND h.replica = t.replica AND h.place = t.place
+        AND h.number = t.number";
+
+/// Removes what replicas that are gone have left.
+pub(super) const SWEEP: &str = "
+    DELETE FROM trusted_handover WHERE at < clock_timestamp() - interval '1 minute';
+    DELETE FROM trusted_lease WHERE expires < clock_timestamp() - interval '1 minute';
+";
+
+/// What a statement takes.
+type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// What is written while disclosures are handed over.
+const DOING: &str = "handing disclosures over";
+
+/// One of the rows of a replica, and what it was last used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// The replica whose row it is.
+    pub(crate) replica: i64,
+    /// Which of its rows, from 0.
+    pub(crate) place: i32,
+    /// How often it was used.
+    pub(crate) number: i64,
+}
+
+/// What was written into a row, by the replica whose it is or by the one that commits.
+pub(crate) type Letter = (Slot, Vec<u8>);
+
+/// A connection by which replicas hand disclosures over to one of them.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    link: Link,
+    replica: i64,
+}
+
+impl Handover {
+    /// For a replica with a new name, over a connection to this target that goes by this pulse.
+    pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
+        let link = Link::new(target, Waits::DISCLOSURES)?.with_pulse(pulse);
+        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        Ok(Self { link, replica: (random >> 1).cast_signed() })
+    }
+
+    /// Its name.
+    pub(crate) fn replica(&self) -> i64 {
+        self.replica
+    }
+
+    /// Takes the lease of an experiment, or renews it. `false`: another replica has it.
+    pub(crate) fn lead(&mut self, id: &ExperimentId) -> Result<bool, StoreError> {
+        let replica = self.replica;
+        self.link.run(DOING, async |session| {
+            let lead = session.prepare(LEAD).await.map_err(postgres(DOING))?;
+            let mine = session.client.execute(&lead, &[&id.as_str(), &replica]).await;
+            Ok(mine.map_err(postgres(DOING))? > 0)
+        })
+    }
+
+    /// Tells others what became of what they handed over, renews the lease, and takes what they
+    /// have handed over since. None: another replica has the lease.
+    pub(crate) fn take(
+        &mut self,
+        id: &ExperimentId,
+        told: &[Letter],
+    ) -> Result<Option<Vec<Letter>>, StoreError> {
+        let replica = self.replica;
+        self.link.run(DOING, async |session| {
+            let failed = postgres(DOING);
+            let query = session.prepare(
+                "SELECT replica, place, number, handed FROM trusted_handover
+                WHERE experiment = $1 AND told IS NULL ORDER BY at",
+            );
+            let query = query.await.map_err(failed)?;
+            let [lead, tell] = [session.prepare(LEAD).await, session.prepare(TELL).await];
+            let (lead, tell) = (lead.map_err(failed)?, tell.map_err(failed)?);
+            let (client, id) = (&session.client, id.as_str());
+            let told = Columns::of(told);
+            let (told, both): (_, [Value<'_>; 2]) = (told.values(&id), [&id, &replica]);
+            // They are sent together, and done in this order.
+            let done = try_join3(
+                client.execute(&tell, &told),
+                client.execute(&lead, &both),
+                client.query(&query, &both[..1]),
+            );
+            let (_, leads, rows) = done.await.map_err(failed)?;
+            let letter = |row: &Row| {
+                let (replica, place, number) = (row.get(0), row.get(1), row.get(2));
+                (Slot { replica, place, number }, row.get(3))
+            };
+            Ok((leads > 0).then(|| rows.iter().map(letter).collect()))
+        })
+    }
+
+    /// Writes into a row of this replica, for whoever has the lease.
+    pub(crate) fn hand_over(
+        &mut self,
+        id: &ExperimentId,
+        (Slot { replica, place, number }, handed): &Letter,
+    ) -> Result<(), StoreError> {
+        self.link.run(DOING, async |session| {
+            let insert = session.prepare(
+                "INSERT INTO trusted_handover (experiment, replica, place, number, at, handed)
+                VALUES ($1, $2, $3, $4, clock_timestamp(), $5)
+                ON CONFLICT (experiment, replica, place) DO UPDATE SET number = excluded.number,
+                    at = excluded.at, handed = excluded.handed, told = NULL",
+            );
+            let insert = insert.await.map_err(postgres(DOING))?;
+            let name = id.as_str();
+            let values: [Value<'_>; 5] = [&name, replica, place, number, handed];
+            session.client.execute(&insert, &values).await.map_err(postgres(DOING))?;
+            Ok(())
+        })
+    }
+
+    /// What this replica was told, and whether another one has the lease.
+    pub(crate) fn look(&mut self, id: &ExperimentId) -> Result<(Vec<Letter>, bool), StoreError> {
+        let replica = self.replica;
+        self.link.run(DOING, async |session| {
+            let failed = postgres(DOING);
+            let told = "SELECT place, number, told FROM trusted_handover
+                WHERE experiment = $1 AND replica = $2 AND told IS NOT NULL";
+            let led = "SELECT EXISTS (SELECT FROM trusted_lease
+                WHERE experiment = $1 AND holder <> $2 AND expires > clock_timestamp())";
+            let told = session.prepare(told).await.map_err(failed)?;
+            let led = session.prepare(led).await.map_err(failed)?;
+            let name = id.as_str();
+            let values: [Value<'_>; 2] = [&name, &replica];
+            let both = try_join(
+                session.client.query(&told, &values),
+                session.client.query_one(&led, &values),
+            );
+            let (told, led) = both.await.map_err(failed)?;
+            let letter =
+                |row: &Row| (Slot { replica, place: row.get(0), number: row.get(1) }, row.get(2));
+            Ok((told.iter().map(letter).collect(), led.get(0)))
+        })
+    }
+
+    /// Empties the rows of this replica: nobody is to take any more what is in them.
+    pub(crate) fn withdraw(&mut self, id: &ExperimentId) -> Result<(), StoreError> {
+        let replica = self.replica;
+        self.link.run(DOING, async |session| {
+            let update = "UPDATE trusted_handover SET handed = '', told = ''
+                WHERE experiment = $1 AND replica = $2";
+            let done = session.client.execute(update, &[&id.as_str(), &replica]).await;
+            done.map(drop).map_err(postgres(DOING))
+        })
+    }
+
+    /// Gives up the lease of an experiment, so that the next one need not wait for its end.
+    pub(crate) fn resign(&mut self, id: &ExperimentId) -> Result<(), StoreError> {
+        let replica = self.replica;
+        self.link.run(DOING, async |session| {
+            let delete = "DELETE FROM trusted_lease WHERE experiment = $1 AND holder = $2";
+            let done = session.client.execute(delete, &[&id.as_str(), &replica]).await;
+            done.map(drop).map_err(postgres(DOING))
+        })
+    }
+
+    /// Removes rows of replicas that are gone.
+    pub(crate) fn sweep(&mut self) -> Result<(), StoreError> {
+        self.link.run(DOING, async |session| {
+            session.client.batch_execute(SWEEP).await.map_err(postgres(DOING))
+        })
+    }
+}
+
+/// Letters, as arrays.
+struct Columns {
+    replicas: Vec<i64>,
+    places: Vec<i32>,
+    numbers: Vec<i64>,
+    told: Vec<Vec<u8>>,
+}
+
+impl Columns {
+    fn of(letters: &[Letter]) -> Self {
+        let slots = || letters.iter().map(|(slot, _)| slot);
+        Self {
+            replicas: slots().map(|slot| slot.replica).collect(),
+            places: slots().map(|slot| slot.place).collect(),
+            numbers: slots().map(|slot| slot.number).collect(),
+            told: letters.iter().map(|(_, told)| told.clone()).collect(),
+        }
+    }
+
+    fn values<'a>(&'a self, id: &'a &str) -> [Value<'a>; 5] {
+        [id, &self.replicas, &self.places, &self.numbers, &self.told]
+    }
+}
