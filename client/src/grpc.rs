@@ -18,7 +18,7 @@
 
 mod app_key;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bandana_shared::identity::{Day, StoreId};
@@ -92,14 +92,25 @@ pub struct Transport {
 enum Connection {
     /// The channel is made by the first call: it belongs to the runtime that it is made
     /// in, and whoever builds a transport may be in none.
-    To(Arc<(Endpoint, OnceLock<Channel>)>),
+    To(Arc<(Endpoint, Mutex<Option<Channel>>)>),
     Over(Channel),
+}
+
+/// A connection that is given up when this is dropped.
+struct Unanswered<'a>(Option<&'a Connection>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(Connection::To(place)) = self.0 {
+            *place.1.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
 }
 
 impl Transport {
     /// A transport to the aggregator at this address, `http://` or, with the feature
     /// `tls`, `https://` with the system's roots. It connects when it is first used, and
-    /// again whenever the connection is lost.
+    /// again whenever the connection is lost, or a call on it was given up.
     ///
     /// ```
     /// use bandana_client::grpc::{EndpointError, Transport};
@@ -160,7 +171,7 @@ impl Transport {
 
     fn over(endpoint: Endpoint) -> Self {
         let endpoint = endpoint.connect_timeout(CONNECT_TIME_MAX).tcp_nodelay(true);
-        let connection = Connection::To(Arc::new((endpoint, OnceLock::new())));
+        let connection = Connection::To(Arc::new((endpoint, Mutex::default())));
         Self { connection, app_key: None }
     }
 
@@ -218,10 +229,22 @@ impl Transport {
 
     fn channel(&self) -> Channel {
         match &self.connection {
-            Connection::To(place) => place.1.get_or_init(|| place.0.connect_lazy()),
-            Connection::Over(channel) => channel,
+            Connection::To(place) => {
+                let mut channel = place.1.lock().unwrap_or_else(PoisonError::into_inner);
+                channel.get_or_insert_with(|| place.0.connect_lazy()).clone()
+            }
+            Connection::Over(channel) => channel.clone(),
         }
-        .clone()
+    }
+
+    /// Waits for an answer. If nobody waits for it any longer before there is one, the next
+    /// call has a new connection: what is silent in the middle of a call may stay so for
+    /// a quarter of an hour, as after a change of networks.
+    pub(crate) async fn answered<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut unanswered = Unanswered(Some(&self.connection));
+        let answer = call.await;
+        unanswered.0 = None;
+        answer
     }
 
     /// Asks for an experiment. Waits as long as the call takes, so give it a limit;
@@ -253,7 +276,8 @@ impl Transport {
             known_digest: known_digest.into(),
             known_policy_version,
         };
-        let answer = self.device().get_experiment(self.request(request)).await?;
+        let mut device = self.device();
+        let answer = self.answered(device.get_experiment(self.request(request))).await?;
         Ok(fetched(&answer.into_inner())?)
     }
 
@@ -294,7 +318,8 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
-        match self.device().submit_upload(self.request(request)).await {
+        let mut device = self.device();
+        match self.answered(device.submit_upload(self.request(request))).await {
             Ok(response) => {
                 let response = response.into_inner();
                 let store = StoreId::try_from(&response.store_id[..]).ok();

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_client::grpc::{AppKey, Transport};
-use bandana_client::{Acceptance, Bandana, Budget, Builder, Clock, Consent, Ready, Timestamp};
+use bandana_client::{
+    Acceptance, Bandana, Budget, Builder, Clock, Consent, FetchTask, Ready, Timestamp,
+};
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -23,6 +25,8 @@ use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
 use bandana_tests::recorder::{Answer, Recorder};
 use prost::Message as _;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tonic::Code;
 
@@ -165,7 +169,7 @@ fn the_end_waits_for_what_is_written_while_it_begins() -> anyhow::Result<()> {
         clock.forward(100);
         assert!(bandana.shutdown(PATIENCE));
         let status = bandana.status();
-        assert_eq!(status.statistics.uploads_accepted, 1, "in round {round}");
+        assert_eq!(status.statistics.uploads_accepted, 1, "in round {round}: {status:?}");
     }
     Ok(())
 }
@@ -247,6 +251,31 @@ async fn a_server_that_hangs_does_not_hold_up_the_end() -> anyhow::Result<()> {
     clock.forward(100_000);
     introduce(&recorder.url(), directory.path(), &clock)?;
     assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (2, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::Result<()> {
+    let recorder = recorder()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let mut transport = Transport::to(&format!("http://{}", listener.local_addr()?))?;
+    let question = FetchTask { experiment_id: ExperimentId::new("driven")?, known: None };
+    // The network changes: the connection is there, and nothing comes of it.
+    let silent = tokio::select! {
+        answer = transport.fetch(&question) => anyhow::bail!("an answer from nobody: {answer:?}"),
+        connection = listener.accept() => connection?.0,
+    };
+    let url = recorder.url();
+    let server = url.strip_prefix("http://").context("not in the clear")?.to_owned();
+    let forwarding = tokio::spawn(async move {
+        let (mut device, _) = listener.accept().await?;
+        let mut server = TcpStream::connect(server).await?;
+        copy_bidirectional(&mut device, &mut server).await
+    });
+    let answer = tokio::time::timeout(PATIENCE, transport.fetch(&question)).await??;
+    assert!(answer.specification.is_some());
+    drop((silent, transport));
+    forwarding.abort();
     Ok(())
 }
 

@@ -18,8 +18,8 @@ const TAG: (&str, &[u8]) = (
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Holds the lock until it is closed.
-    _lock: File,
+    /// Holds the lock.
+    lock: File,
 }
 
 impl Directory {
@@ -41,13 +41,21 @@ impl Directory {
         if !tag.exists() {
             fs::write(tag, TAG.1).map_err(unusable)?;
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     fn open(&self, name: &str, options: &mut OpenOptions) -> io::Result<File> {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
         options.create(true).open(self.path.join(name))
+    }
+}
+
+impl Drop for Directory {
+    /// A process that the host is just starting has a copy of every descriptor until it runs
+    /// another program, and closing ours would leave the lock to that copy.
+    fn drop(&mut self) {
+        self.lock.unlock().ok();
     }
 }
 
@@ -107,5 +115,23 @@ impl Files for Directory {
     fn sync_directory(&mut self) -> io::Result<()> {
         // Elsewhere a directory can't be opened as a file, and needs no sync.
         if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_holder_whoever_has_a_copy() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let directory = Directory::lock(folder.path())?;
+        // As a process has that was started meanwhile.
+        let copy = directory.lock.try_clone()?;
+        assert!(matches!(Directory::lock(folder.path()), Err(StorageError::InUse { .. })));
+        drop(directory);
+        let again = Directory::lock(folder.path())?;
+        drop((copy, again));
+        Ok(())
     }
 }

@@ -135,7 +135,8 @@ impl TrustedExperiment {
         let actions = actions.iter().map(|action| Vector { coordinates: action.clone() }).collect();
         let experiment_id = self.id.to_string();
         let request = self.transport.request(RecommendRequest { experiment_id, actions });
-        let answer = self.transport.trusted().recommend(request).await?.into_inner();
+        let mut trusted = self.transport.trusted();
+        let answer = self.transport.answered(trusted.recommend(request)).await?.into_inner();
         self.hear(Day::new(answer.server_day));
         Ok(answer.arm)
     }
@@ -243,7 +244,8 @@ impl TrustedExperiment {
 
     pub(super) async fn submit(&self, message: DiscloseRequest) -> Result<(), TrustedError> {
         let request = self.transport.request(message);
-        let answer = self.transport.trusted().disclose(request).await?.into_inner();
+        let mut trusted = self.transport.trusted();
+        let answer = self.transport.answered(trusted.disclose(request)).await?.into_inner();
         self.hear(Day::new(answer.server_day));
         verdict(answer.status(), answer.message)
     }
@@ -271,7 +273,8 @@ async fn ask(
 ) -> Result<(TrustedSpecification, Day), TrustedError> {
     let name = TrustedExperimentName { experiment_id: id.to_string() };
     let request = transport.request(name);
-    let answer = transport.trusted().get_trusted_experiment(request).await?.into_inner();
+    let mut trusted = transport.trusted();
+    let answer = transport.answered(trusted.get_trusted_experiment(request)).await?.into_inner();
     let day = Day::new(answer.server_day);
     lock(heard_day).hear(day, SystemClock.now());
     let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
