@@ -104,6 +104,14 @@ impl Postgres {
         &self.programs
     }
 
+    /// One of those, which may be beside what a link there leads to, or in the path.
+    pub fn program(&self, name: &str) -> PathBuf {
+        let server = self.programs.join("initdb").canonicalize().unwrap_or_default();
+        let beside = [self.programs.join(name), server.with_file_name(name)];
+        let mut beside = beside.into_iter();
+        beside.find(|program| program.exists()).unwrap_or_else(|| Path::new("/usr/bin").join(name))
+    }
+
     /// The URL of a new, empty database.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use super::ways::Way;
 use crate::harness::tallies;
 
 /// How long a replica may lag behind.
-const LAG: Duration = Duration::from_secs(10);
+pub(super) const LAG: Duration = Duration::from_secs(10);
 
 /// The most memory that a server may have had, in MiB: what it may hold for callers, and its own.
 const MEMORY_MAX: u64 = 64 + 96;

@@ -20,7 +20,7 @@ use super::checks;
 use super::disclosers::{self, Releases, Rewards};
 use super::figures::{Figures, Group};
 use super::operators::{self, OperatorBook};
-use super::restored;
+use super::restored::Restored;
 use super::server::Server;
 use super::trouble::{
     Custodian, FEW_IDS, IDS_MAX, Site, Trouble, strike_database, strike_networks,
@@ -201,7 +201,11 @@ async fn hold(
     let books = Books { experiments, ..books };
     checks::check(&mut ground, &books, plan, figures).await?;
     if let Some(backup) = backup {
-        restored::check(&mut ground, &books, &backup, day, figures, plan).await?;
+        let restored = Restored { books: &books, backup: &backup, figures, plan };
+        match ground.database.clone() {
+            None => restored.check(&mut ground, day).await?,
+            Some((postgres, url)) => restored.check_database(&mut ground, postgres, url).await?,
+        }
     }
     Ok(())
 }
@@ -282,9 +286,9 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
     }
     let backups = folder.path().join("backups");
     std::fs::create_dir(&backups)?;
-    let backups = (plan.store == Store::Sqlite).then_some(backups);
+    let dump = database.as_ref().map(|(postgres, _)| postgres.program("pg_dump"));
     let site = Site { servers, disk, authority, certificates, ids_max };
-    let custodian = Custodian { program: plan.program.clone(), store, backups };
+    let custodian = Custodian { program: plan.program.clone(), store, backups, dump };
     Ok(Ground { site, custodian, database, folder })
 }
 

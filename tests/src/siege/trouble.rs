@@ -358,8 +358,10 @@ pub(super) struct Custodian {
     pub(super) program: PathBuf,
     /// The flags that lead to the store.
     pub(super) store: [String; 2],
-    /// Where backups go; none of a database.
-    pub(super) backups: Option<PathBuf>,
+    /// Where backups go.
+    pub(super) backups: PathBuf,
+    /// What makes backups of a database: `pg_dump`.
+    pub(super) dump: Option<PathBuf>,
 }
 
 impl Custodian {
@@ -375,30 +377,43 @@ impl Custodian {
                 break;
             }
             let [flag, store] = &self.store;
-            if let Some(folder) = &self.backups {
-                let file = folder.join(format!("{number}.sqlite3"));
-                let name = file.to_str().context("an odd name")?;
-                let begun = Instant::now();
-                let (code, said) = self.run(&["backup", flag, store, "--out", name]).await?;
-                if code != Some(0) {
-                    trouble.figures.wrong(format!("a backup ended with {code:?}: {said}"));
-                    continue;
-                }
-                trouble.count("backups made");
-                self.verify(&["verify", name], &trouble).await?;
-                if let Some(before) = last.replace(Backup { file, begun }) {
-                    std::fs::remove_file(before.file)?;
-                }
+            let file = self.backups.join(format!("{number}.backup"));
+            let begun = Instant::now();
+            if self.back_up(&file, &trouble).await?
+                && let Some(before) = last.replace(Backup { file, begun })
+            {
+                std::fs::remove_file(before.file)?;
             }
             self.verify(&["verify", flag, store], &trouble).await?;
         }
         Ok(last)
     }
 
+    /// Makes a backup. Whether there is one: a database can be away.
+    async fn back_up(&self, file: &Path, trouble: &Trouble) -> anyhow::Result<bool> {
+        let ([flag, store], name) = (&self.store, file.to_str().context("an odd name")?);
+        let (code, said) = match &self.dump {
+            Some(dump) => {
+                run(dump, &["--format=custom", "--file", name, "--dbname", store]).await?
+            }
+            None => self.run(&["backup", flag, store, "--out", name]).await?,
+        };
+        let is_there = code == Some(0);
+        trouble.count(if is_there { "backups made" } else { "backups that could not be made" });
+        if self.dump.is_none() {
+            if !is_there {
+                trouble.figures.wrong(format!("a backup ended with {code:?}: {said}"));
+                return Ok(false);
+            }
+            self.verify(&["verify", name], trouble).await?;
+        }
+        Ok(is_there)
+    }
+
     async fn verify(&self, arguments: &[&str], trouble: &Trouble) -> anyhow::Result<()> {
         let (code, said) = self.run(arguments).await?;
         // A database can be away.
-        let is_away = self.backups.is_none() && matches!(code, Some(1 | 5));
+        let is_away = self.dump.is_some() && matches!(code, Some(1 | 5));
         trouble.count(if is_away {
             "stores that could not be verified"
         } else {
