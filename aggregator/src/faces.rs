@@ -19,7 +19,7 @@ use crate::dashboard::Desk;
 use crate::ending::Ending;
 use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
 use crate::held::{Budget, HoldingLayer};
-use crate::http;
+use crate::http::PageServer;
 use crate::ingest::Ingest;
 use crate::network::{ConnectionLimits, Incoming, Listener};
 use crate::registry::Registry;
@@ -110,9 +110,9 @@ impl<H: Health> Faces<H> {
                 http2,
                 ending.clone().wait(),
             );
-            let pages = http::serve(http1, pages, of_operators, holding, connections, ending);
+            let pages = PageServer::new(pages, of_operators, holding, &connections);
             let pages = async {
-                pages.await;
+                pages.serve(http1, ending).await;
                 Ok(())
             };
             let served = tokio::try_join!(device, operator, pages);

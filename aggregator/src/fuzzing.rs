@@ -1,8 +1,30 @@
 //! Readers of this crate that are not public, for the package that fuzzes them.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::http::Uri;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::runtime::Runtime;
+use tokio::task::yield_now;
 
 use crate::cli::draft::Draft;
+use crate::clock::{Clock, SystemClock};
+use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
+use crate::dashboard::Desk;
+use crate::ending::{EndingNotifier, ending};
+use crate::health::Readiness;
+use crate::held::{Budget, Calling, HoldingLayer};
+use crate::http::{PageServer, Pages};
+use crate::network::Peer;
+use crate::opening::{Core, Opening};
+use crate::registry::Registry;
+use crate::security::Authorization;
+use crate::server::ServerSettings;
+use crate::service::{Exports, OperatorService, TrustedService};
+use crate::store::Presence;
+use crate::telemetry::{Calls, Metrics, Port};
 
 /// Reads a key file, and writes what was understood.
 pub fn key_file(text: &str) {
@@ -20,4 +42,115 @@ pub fn draft(text: &str) {
 pub fn request(address: &[u8], body: &[u8]) {
     let uri = Uri::try_from(address);
     crate::dashboard::fuzz_requests(uri.as_ref().ok(), body);
+}
+
+/// Bytes that a connection in memory holds in each direction.
+const PIPE_BYTES: usize = 64 * 1024;
+
+/// Bytes that may be held for all that is asked.
+const MEMORY: usize = 64 << 20;
+
+/// How long a call may take before the connection is closed, in turns and then in milliseconds.
+const TURNS: u32 = 8;
+const MILLISECONDS: u32 = 4;
+
+/// After which a connection that was closed has not ended by itself.
+const ENDLESS: Duration = Duration::from_secs(5);
+
+/// The pages of a server, over connections in memory.
+#[derive(Debug)]
+pub struct PagesInMemory {
+    runtime: Runtime,
+    server: PageServer,
+    budget: Budget,
+    registry: Arc<Registry>,
+    /// When this is dropped, all ends.
+    _ending: EndingNotifier,
+}
+
+impl PagesInMemory {
+    /// The pages of a server that nobody needs a token for, over a store in this directory.
+    ///
+    /// # Panics
+    /// When there can be none.
+    pub fn open(directory: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let text = directory.display().to_string();
+        let place = Given { setting: STORE_SETTINGS[0], text, origin: Origin::Default };
+        let configuration = Configuration::load(None, vec![place]);
+        let (configuration, _) = configuration.expect("nothing else must be set");
+        let ServerSettings { connections, calls, store, .. } = configuration.into();
+        let budget = Budget::new(MEMORY);
+        let metrics = Arc::new(Metrics::new(&clock, budget.clone()));
+        let desk = Desk::new(&connections, &calls);
+        let (notifier, ending) = ending();
+        let core = runtime.block_on(async {
+            let opening = Opening::of((Presence::Optional, store), &clock, &metrics).await;
+            opening.expect("a store").start(Arc::clone(&clock)).expect("threads")
+        });
+        let Core { registry, ingest, reader, keeper, .. } = core;
+        let (shown, readiness) = (Arc::clone(&registry), Readiness::default());
+        metrics.opened(Arc::clone(&registry), ingest.clone(), readiness.clone());
+        let trusted =
+            TrustedService::new(Arc::clone(&registry), &ingest, keeper, Arc::clone(&clock));
+        let exports = Exports::new(reader.clone());
+        let operator =
+            OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
+        desk.open(operator, trusted);
+        let authorization =
+            Authorization::new(None, metrics.unauthorised.clone(), Arc::clone(&clock));
+        let holding = HoldingLayer::new(budget.clone(), calls.request_time, metrics.held.clone());
+        let watched = Calls::new(Port::Operator, clock, metrics.calls.clone());
+        let pages = Pages { authorization, metrics, readiness, desk };
+        let server = PageServer::new(pages.router(), watched, holding, &connections);
+        Self { runtime, server, budget, registry: shown, _ending: notifier }
+    }
+
+    /// How many experiments there are.
+    pub fn experiments(&self) -> usize {
+        self.registry.all().len()
+    }
+
+    /// What is answered to these bytes, after which the connection is closed.
+    ///
+    /// # Panics
+    /// When the connection does not end then, or something is held for it still.
+    pub fn answer(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let conversation = async {
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+            let peer = Peer::default();
+            let calling = Arc::clone(&peer.calling);
+            let serving = self.server.serve_one(theirs, peer);
+            let (mut hearing, mut saying) = tokio::io::split(ours);
+            let saying = async move {
+                // The other end may have closed it, for what was said before.
+                saying.write_all(bytes).await.ok();
+                answered(&calling).await;
+                saying.shutdown().await.ok();
+            };
+            let (_, (), heard) = tokio::join!(serving, saying, hearing.read_to_end(&mut answer));
+            heard.expect("what is in memory can be read");
+        };
+        let ended = async { tokio::time::timeout(ENDLESS, conversation).await };
+        self.runtime.block_on(ended).expect("a connection that was closed ends");
+        assert_eq!(self.budget.held(), 0, "bytes are held for nobody");
+        answer
+    }
+}
+
+/// Waits until no call is under way, or it takes too long: some wait for more to be said, and some
+/// answers go on for ever.
+async fn answered(calling: &Calling) {
+    for _ in 0..TURNS {
+        yield_now().await;
+    }
+    for _ in 0..MILLISECONDS {
+        if calling.under_way() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }

@@ -1,5 +1,7 @@
 //! Bandit instances: what each arm's rewards look like.
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
@@ -165,27 +167,34 @@ impl Instance {
         Ok(Self { arms: rewards.into_iter().enumerate().map(arm).collect() })
     }
 
-    /// Reads a CSV with the columns `arm` (counted from 0), `label`, `reward`
+    /// Reads a CSV file with the columns `arm` (counted from 0), `label`, `reward`
     /// (0 to 1) and `count`.
     ///
     /// # Errors
     /// Says what is wrong, and in which line.
     pub fn from_csv(path: &Path) -> anyhow::Result<Self> {
-        let mut reader = csv::Reader::from_path(path)
+        let file = File::open(path)
             .with_context(|| format!("can't read the arms file {}", path.display()))?;
+        Self::read(file).with_context(|| format!("the arms file {}", path.display()))
+    }
+
+    /// Reads what such a file has.
+    ///
+    /// # Errors
+    /// As [`Self::from_csv`].
+    pub fn read(csv: impl io::Read) -> anyhow::Result<Self> {
+        let mut reader = csv::Reader::from_reader(csv);
         let mut arms: Vec<Option<LabelledCounts>> = Vec::new();
         for (row, line) in reader.deserialize().zip(2..) {
-            let row: Row = row.with_context(|| format!("{}, line {line}", path.display()))?;
+            let row: Row = row.with_context(|| format!("line {line}"))?;
             ensure!(
                 (0.0..=1.0).contains(&row.reward),
-                "{}, line {line}: reward {} is not from 0 to 1; scale the rewards",
-                path.display(),
+                "line {line}: reward {} is not from 0 to 1; scale the rewards",
                 row.reward
             );
             ensure!(
                 row.arm < bandana_shared::limits::ARMS_MAX,
-                "{}, line {line}: arm {} is beyond the {} arms that an experiment can have",
-                path.display(),
+                "line {line}: arm {} is beyond the {} arms that an experiment can have",
                 row.arm,
                 bandana_shared::limits::ARMS_MAX
             );
@@ -195,8 +204,7 @@ impl Instance {
             let (label, values) = arms[row.arm].get_or_insert_with(|| (row.label.clone(), vec![]));
             ensure!(
                 *label == row.label,
-                "{}, line {line}: arm {} is labelled {:?} here and {label:?} above",
-                path.display(),
+                "line {line}: arm {} is labelled {:?} here and {label:?} above",
                 row.arm,
                 row.label
             );
@@ -209,10 +217,10 @@ impl Instance {
                     let rewards = RewardDistribution::Counted(values);
                     checked.push(SimulatedArm { label, rewards });
                 }
-                _ => bail!("{}: arm {place} has no row with a positive count", path.display()),
+                _ => bail!("arm {place} has no row with a positive count"),
             }
         }
-        ensure!(!checked.is_empty(), "{} has no arms", path.display());
+        ensure!(!checked.is_empty(), "it has no arms");
         Ok(Self { arms: checked })
     }
 

@@ -10,4 +10,4 @@ mod probes;
 mod server;
 
 pub use pages::Pages;
-pub use server::serve;
+pub use server::PageServer;

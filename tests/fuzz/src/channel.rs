@@ -48,18 +48,29 @@ impl Wide {
     }
 
     fn times(self, other: u64) -> Self {
-        let mut product = Self::of(0);
-        for bit in (0..64).rev() {
-            product = product.plus(product);
-            if other >> bit & 1 == 1 {
-                product = product.plus(self);
-            }
+        let [low, high] = [other & u64::from(u32::MAX), other >> 32].map(|digit| self.by(digit));
+        low.plus(high.shifted(32))
+    }
+
+    /// The product with one digit.
+    fn by(self, digit: u64) -> Self {
+        let mut carry = 0;
+        let mut product = [0; 8];
+        for place in 0..8 {
+            let part = u64::from(self.0[place]) * digit + carry;
+            product[place] = part as u32;
+            carry = part >> 32;
         }
-        product
+        assert_eq!(carry, 0, "beyond 256 bits");
+        Self(product)
     }
 
     fn shifted(self, bits: u32) -> Self {
-        (0..bits).fold(self, |number, _| number.plus(number))
+        let digits = (bits / 32) as usize;
+        let mut shifted = [0; 8];
+        shifted[digits..].copy_from_slice(&self.0[..8 - digits]);
+        assert!(self.0[8 - digits..].iter().all(|digit| *digit == 0), "beyond 256 bits");
+        Self(shifted).by(1 << (bits % 32))
     }
 
     fn is_below(self, other: Self) -> bool {
@@ -68,7 +79,7 @@ impl Wide {
 }
 
 /// Thresholds and answers are the exact ones.
-pub(crate) fn channel(mut data: &[u8]) {
+pub fn channel(mut data: &[u8]) {
     let kind = byte(&mut data);
     let (claimed, high, low) = (u64(&mut data), u64(&mut data), u64(&mut data));
     // From 2^-20 to 32, evenly on a logarithmic scale.

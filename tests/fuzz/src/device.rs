@@ -3,14 +3,14 @@
 use crate::input::{byte, part, sealed};
 
 /// A frame of the file `state`: its length, and what is sealed.
-fn frame(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
-    let bytes = sealed(magic, payload);
+fn frame(magic: [u8; 4], version: u16, payload: &[u8]) -> Vec<u8> {
+    let bytes = sealed(magic, version, payload);
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     [&length[..], &bytes].concat()
 }
 
 /// Whatever is in the files, they are refused, or what is read is what would be written.
-pub(crate) fn device(mut data: &[u8]) {
+pub fn device(mut data: &[u8]) {
     let kind = byte(&mut data);
     let [state, changes, one, other, rewards] = std::array::from_fn(|_| part(&mut data));
     if kind & 1 == 1 {
@@ -18,21 +18,23 @@ pub(crate) fn device(mut data: &[u8]) {
         bandana_client::fuzzing::device_files(one, state, rewards);
         return;
     }
-    let mut slots = frame(*b"BDlg", one);
+    let mut slots = frame(*b"BDlg", 1, one);
     slots.resize(1024, 0);
-    slots.extend(frame(*b"BDlg", other));
+    slots.extend(frame(*b"BDlg", 1, other));
     slots.resize(2048, 0);
-    slots.extend(frame(*b"BDdn", data));
-    let mut log = frame(*b"BDst", state);
+    slots.extend(frame(*b"BDdn", 1, data));
+    // What devices have written since, and what they write now.
+    let version = if kind & 4 == 4 { 1 } else { 2 };
+    let mut log = frame(*b"BDst", version, state);
     if kind & 2 == 2 {
-        log.extend(frame(*b"BDch", changes));
+        log.extend(frame(*b"BDch", version, changes));
     }
-    bandana_client::fuzzing::device_files(&slots, &log, &sealed(*b"BDrw", rewards));
+    bandana_client::fuzzing::device_files(&slots, &log, &sealed(*b"BDrw", 1, rewards));
 }
 
 /// The same of the file of disclosures.
-pub(crate) fn disclosures(mut data: &[u8]) {
+pub fn disclosures(mut data: &[u8]) {
     let kind = byte(&mut data);
-    let sealed = sealed(*b"BDdi", data);
+    let sealed = sealed(*b"BDdi", 1, data);
     bandana_client::fuzzing::disclosures(if kind & 1 == 1 { data } else { &sealed });
 }

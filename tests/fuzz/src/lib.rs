@@ -4,53 +4,76 @@
 //! `.ci/fuzz` looks for more with libFuzzer, by the programs in `libfuzzer/`. An input that made
 //! one of them panic stays in the folder when the cause is mended.
 
+#[cfg(feature = "server")]
+mod arms;
 mod channel;
+#[cfg(feature = "server")]
+mod database;
 mod device;
 mod input;
 #[cfg(feature = "server")]
+mod pages;
+#[cfg(feature = "server")]
 mod server;
+#[cfg(feature = "server")]
+mod store;
 mod wire;
+
+#[cfg(feature = "server")]
+pub use arms::arms;
+pub use channel::channel;
+#[cfg(feature = "server")]
+pub use database::database;
+pub use device::{device, disclosures};
+#[cfg(feature = "server")]
+pub use pages::pages;
+#[cfg(feature = "server")]
+pub use server::{
+    configuration, draft, key_file, parquet, requests, rows, tokens, trusted_state, where_clause,
+};
+#[cfg(feature = "server")]
+pub use store::store;
+pub use wire::{canonical, packed, policy, signatures, specification, upload};
 
 /// A function that must not panic, by the name of its folder.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All of them. Each program has its own alone: libFuzzer looks after every call at the counters of
+/// whatever is in a program.
 pub const TARGETS: &[Target] = &[
-    ("canonical", wire::canonical),
-    ("channel", channel::channel),
-    ("device", device::device),
-    ("disclosures", device::disclosures),
-    ("packed", wire::packed),
-    ("policy", wire::policy),
-    ("signatures", wire::signatures),
-    ("specification", wire::specification),
-    ("upload", wire::upload),
+    ("canonical", canonical),
+    ("channel", channel),
+    ("device", device),
+    ("disclosures", disclosures),
+    ("packed", packed),
+    ("policy", policy),
+    ("signatures", signatures),
+    ("specification", specification),
+    ("upload", upload),
     #[cfg(feature = "server")]
-    ("draft", server::draft),
+    ("arms", arms),
     #[cfg(feature = "server")]
-    ("configuration", server::configuration),
+    ("configuration", configuration),
     #[cfg(feature = "server")]
-    ("key-file", server::key_file),
+    ("database", database),
     #[cfg(feature = "server")]
-    ("parquet", server::parquet),
+    ("draft", draft),
     #[cfg(feature = "server")]
-    ("requests", server::requests),
+    ("key-file", key_file),
     #[cfg(feature = "server")]
-    ("rows", server::rows),
+    ("pages", pages),
     #[cfg(feature = "server")]
-    ("tokens", server::tokens),
+    ("parquet", parquet),
     #[cfg(feature = "server")]
-    ("trusted-state", server::trusted_state),
+    ("requests", requests),
     #[cfg(feature = "server")]
-    ("where", server::selection),
+    ("rows", rows),
+    #[cfg(feature = "server")]
+    ("store", store),
+    #[cfg(feature = "server")]
+    ("tokens", tokens),
+    #[cfg(feature = "server")]
+    ("trusted-state", trusted_state),
+    #[cfg(feature = "server")]
+    ("where-clause", where_clause),
 ];
-
-/// Runs the target of this name.
-///
-/// # Panics
-/// When the target does, or there is none.
-pub fn run(name: &str, data: &[u8]) {
-    let target = TARGETS.iter().find(|(known, _)| *known == name);
-    let (_, target) = target.expect("a target of this name");
-    target(data);
-}

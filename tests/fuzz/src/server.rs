@@ -10,21 +10,18 @@ use bandana_aggregator::security::{TokenHash, TokenKind, TokenList, TokenName};
 use bandana_aggregator::trusted::state::{ReleasedState, SecretState};
 use bandana_shared::stored;
 
-use crate::input::{byte, part, sealed};
+use crate::input::{byte, memory, part, sealed};
 
 /// Has a file with these bytes read.
 fn with_file<T>(suffix: &str, bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T {
-    // In memory, where there is such a folder.
-    let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    let file = tempfile::Builder::new().suffix(suffix).tempfile_in(folder);
+    let file = tempfile::Builder::new().suffix(suffix).tempfile_in(memory());
     let mut file = file.expect("a temporary file");
     file.write_all(bytes).expect("room for a temporary file");
     read(file.path())
 }
 
 /// What is effective is a file that says the same.
-pub(crate) fn configuration(data: &[u8]) {
+pub fn configuration(data: &[u8]) {
     let read = |bytes: &[u8]| {
         with_file(".toml", bytes, |path| Configuration::load(Some(path), Vec::new()))
     };
@@ -35,7 +32,7 @@ pub(crate) fn configuration(data: &[u8]) {
 }
 
 /// A list that is changed has the change and all else.
-pub(crate) fn tokens(mut data: &[u8]) {
+pub fn tokens(mut data: &[u8]) {
     let kind = if byte(&mut data) & 1 == 0 { TokenKind::Operator } else { TokenKind::App };
     let name = part(&mut data);
     let (Ok(text), Ok(name)) = (std::str::from_utf8(data), std::str::from_utf8(name)) else {
@@ -58,21 +55,21 @@ pub(crate) fn tokens(mut data: &[u8]) {
 }
 
 /// A key that is read is the one that is written.
-pub(crate) fn key_file(data: &[u8]) {
+pub fn key_file(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         bandana_aggregator::fuzzing::key_file(text);
     }
 }
 
 /// The file of a new experiment.
-pub(crate) fn draft(data: &[u8]) {
+pub fn draft(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         bandana_aggregator::fuzzing::draft(text);
     }
 }
 
 /// What pages ask: bodies of JSON, and addresses.
-pub(crate) fn requests(mut data: &[u8]) {
+pub fn requests(mut data: &[u8]) {
     let address = part(&mut data);
     bandana_aggregator::fuzzing::request(address, data);
 }
@@ -86,7 +83,7 @@ fn schema(data: &mut &[u8]) -> Option<Schema> {
 }
 
 /// A clause selects the cells of which it says so, column by column.
-pub(crate) fn selection(mut data: &[u8]) {
+pub fn where_clause(mut data: &[u8]) {
     let Some(schema) = schema(&mut data) else { return };
     let Ok(clause) = std::str::from_utf8(data) else { return };
     let names: Vec<&str> = schema.columns().iter().map(Column::name).collect();
@@ -102,12 +99,12 @@ pub(crate) fn selection(mut data: &[u8]) {
 }
 
 /// Rows of CSV are the same whether or not the content of the file is taken down.
-pub(crate) fn rows(data: &[u8]) {
+pub fn rows(data: &[u8]) {
     rows_of("data.csv", data);
 }
 
 /// The same as Parquet.
-pub(crate) fn parquet(data: &[u8]) {
+pub fn parquet(data: &[u8]) {
     rows_of("data.parquet", data);
 }
 
@@ -122,10 +119,10 @@ fn rows_of(name: &str, mut data: &[u8]) {
 }
 
 /// Stored states of trusted experiments, behind a checksum that fits.
-pub(crate) fn trusted_state(mut data: &[u8]) {
+pub fn trusted_state(mut data: &[u8]) {
     let is_secret = byte(&mut data) & 1 == 0;
     let magic = if is_secret { *b"BDts" } else { *b"BDtr" };
-    let bytes = sealed(magic, data);
+    let bytes = sealed(magic, 1, data);
     if is_secret {
         stored::from_bytes::<SecretState>(&bytes).ok();
     } else if let Ok(state) = stored::from_bytes::<ReleasedState>(&bytes) {

@@ -1,5 +1,7 @@
 //! Messages from the network, and the canonical encoding.
 
+use std::collections::BTreeMap;
+
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::identity::{ArmIndex, UnixSeconds};
 use bandana_shared::policy::Policy;
@@ -16,7 +18,7 @@ fn alphabet(data: &mut &[u8]) -> Alphabet {
 }
 
 /// An upload that is read is written as it was understood.
-pub(crate) fn upload(mut data: &[u8]) {
+pub fn upload(mut data: &[u8]) {
     let alphabet = alphabet(&mut data);
     let Ok(message) = v1::UploadRequest::decode(data) else { return };
     let Ok(upload) = read_upload(&message, alphabet) else { return };
@@ -47,20 +49,21 @@ fn same_as_naive(reports: &PackedReports, alphabet: Alphabet) {
     let runs: Vec<u32> = reports.flat_runs().collect();
     let naive = naive(&runs, reports.bits(), alphabet);
     assert_eq!(naive.len(), reports.len());
-    let mut counted = 0;
+    let mut wanted: BTreeMap<(u32, u8), u64> = BTreeMap::new();
+    for report in naive {
+        *wanted.entry(report).or_default() += 1;
+    }
     for (arm, tally) in reports.tallies() {
         for symbol in alphabet.symbols() {
-            let wanted = (arm.to_u32(), symbol.get());
-            let count = naive.iter().filter(|report| **report == wanted).count();
-            assert_eq!(tally.count(symbol), count as u64, "{arm:?} {symbol:?}");
-            counted += count;
+            let count = wanted.remove(&(arm.to_u32(), symbol.get())).unwrap_or_default();
+            assert_eq!(tally.count(symbol), count, "{arm:?} {symbol:?}");
         }
     }
-    assert_eq!(counted, naive.len());
+    assert!(wanted.is_empty(), "not tallied: {wanted:?}");
 }
 
 /// Reports that are packed are those that a naive reader finds.
-pub(crate) fn packed(mut data: &[u8]) {
+pub fn packed(mut data: &[u8]) {
     let alphabet = alphabet(&mut data);
     let pair = |pair: &[u8]| {
         let arm = ArmIndex::new(usize::from(pair[0])).ok()?;
@@ -83,14 +86,14 @@ pub(crate) fn packed(mut data: &[u8]) {
 }
 
 /// A specification is read from its canonical bytes only.
-pub(crate) fn specification(data: &[u8]) {
+pub fn specification(data: &[u8]) {
     let Ok(specification) = decode_specification(data) else { return };
     assert_eq!(specification.canonical_bytes(), data);
     same_when_written(&specification);
 }
 
 /// A message that makes a specification has one canonical encoding, which is read back.
-pub(crate) fn canonical(data: &[u8]) {
+pub fn canonical(data: &[u8]) {
     let Ok(message) = v1::Specification::decode(data) else { return };
     let Ok(specification) = Specification::try_from(&message) else { return };
     same_when_written(&specification);
@@ -107,7 +110,7 @@ fn same_when_written(specification: &Specification) {
 }
 
 /// A policy gives every arm what it says, and draws none that has nothing.
-pub(crate) fn policy(mut data: &[u8]) {
+pub fn policy(mut data: &[u8]) {
     let uniform = u32::from_le_bytes(crate::input::bytes(&mut data));
     let Ok(message) = v1::Policy::decode(data) else { return };
     let Ok(policy) = Policy::try_from(&message) else { return };
@@ -121,7 +124,7 @@ pub(crate) fn policy(mut data: &[u8]) {
 }
 
 /// Signatures of whoever has no key fit nothing.
-pub(crate) fn signatures(mut data: &[u8]) {
+pub fn signatures(mut data: &[u8]) {
     let now = UnixSeconds::new(crate::input::u64(&mut data));
     let Ok(message) = v1::Experiment::decode(data) else { return };
     let specification = Specification::try_from(&message);

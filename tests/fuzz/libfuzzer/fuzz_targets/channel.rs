@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::run("channel", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::channel(data));

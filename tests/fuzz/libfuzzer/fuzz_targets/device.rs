@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::run("device", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::device(data));

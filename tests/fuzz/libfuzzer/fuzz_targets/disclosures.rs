@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::run("disclosures", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::disclosures(data));

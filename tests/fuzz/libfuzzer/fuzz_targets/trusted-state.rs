@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::run("trusted-state", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bandana_fuzz::trusted_state(data));

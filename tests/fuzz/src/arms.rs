@@ -1,0 +1,11 @@
+//! The file of arms that examples read.
+
+use bandana_examples::instance::Instance;
+
+/// Arms that are read have means that rewards from 0 to 1 can have.
+pub fn arms(data: &[u8]) {
+    let Ok(instance) = Instance::read(data) else { return };
+    for mean in instance.means() {
+        assert!((0.0..=1.0).contains(&mean), "a mean of {mean}");
+    }
+}
