@@ -212,12 +212,15 @@ impl Instance {
         }
         let mut checked = Vec::with_capacity(arms.len());
         for (place, arm) in arms.into_iter().enumerate() {
-            match arm {
-                Some((label, values)) if values.iter().any(|&(_, count)| count > 0) => {
+            let (label, values) = arm.unwrap_or_default();
+            let total = values.iter().try_fold(0_u64, |sum, (_, count)| sum.checked_add(*count));
+            match total {
+                Some(0) => bail!("arm {place} has no row with a positive count"),
+                Some(_) => {
                     let rewards = RewardDistribution::Counted(values);
                     checked.push(SimulatedArm { label, rewards });
                 }
-                _ => bail!("arm {place} has no row with a positive count"),
+                None => bail!("the counts of arm {place} add up to more than {}", u64::MAX),
             }
         }
         ensure!(!checked.is_empty(), "it has no arms");
@@ -313,6 +316,7 @@ mod tests {
             ("arm,label,reward,count\n1,a,1,1\n", "arm 0 has no row"),
             ("arm,label,reward,count\n0,a,1,0\n", "arm 0 has no row"),
             ("arm,label,reward,count\n0,a,1,1\n0,b,0,1\n", "labelled"),
+            ("arm,label,reward,count\n0,a,1,18446744073709551615\n0,a,1,1\n", "arm 0 add up to"),
             ("arm,label,reward,count\n", "has no arms"),
             ("arm,label\n0,a\n", "line 2"),
         ] {

@@ -241,10 +241,11 @@ impl World {
     fn create(&mut self, name: u8, is_draft: bool) {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
         let (conduct, entry) = (Conduct::new(Learner::Uniform), entry(name, AuditAction::Create));
+        let is_known = self.model.experiments.contains_key(&name);
         let created = self.store().create_experiment(&specification(name), conduct, state, &entry);
         if self.model.deleted.contains(&name) {
             assert!(matches!(created, Err(StoreError::ExperimentWasDeleted(_))), "{created:?}");
-        } else if self.model.experiments.contains_key(&name) {
+        } else if is_known {
             assert!(matches!(created, Err(StoreError::ExperimentExists(_))), "{created:?}");
         } else {
             let (is_archived, reports) = (false, BTreeMap::new());
