@@ -142,6 +142,10 @@ fn parquet_rows(
     let unreadable =
         |error: parquet::errors::ParquetError| ReadError::Parquet { what: error.to_string() };
     let reader = SerializedFileReader::new(file.bytes.clone()).map_err(unreadable)?;
+    if !has_columns_within(reader.metadata(), file.bytes.len()) {
+        let what = "a column is not where the file says".to_owned();
+        return Err(ReadError::Parquet { what });
+    }
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
     let places = places(schema, |name| names.iter().position(|n| *n == name))?;
@@ -157,6 +161,21 @@ fn parquet_rows(
         reading.push(line, codes, |place| fields.get(place).and_then(|field| text_of(field)))?;
     }
     reading.finish()
+}
+
+/// Whether all columns lie within a file of so many bytes. The library panics where they begin
+/// before it.
+#[cfg(feature = "parquet")]
+fn has_columns_within(file: &parquet::file::metadata::ParquetMetaData, bytes: usize) -> bool {
+    use parquet::file::metadata::RowGroupMetaData;
+
+    let mut columns = file.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    columns.all(|column| {
+        let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let range = usize::try_from(begin).ok().zip(usize::try_from(column.compressed_size()).ok());
+        let end = range.and_then(|(begin, length)| begin.checked_add(length));
+        end.is_some_and(|end| end <= bytes)
+    })
 }
 
 /// A value as a file of CSV would have it.
