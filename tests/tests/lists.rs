@@ -217,6 +217,11 @@ async fn trusted_experiments_are_listed_archived_and_deleted() -> anyhow::Result
     };
     assert_eq!(listed(&[]).await?, ["c"]);
     assert_eq!(listed(&["--archived"]).await?, ["b", "c"]);
+    for _ in 0..2 {
+        let shown = object(&url, &["trusted", "unarchive", "b", "--json"]).await?;
+        assert_eq!(shown["archived"], false);
+        assert_eq!(listed(&[]).await?, ["b", "c"]);
+    }
     object(&url, &["trusted", "released", "b", "--json"]).await?;
     let gone = TrustedExperimentName { experiment_id: "a".to_owned() };
     let gone = trusted.get_trusted_status(gone).await.unwrap_err();
@@ -295,6 +300,13 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
     assert_eq!(ids(&pages(&mut aggregator, ListExperimentsRequest::default()).await?), ["other"]);
     let all = ListExperimentsRequest { show_archived: true, ..Default::default() };
     assert_eq!(ids(&pages(&mut aggregator, all.clone()).await?), ["checkout", "other"]);
+    for _ in 0..2 {
+        let shown = object(&url, &["experiment", "unarchive", "checkout", "--json"]).await?;
+        assert_eq!((&shown["archived"], &shown["state"]), (&false.into(), &"stopped".into()));
+        let listed = pages(&mut aggregator, ListExperimentsRequest::default()).await?;
+        assert_eq!(ids(&listed), ["checkout", "other"]);
+    }
+    object(&url, &["experiment", "archive", "checkout", "--json"]).await?;
     let table = bandana(&url, &["experiment", "list", "--archived"]).await?;
     assert!(String::from_utf8(table.stdout)?.contains("archived"));
     assert_eq!(send(&mut aggregator, 1, &checkout, day).await?, UploadStatus::Duplicate);
@@ -314,8 +326,9 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
     for _ in 0..2 {
         assert_eq!(ids(&pages(&mut aggregator, all.clone()).await?), ["other"]);
         is_gone_for_good(&mut aggregator).await?;
+        // No alarm rings for these.
         let told = send(&mut aggregator, 3, &checkout, day).await?;
-        assert_eq!(told, UploadStatus::UnknownSpecification);
+        assert_eq!(told, UploadStatus::Stopped);
         aggregator = aggregator.kill_and_restart().await?;
     }
     let request =
@@ -323,7 +336,7 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
     let entries = aggregator.operator.list_audit_entries(request).await?.into_inner().entries;
     let actions: Vec<_> = entries.iter().map(v1::AuditEntry::action).collect();
     let action = |name: &str| v1::AuditAction::from_str_name(name).unwrap_or_default();
-    let expected = ["DELETE", "ARCHIVE", "STOP", "CREATE"];
+    let expected = ["DELETE", "ARCHIVE", "UNARCHIVE", "ARCHIVE", "STOP", "CREATE"];
     let expected = expected.map(|name| action(&format!("AUDIT_ACTION_{name}")));
     assert_eq!(actions, expected);
     assert!(entries[0].detail.contains("2 reports"), "{}", entries[0].detail);

@@ -39,6 +39,7 @@ const METHODS: &[(&str, &str)] = &[
     ("Operator/ResumeExperiment", "e"),
     ("Operator/StopExperiment", "e"),
     ("Operator/ArchiveExperiment", "e"),
+    ("Operator/UnarchiveExperiment", "e"),
     ("Operator/DeleteExperiment", ""),
     ("Operator/AddArm", "e"),
     ("Operator/RetireArm", "e"),
@@ -55,6 +56,7 @@ const METHODS: &[(&str, &str)] = &[
     ("TrustedOperator/ResumeTrustedExperiment", "e"),
     ("TrustedOperator/StopTrustedExperiment", "e"),
     ("TrustedOperator/ArchiveTrustedExperiment", "e"),
+    ("TrustedOperator/UnarchiveTrustedExperiment", "e"),
     ("TrustedOperator/DeleteTrustedExperiment", ""),
     ("TrustedOperator/GetReleased", "ve"),
     ("Curator/RegisterDataSet", "c"),
@@ -77,6 +79,9 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("POST", "/api/experiments/x/pause", "e"),
     ("POST", "/api/experiments/x/resume", "e"),
     ("POST", "/api/experiments/x/stop", "e"),
+    ("POST", "/api/experiments/x/archive", "e"),
+    ("POST", "/api/experiments/x/unarchive", "e"),
+    ("POST", "/api/experiments/x/delete", ""),
     ("GET", "/api/audit", "vec"),
     ("GET", "/api/trusted", "ve"),
     ("POST", "/api/trusted", "e"),
@@ -84,6 +89,9 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("POST", "/api/trusted/x/pause", "e"),
     ("POST", "/api/trusted/x/resume", "e"),
     ("POST", "/api/trusted/x/stop", "e"),
+    ("POST", "/api/trusted/x/archive", "e"),
+    ("POST", "/api/trusted/x/unarchive", "e"),
+    ("POST", "/api/trusted/x/delete", ""),
 ];
 
 fn may(role: &str, letters: &str) -> bool {

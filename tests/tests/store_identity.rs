@@ -31,6 +31,7 @@ use bandana_tests::recorder::{Answer, Recorder, STORE};
 use bandana_tests::suite::Suite;
 use bandana_tests::watched_server::WatchedServer;
 use prost::Message;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tonic::Code;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         devices_keep_their_reports_when_their_server_has_an_empty_directory,
         devices_keep_their_reports_when_their_server_has_an_empty_database,
         a_replica_takes_nothing_while_its_database_is_another_store,
+        what_callers_repeat_is_logged_with_a_count,
         no_request_tells_which_store_a_device_has_heard_of,
     );
     suite.run().exit_code()
@@ -401,6 +403,48 @@ async fn a_replica_takes_nothing_while_its_database_is_another_store() -> anyhow
     let rows = tokio::task::spawn_blocking(move || query(&url, &counted)).await??;
     assert_eq!(rows, [["2"]]);
     replica.stop().await
+}
+
+/// Uploads that are turned away one by one, each by an attempt of its own.
+async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
+    let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await??);
+    let of_server = Arc::clone(&server);
+    let url = tokio::task::spawn_blocking(move || of_server.database()).await??;
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("log");
+    let mut child = tokio::process::Command::new(PROGRAM)
+        .args(["serve", "--init", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
+        .args(["--store", &url])
+        .env_clear()
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::fs::File::create(&log)?)
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
+    let mut address = async || {
+        let line = lines.next_line().await?.context("it does not serve")?;
+        anyhow::Ok(format!("http://{}", line.split_once('=').context("no address")?.1))
+    };
+    let mut device = v1::device_client::DeviceClient::connect(address().await?).await?;
+    let mut operator = OperatorClient::connect(address().await?).await?;
+    let experiment = create(&mut operator, three_arms("repeated")).await?;
+    let request = GetExperimentRequest {
+        experiment_id: experiment.experiment_id().to_string(),
+        ..Default::default()
+    };
+    let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
+    set_id(&url, &"ab".repeat(16)).await?;
+    for number in 0..300 {
+        let request = bandana_tests::harness::upload(number, &experiment, day, &[(0, true)])?;
+        ensure!(device.submit_upload(request).await.is_err(), "it was taken");
+    }
+    child.kill().await?;
+    let log = std::fs::read_to_string(&log)?;
+    let told = log.lines().filter(|line| line.contains("uploads were not acknowledged"));
+    let told = told.count();
+    ensure!((1..60).contains(&told), "{told} lines: {log}");
+    Ok(())
 }
 
 /// Waits until it is so.

@@ -74,11 +74,12 @@ pub(super) enum Experiment {
     },
     /// Have lists leave out an experiment that has ended; everything of it can still be read.
     Archive(Named),
+    /// Have lists show an archived experiment again.
+    Unarchive(Named),
     /// Delete an experiment that has ended, with its revisions, signatures and tallies.
     ///
     /// Its entries in the audit log stay. No experiment can have its id again, since devices may
-    /// still hold reports for it: they are told that there is no such specification, and drop
-    /// them. With --json: {"experiment_id": ..., "deleted": true}.
+    /// still hold reports for it: they are told that it has ended, and drop them. With --json: {"experiment_id": ..., "deleted": true}.
     Delete {
         #[command(flatten)]
         named: Named,
@@ -183,6 +184,10 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
         Experiment::Archive(named) => {
             let archived = async |mut client: Client, name| client.archive_experiment(name).await;
             named.changed(archived)
+        }
+        Experiment::Unarchive(named) => {
+            let shown = async |mut client: Client, name| client.unarchive_experiment(name).await;
+            named.changed(shown)
         }
         Experiment::Delete { named, yes } => {
             let consent = Consent::new(DELETE, yes, std::io::stdin().is_terminal())?;

@@ -73,6 +73,8 @@ pub(super) enum Trusted {
     },
     /// Have lists leave out an experiment that has ended; what was released can still be read.
     Archive(Named),
+    /// Have lists show an archived experiment again.
+    Unarchive(Named),
     /// Delete an experiment that has ended, with all that was released of it.
     ///
     /// Its entries in the audit log stay, and no experiment can have its id again. With --json:
@@ -141,6 +143,9 @@ pub(super) fn run(trusted: Trusted) -> anyhow::Result<()> {
         Trusted::Archive(named) => {
             changed(&named, async |mut client, name| client.archive_trusted_experiment(name).await)
         }
+        Trusted::Unarchive(named) => changed(&named, async |mut client, name| {
+            client.unarchive_trusted_experiment(name).await
+        }),
         Trusted::Delete { named, yes } => {
             let consent = Consent::new(DELETE, yes, std::io::stdin().is_terminal())?;
             consent.obtain(std::io::stdin().lock(), std::io::stderr())?;

@@ -19,7 +19,7 @@ use tonic::Status;
 use super::desk::Desk;
 use super::refusal::{JSON, Refusal};
 use super::requests::{call, creation, estimates, parameter, read};
-use super::views::{Listed, experiment};
+use super::views::{Deleted, Listed, experiment};
 use super::watching::{lines, moment, moments};
 use crate::cli::audit::AuditView;
 use crate::security::Caller;
@@ -37,6 +37,9 @@ pub(super) fn router() -> Router<Desk> {
         .route("/api/experiments/{id}/pause", post(pause))
         .route("/api/experiments/{id}/resume", post(resume))
         .route("/api/experiments/{id}/stop", post(stop))
+        .route("/api/experiments/{id}/archive", post(archive))
+        .route("/api/experiments/{id}/unarchive", post(unarchive))
+        .route("/api/experiments/{id}/delete", post(delete))
         .route("/api/audit", get(audit))
 }
 
@@ -46,10 +49,13 @@ pub(super) fn json(view: &impl Serialize) -> Answer {
     Ok(([(CONTENT_TYPE, JSON)], text).into_response())
 }
 
-/// A page of the experiments, without their arms and without those that are archived.
+/// A page of the experiments, without their arms, and without those that are archived unless these
+/// are asked for.
 async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
     let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
-    let request = call(&caller, ListExperimentsRequest { page_token, ..Default::default() });
+    let show_archived = parameter(&uri, "archived")?.unwrap_or(false);
+    let request = ListExperimentsRequest { page_token, show_archived, ..Default::default() };
+    let request = call(&caller, request);
     json(&Listed::new(desk.service()?.list_experiments(request).await?.into_inner()))
 }
 
@@ -153,4 +159,32 @@ async fn stop(
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
     json(&experiment(desk.service()?.stop_experiment(name).await?.get_ref())?)
+}
+
+async fn archive(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, ExperimentName { experiment_id });
+    json(&experiment(desk.service()?.archive_experiment(name).await?.get_ref())?)
+}
+
+async fn unarchive(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, ExperimentName { experiment_id });
+    json(&experiment(desk.service()?.unarchive_experiment(name).await?.get_ref())?)
+}
+
+async fn delete(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, ExperimentName { experiment_id: experiment_id.clone() });
+    desk.service()?.delete_experiment(name).await?;
+    json(&Deleted { experiment_id, deleted: true })
 }

@@ -17,7 +17,7 @@ use super::api::{Answer, json};
 use super::desk::Desk;
 use super::refusal::Refusal;
 use super::requests::{call, parameter, read};
-use super::views::unreadable;
+use super::views::{Deleted, unreadable};
 use crate::cli::released_view::ReleasedView;
 use crate::cli::trusted_draft::TrustedDraft;
 use crate::cli::trusted_view::TrustedView;
@@ -31,6 +31,9 @@ pub(super) fn router() -> Router<Desk> {
         .route("/api/trusted/{id}/pause", post(pause))
         .route("/api/trusted/{id}/resume", post(resume))
         .route("/api/trusted/{id}/stop", post(stop))
+        .route("/api/trusted/{id}/archive", post(archive))
+        .route("/api/trusted/{id}/unarchive", post(unarchive))
+        .route("/api/trusted/{id}/delete", post(delete))
 }
 
 /// A page of trusted experiments, without their actions.
@@ -56,7 +59,9 @@ fn view(status: &TrustedStatus) -> Result<TrustedView, Refusal> {
 
 async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
     let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
-    let request = call(&caller, ListTrustedExperimentsRequest { page_token, ..Default::default() });
+    let show_archived = parameter(&uri, "archived")?.unwrap_or(false);
+    let request = ListTrustedExperimentsRequest { page_token, show_archived, ..Default::default() };
+    let request = call(&caller, request);
     let listed = desk.trusted()?.list_trusted_experiments(request).await?.into_inner();
     let experiments = listed.experiments.iter().map(view).collect::<Result<_, _>>()?;
     json(&Listed { experiments, next_page_token: listed.next_page_token })
@@ -120,4 +125,32 @@ async fn stop(
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id });
     json(&view(desk.trusted()?.stop_trusted_experiment(name).await?.get_ref())?)
+}
+
+async fn archive(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, TrustedExperimentName { experiment_id });
+    json(&view(desk.trusted()?.archive_trusted_experiment(name).await?.get_ref())?)
+}
+
+async fn unarchive(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, TrustedExperimentName { experiment_id });
+    json(&view(desk.trusted()?.unarchive_trusted_experiment(name).await?.get_ref())?)
+}
+
+async fn delete(
+    State(desk): State<Desk>,
+    Extension(caller): Extension<Caller>,
+    Path(experiment_id): Path<String>,
+) -> Answer {
+    let name = call(&caller, TrustedExperimentName { experiment_id: experiment_id.clone() });
+    desk.trusted()?.delete_trusted_experiment(name).await?;
+    json(&Deleted { experiment_id, deleted: true })
 }

@@ -17,6 +17,13 @@ use crate::cli::experiment_view::ExperimentView;
 use crate::cli::summary_view::SummaryView;
 use crate::learner::{Learner, Situation};
 
+/// As `bandana experiment delete --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Deleted {
+    pub(super) experiment_id: String,
+    pub(super) deleted: bool,
+}
+
 /// Steps in which a curve is drawn.
 const CURVE_STEPS: u32 = 32;
 

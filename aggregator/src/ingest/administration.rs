@@ -11,7 +11,6 @@ use super::writer::{Writer, WriterError};
 use super::{Administration, AdministrationError, Order, Revise};
 use crate::learner::{LearnerError, Situation};
 use crate::registry::{Experiment, Revision, Serving};
-use crate::service::explain;
 use crate::store::{
     AuditAction, AuditEntry, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
     ExperimentState, Outcome, Standing, StoreError, Transition, TrustedChange,
@@ -57,7 +56,7 @@ impl Writer {
             }
             Err(AdministrationError::Store(error)) => {
                 if error.outcome() == Outcome::Unknown {
-                    tracing::error!(error = explain(&error), "a change may not have been made");
+                    self.complain(&error, "a change may not have been made");
                 }
                 Ok(Err(error.into()))
             }
@@ -74,7 +73,7 @@ impl Writer {
             Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
             Err(error) => {
                 if error.outcome() == Outcome::Unknown {
-                    tracing::error!(error = explain(&error), "a debit may not have been made");
+                    self.complain(&error, in_doubt(change));
                 }
                 Ok(Err(error.into()))
             }
@@ -113,7 +112,9 @@ impl Writer {
             Administration::Revise { experiment, change } => {
                 self.revise(caller, experiment, change.clone())
             }
-            Administration::Archive { experiment } => self.archive(caller, experiment),
+            Administration::Archive { experiment, is_archived } => {
+                self.archive(caller, experiment, *is_archived)
+            }
             Administration::Delete { experiment } => return self.delete(caller, experiment),
             Administration::AddSignature { revision, signature } => {
                 self.add_signature(caller, revision, signature)
@@ -178,9 +179,11 @@ impl Writer {
         &mut self,
         caller: &str,
         experiment: &Experiment,
+        is_archived: bool,
     ) -> Result<ExperimentRecord, AdministrationError> {
         let serving = stopped(experiment)?;
-        let entry = self.entry(caller, AuditAction::Archive, experiment.id(), String::new());
+        let action = if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
+        let entry = self.entry(caller, action, experiment.id(), String::new());
         Ok(self.store.archive(standing(experiment.key(), &serving), &entry)?)
     }
 
@@ -240,6 +243,20 @@ impl Writer {
         let entry = self.entry(caller, AuditAction::AddSignature, experiment.id(), detail);
         let (key, now) = (experiment.key(), entry.at);
         Ok(self.store.add_signature(key, specification, signature, now, &entry)?)
+    }
+}
+
+/// What to say of a change of which it is not known whether it was made.
+fn in_doubt(change: &CuratorChange) -> &'static str {
+    match change {
+        CuratorChange::Register(..) => "a data set may not have been registered",
+        CuratorChange::Refuse(_) => "that a data set was refused may not be in the audit log",
+        CuratorChange::Bind { .. } => "the content of a data set may not have been noted",
+        CuratorChange::Debit(..) => "a debit may not have been made",
+        CuratorChange::Open(..) => "a session, with its debit, may not have been opened",
+        CuratorChange::Round(..) => {
+            "a round of a session may not have been stored; its price was debited before"
+        }
     }
 }
 

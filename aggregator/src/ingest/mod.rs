@@ -82,10 +82,12 @@ pub enum Administration {
         /// The change.
         change: Revise,
     },
-    /// Have lists leave an experiment out.
+    /// Have lists leave an experiment out, or not any more.
     Archive {
         /// The experiment.
         experiment: Arc<Experiment>,
+        /// Whether lists are to leave it out.
+        is_archived: bool,
     },
     /// Delete an experiment.
     Delete {
@@ -108,7 +110,7 @@ impl Administration {
             Self::Create { .. } => None,
             Self::Move { experiment, .. }
             | Self::Revise { experiment, .. }
-            | Self::Archive { experiment }
+            | Self::Archive { experiment, .. }
             | Self::Delete { experiment } => Some(experiment),
             Self::AddSignature { revision, .. } => Some(&revision.experiment),
         }

@@ -18,6 +18,7 @@ use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry};
 use crate::service::explain;
 use crate::store::{Committed, ExperimentKey, Outcome, Store, StoreError, Window};
+use crate::telemetry::Lines;
 use crate::telemetry::metrics::IngestMetrics;
 
 /// Commands that are taken from the queue at once, and so uploads in a group.
@@ -37,6 +38,8 @@ pub struct Writer {
     due: std_mpsc::Sender<Arc<Experiment>>,
     room: Room,
     metrics: IngestMetrics,
+    /// What callers cause by coming again while the store can't be used.
+    failures: Lines,
 }
 
 /// An upload that waits for its verdict.
@@ -72,6 +75,7 @@ impl Writer {
         for record in store.load()? {
             registry.publish(record)?;
         }
+        registry.remember_deleted(&store.deleted()?);
         let today = Today::new(clock);
         let window = store.window(today.day);
         let Window { oldest, ids, .. } = window;
@@ -95,7 +99,8 @@ impl Writer {
         let mut room = Room::new();
         room.note(ids, ids_max);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
-        Ok((Self { store, registry, today, commands, due, room, metrics }, ingest))
+        let failures = Lines::new(&today.clock);
+        Ok((Self { store, registry, today, commands, due, room, metrics, failures }, ingest))
     }
 
     /// Two further writers, of changes and of disclosures, over these stores: whatever they wait
@@ -114,6 +119,7 @@ impl Writer {
             due: self.due.clone(),
             room: Room::new(),
             metrics: self.metrics.clone(),
+            failures: Lines::new(&self.today.clock),
         })
     }
 
@@ -222,9 +228,9 @@ impl Writer {
                 if matches!(error, StoreError::Silent) {
                     // The log says it already.
                     tracing::debug!(uploads, "uploads were turned away");
-                } else {
+                } else if let Some(more) = self.failures.next() {
                     let error = explain(&error);
-                    tracing::error!(uploads, error, "uploads were not acknowledged");
+                    tracing::error!(uploads, error, more, "uploads were not acknowledged");
                 }
                 for waiting in waiting {
                     waiting.send(Err(IngestError::Store)).ok();
@@ -283,6 +289,13 @@ impl Writer {
                 // The policy thread ends after this one.
                 self.due.send(Arc::clone(experiment)).ok();
             }
+        }
+    }
+
+    /// Logs why a change is not known to be made, or how often that was not logged.
+    pub(super) fn complain(&self, error: &StoreError, what: &str) {
+        if let Some(more) = self.failures.next() {
+            tracing::error!(error = explain(error), more, "{what}");
         }
     }
 

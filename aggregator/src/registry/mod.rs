@@ -2,7 +2,7 @@
 
 mod experiment;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -36,11 +36,14 @@ pub struct Registry {
 struct Index {
     by_id: BTreeMap<ExperimentId, Arc<Experiment>>,
     by_digest: HashMap<Digest, Revision>,
+    /// Revisions of experiments that were deleted.
+    deleted: HashSet<Digest>,
 }
 
 impl Index {
     fn add_revision(&mut self, experiment: &Arc<Experiment>, revision: &Arc<Specification>) {
         let (experiment, specification) = (Arc::clone(experiment), Arc::clone(revision));
+        self.deleted.remove(&revision.digest());
         self.by_digest.insert(revision.digest(), Revision { experiment, specification });
     }
 }
@@ -119,9 +122,30 @@ impl Registry {
             {
                 index.by_id.remove(experiment.id());
             }
-            index.by_digest.retain(|_, revision| !Arc::ptr_eq(&revision.experiment, experiment));
+            let Index { by_digest, deleted, .. } = &mut index;
+            by_digest.retain(|digest, revision| {
+                let stays = !Arc::ptr_eq(&revision.experiment, experiment);
+                if !stays {
+                    deleted.insert(*digest);
+                }
+                stays
+            });
             index
         });
+    }
+
+    /// Remembers which revisions were those of experiments that are deleted.
+    pub(crate) fn remember_deleted(&self, digests: &[Digest]) {
+        self.index.rcu(|index| {
+            let mut index = Index::clone(index);
+            index.deleted.extend(digests);
+            index
+        });
+    }
+
+    /// Whether a revision of an experiment that was deleted had this digest.
+    pub fn was_deleted(&self, digest: Digest) -> bool {
+        self.index.load().deleted.contains(&digest)
     }
 
     /// Whether this is the experiment that is shown under its name.

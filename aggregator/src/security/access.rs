@@ -45,6 +45,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Operator/ResumeExperiment", EXPERIMENTERS),
     ("/bandana.v1.Operator/StopExperiment", EXPERIMENTERS),
     ("/bandana.v1.Operator/ArchiveExperiment", EXPERIMENTERS),
+    ("/bandana.v1.Operator/UnarchiveExperiment", EXPERIMENTERS),
     ("/bandana.v1.Operator/DeleteExperiment", ADMINISTRATORS),
     ("/bandana.v1.Operator/AddArm", EXPERIMENTERS),
     ("/bandana.v1.Operator/RetireArm", EXPERIMENTERS),
@@ -61,6 +62,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.TrustedOperator/ResumeTrustedExperiment", EXPERIMENTERS),
     ("/bandana.v1.TrustedOperator/StopTrustedExperiment", EXPERIMENTERS),
     ("/bandana.v1.TrustedOperator/ArchiveTrustedExperiment", EXPERIMENTERS),
+    ("/bandana.v1.TrustedOperator/UnarchiveTrustedExperiment", EXPERIMENTERS),
     ("/bandana.v1.TrustedOperator/DeleteTrustedExperiment", ADMINISTRATORS),
     ("/bandana.v1.TrustedOperator/GetReleased", VIEWERS),
     ("/bandana.v1.Curator/RegisterDataSet", CUSTODIANS),
@@ -89,6 +91,9 @@ const PAGES: &[(&Method, &str, &str)] = &[
     (&Method::POST, "/api/experiments/{id}/pause", "/bandana.v1.Operator/PauseExperiment"),
     (&Method::POST, "/api/experiments/{id}/resume", "/bandana.v1.Operator/ResumeExperiment"),
     (&Method::POST, "/api/experiments/{id}/stop", "/bandana.v1.Operator/StopExperiment"),
+    (&Method::POST, "/api/experiments/{id}/archive", "/bandana.v1.Operator/ArchiveExperiment"),
+    (&Method::POST, "/api/experiments/{id}/unarchive", "/bandana.v1.Operator/UnarchiveExperiment"),
+    (&Method::POST, "/api/experiments/{id}/delete", "/bandana.v1.Operator/DeleteExperiment"),
     (&Method::GET, "/api/audit", "/bandana.v1.Operator/ListAuditEntries"),
     (&Method::GET, "/api/trusted", "/bandana.v1.TrustedOperator/ListTrustedExperiments"),
     (&Method::POST, "/api/trusted", "/bandana.v1.TrustedOperator/CreateTrustedExperiment"),
@@ -104,6 +109,21 @@ const PAGES: &[(&Method, &str, &str)] = &[
         "/bandana.v1.TrustedOperator/ResumeTrustedExperiment",
     ),
     (&Method::POST, "/api/trusted/{id}/stop", "/bandana.v1.TrustedOperator/StopTrustedExperiment"),
+    (
+        &Method::POST,
+        "/api/trusted/{id}/archive",
+        "/bandana.v1.TrustedOperator/ArchiveTrustedExperiment",
+    ),
+    (
+        &Method::POST,
+        "/api/trusted/{id}/unarchive",
+        "/bandana.v1.TrustedOperator/UnarchiveTrustedExperiment",
+    ),
+    (
+        &Method::POST,
+        "/api/trusted/{id}/delete",
+        "/bandana.v1.TrustedOperator/DeleteTrustedExperiment",
+    ),
 ];
 
 impl Access {

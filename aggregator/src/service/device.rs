@@ -129,6 +129,10 @@ impl DeviceService {
             Ok(digest) => digest,
             Err(error) => return Ok(Err(refuse(&error.into()))),
         };
+        if self.registry.was_deleted(digest) {
+            let message = "the experiment has ended, and was deleted".to_owned();
+            return Ok(Err((UploadStatus::Stopped, message)));
+        }
         let found = self.registry.find_revision(digest).await;
         let found = found.map_err(|error| {
             self.ingest.metrics().turned_away(IngestError::Store);

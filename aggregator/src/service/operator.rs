@@ -112,6 +112,21 @@ impl OperatorService {
         let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
         self.administer(act, Administration::Move { experiment, transition }).await
     }
+
+    /// Has lists leave an experiment out, or not any more.
+    async fn shelve(
+        &self,
+        act: Act,
+        request: Request<ExperimentName>,
+        is_archived: bool,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
+        let serving = experiment.serving();
+        if serving.state == ExperimentState::Stopped && serving.is_archived == is_archived {
+            return Ok(Response::new(self.status_of(&experiment)));
+        }
+        self.administer(act, Administration::Archive { experiment, is_archived }).await
+    }
 }
 
 /// Checks a request for a new experiment and computes the floor.
@@ -309,6 +324,7 @@ fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
         AuditAction::RefuseDataSet => v1::AuditAction::RefuseDataSet,
         AuditAction::Archive => v1::AuditAction::Archive,
         AuditAction::Delete => v1::AuditAction::Delete,
+        AuditAction::Unarchive => v1::AuditAction::Unarchive,
     };
     v1::AuditEntry {
         number,
@@ -390,12 +406,14 @@ impl Operator for OperatorService {
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        let act = Act::new("experiment archived", &request);
-        let experiment = find(&self.registry, request.into_inner().experiment_id).await?;
-        if experiment.serving().is_archived {
-            return Ok(Response::new(self.status_of(&experiment)));
-        }
-        self.administer(act, Administration::Archive { experiment }).await
+        self.shelve(Act::new("experiment archived", &request), request, true).await
+    }
+
+    async fn unarchive_experiment(
+        &self,
+        request: Request<ExperimentName>,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        self.shelve(Act::new("experiment unarchived", &request), request, false).await
     }
 
     async fn delete_experiment(

@@ -89,6 +89,7 @@ fn done(step: Step) -> &'static str {
     match step {
         Step::Move(_) => "moved",
         Step::Archive => "archived",
+        Step::Unarchive => "unarchived",
         Step::Delete => "deleted",
     }
 }
@@ -359,6 +360,13 @@ impl TrustedOperator for TrustedService {
         request: Request<TrustedExperimentName>,
     ) -> Result<Response<TrustedStatus>, Status> {
         self.change(request, Step::Archive).await
+    }
+
+    async fn unarchive_trusted_experiment(
+        &self,
+        request: Request<TrustedExperimentName>,
+    ) -> Result<Response<TrustedStatus>, Status> {
+        self.change(request, Step::Unarchive).await
     }
 
     async fn delete_trusted_experiment(

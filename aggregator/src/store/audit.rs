@@ -29,11 +29,13 @@ pub enum AuditAction {
     Archive,
     /// It is gone, but for its entries.
     Delete,
+    /// Lists show it again.
+    Unarchive,
 }
 
 impl AuditAction {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Create,
         Self::Start,
         Self::Pause,
@@ -46,6 +48,7 @@ impl AuditAction {
         Self::RefuseDataSet,
         Self::Archive,
         Self::Delete,
+        Self::Unarchive,
     ];
 
     /// Its name in the store, in messages and for people.
@@ -63,6 +66,7 @@ impl AuditAction {
             Self::RefuseDataSet => "refuse-data-set",
             Self::Archive => "archive",
             Self::Delete => "delete",
+            Self::Unarchive => "unarchive",
         }
     }
 

@@ -109,8 +109,8 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
-    /// Notes that an experiment is archived, which its entry says, if it stands as the caller
-    /// thinks.
+    /// Notes that an experiment is archived, or not any more, which its entry says, if it stands
+    /// as the caller thinks.
     ///
     /// # Errors
     /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
@@ -126,6 +126,12 @@ pub trait Store: Debug + Send {
     /// # Errors
     /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
     fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError>;
+
+    /// The digests of all revisions of deleted experiments.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    fn deleted(&mut self) -> Result<Vec<Digest>, StoreError>;
 
     /// Adds a signature to a revision, in place of one by the same key. Those that have
     /// expired by `now` are forgotten.

@@ -114,7 +114,7 @@ pub enum TrustedChange {
         /// For the audit log.
         entry: AuditEntry,
     },
-    /// Have lists leave it out. Stopped experiments only.
+    /// Have lists leave it out, or not any more, as the entry says. Stopped experiments only.
     Archive {
         /// The experiment.
         id: ExperimentId,

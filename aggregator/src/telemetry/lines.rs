@@ -13,13 +13,13 @@ const BURST_SECONDS: u32 = 10;
 
 /// Lets some lines of one kind through.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     limiter: Option<Limiter>,
     dropped: AtomicU64,
 }
 
 impl Lines {
-    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
         let rate = Rate::new(PER_SECOND, BURST_SECONDS);
         let limiter = rate.map(|rate| Limiter::new(rate, Arc::clone(clock)));
         Self { limiter, dropped: AtomicU64::new(0) }
@@ -27,7 +27,7 @@ impl Lines {
 
     /// Lets the next line through, and tells how many were dropped before it. None: this one is
     /// dropped too.
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&self) -> Option<u64> {
         if self.limiter.as_ref().is_some_and(|limiter| limiter.pass().is_err()) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return None;

@@ -34,6 +34,7 @@ use crate::service::explain;
 use crate::store::{
     DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
 };
+use crate::telemetry::Lines;
 use crate::telemetry::metrics::TrustedMetrics;
 
 /// How often something is decided about anew, because another replica was faster.
@@ -59,6 +60,8 @@ pub struct Keeper {
     halted: HashMap<ExperimentId, (TrustedVersion, String)>,
     /// None: there are no other replicas.
     sharing: Option<Sharing>,
+    /// What callers cause by coming again while the store can't be used.
+    failures: Lines,
 }
 
 /// What keeps a change from being made.
@@ -125,6 +128,7 @@ impl Keeper {
         let (queue, commands) = mpsc::channel(QUEUE_MAX);
         let metrics = ingest.metrics().trusted.clone();
         let today = Today::new(Arc::clone(&clock));
+        let failures = Lines::new(&clock);
         let keeper = Self {
             commands,
             registry,
@@ -136,6 +140,7 @@ impl Keeper {
             metrics,
             halted: HashMap::new(),
             sharing: None,
+            failures,
         };
         (keeper, KeeperHandle(queue))
     }

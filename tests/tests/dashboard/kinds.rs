@@ -133,6 +133,64 @@ pub(super) async fn an_experiment_of_categories_is_a_page_in_every_state() -> an
     aggregator.process.stop().await
 }
 
+/// Whether a button can be seen.
+async fn until_shown(browser: &Browser, button: &str) -> anyhow::Result<()> {
+    let is_shown = format!("document.getElementById('{button}')?.hidden === false");
+    browser.until(&is_shown).await.with_context(|| button.to_owned())
+}
+
+pub(super) async fn what_has_ended_is_archived_shown_and_deleted_by_its_name() -> anyhow::Result<()>
+{
+    let browser = Browser::start().await?;
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = &aggregator.process.operator_url;
+    create(url, &["private", "--draft"]).await?;
+    let trusted = ["trusted", "create", "--rewards-are-disclosed", "--rho", "0.5"];
+    printed(url, &[&trusted[..], TRUSTED[0]].concat()).await?;
+    let click = "document.getElementById(arguments[0]).click()";
+    for (kind, command, id) in
+        [("experiments", "experiment", "private"), ("trusted", "trusted", "ucb")]
+    {
+        printed(url, &[command, "stop", id, "--yes"]).await?;
+        open_page(&browser, url, &format!("{kind}/{id}"), "stopped").await?;
+        for (button, next) in
+            [("archive", "unarchive"), ("unarchive", "archive"), ("archive", "unarchive")]
+        {
+            until_shown(&browser, button).await?;
+            browser.run(click, &[button.into()]).await?;
+            until_shown(&browser, next).await?;
+            let shown = printed(url, &[command, "show", id]).await?;
+            assert_eq!(shown["archived"], button == "archive", "{shown}");
+        }
+        // A list has it if it is asked to.
+        browser.run("location.hash = '#/'", &[]).await?;
+        let row = format!("document.querySelector('tr[data-experiment={id}]')");
+        browser.until("document.getElementById('archived') !== null").await?;
+        assert_eq!(browser.value(&format!("{row} === null")).await?, true);
+        browser.run(click, &["archived".into()]).await?;
+        browser.until(&format!("{row} !== null")).await?;
+
+        open_page(&browser, url, &format!("{kind}/{id}"), "stopped").await?;
+        until_shown(&browser, "delete").await?;
+        browser.run(click, &["delete".into()]).await?;
+        let type_name = "const name = document.getElementById('delete-name'); name.value = arguments[0]; \
+                         name.dispatchEvent(new Event('input'))";
+        let is_locked = "document.getElementById('delete-confirmed').disabled";
+        assert_eq!(browser.value(is_locked).await?, true);
+        browser.run(type_name, &["another".into()]).await?;
+        assert_eq!(browser.value(is_locked).await?, true);
+        browser.run(type_name, &[id.into()]).await?;
+        assert_eq!(browser.value(is_locked).await?, false);
+        browser.run(click, &["delete-confirmed".into()]).await?;
+        browser.until("location.hash === '#/'").await?;
+        let listed = printed(url, &[command, "list", "--archived"]).await?;
+        assert_eq!(listed["experiments"].as_array().map(Vec::len), Some(0), "{listed}");
+        has_no_errors(&browser, id).await?;
+    }
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
 pub(super) async fn every_kind_of_trusted_experiment_has_a_page_and_is_paused_there()
 -> anyhow::Result<()> {
     let browser = Browser::start().await?;

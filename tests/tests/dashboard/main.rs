@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         keyboard::an_experiment_is_created_paused_resumed_and_stopped_by_keyboard,
         kinds::every_kind_of_private_experiment_has_a_page_and_is_paused_there,
         kinds::an_experiment_of_categories_is_a_page_in_every_state,
+        kinds::what_has_ended_is_archived_shown_and_deleted_by_its_name,
         kinds::every_kind_of_trusted_experiment_has_a_page_and_is_paused_there,
         kinds::shares_of_levels_and_categories_are_those_of_the_command_line,
         sign_in::operators_show_a_token_and_a_revoked_one_ends_what_they_see,

@@ -8,7 +8,7 @@ use bandana_aggregator::store::{
     AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
     ExperimentState, Standing, Store, StoreError, TrustedChange, Window,
 };
-use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
@@ -214,6 +214,10 @@ impl Store for WatchedStore {
 
     fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
         self.store.delete(standing, entry)
+    }
+
+    fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
+        self.store.deleted()
     }
 
     fn add_signature(

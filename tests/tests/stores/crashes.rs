@@ -12,7 +12,7 @@ use bandana_aggregator::store::{
     ExperimentState, Standing, Store, StoreError, TrustedChange, Window,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
-use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
 use futures_util::FutureExt as _;
@@ -114,6 +114,10 @@ impl Store for Faulty {
 
     fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
         self.write(|store| store.delete(standing, entry))
+    }
+
+    fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
+        self.store.deleted()
     }
 
     fn add_signature(

@@ -72,6 +72,14 @@ fn archived(place: &Place) -> anyhow::Result<()> {
     ensure!(!stopped.is_archived);
     let record = store.archive(standing(&stopped)?, &archive)?;
     ensure!(record.is_archived && record.state == ExperimentState::Stopped);
+    for (action, is_archived) in [
+        (AuditAction::Unarchive, false),
+        (AuditAction::Unarchive, false),
+        (AuditAction::Archive, true),
+    ] {
+        let record = store.archive(standing(&record)?, &entry("first", action)?)?;
+        ensure!(record.is_archived == is_archived, "{action:?}");
+    }
     if let (Some(before), Some(after)) = (&stopped.policy, &record.policy) {
         ensure!(before.policy.version < after.policy.version, "replicas don't hear of it");
     }
@@ -99,10 +107,12 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     let delete_it = entry("first", AuditAction::Delete)?;
     let outdated = refusal(store.delete(standing(&first)?, &delete_it))?;
     ensure!(matches!(outdated, StoreError::Outdated(_)), "{outdated}");
+    ensure!(store.deleted()?.is_empty());
     delete(&mut *store, &stopped)?;
     is_in_order(place)?;
 
     for _ in 0..2 {
+        ensure!(store.deleted()? == [first.revisions[0].digest()], "{:?}", store.deleted()?);
         let left = tallies(&mut *store)?;
         ensure!(left.len() == 1 && left[0].0 == "second" && left[0].1[0].reports() == 7);
         let all = Day::new(0)..=Day::new(200);

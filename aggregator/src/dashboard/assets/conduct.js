@@ -1,23 +1,28 @@
-// Starts, pauses, resumes and stops an experiment.
+// Starts, pauses, resumes, stops, archives and deletes an experiment.
 
 import { element, problem } from "./elements.js";
+import { field } from "./forms.js";
 import { post } from "./server.js";
 
 const STEPS = {
   start: { title: "Start", states: ["draft"], done: "started" },
   pause: { title: "Pause", states: ["running"], done: "paused" },
   resume: { title: "Resume", states: ["paused"], done: "resumed" },
-  stop: { title: "Stop…", states: ["draft", "running", "paused"], done: "stopped" },
+  stop: { title: "Stop…", states: ["draft", "running", "paused"], done: "stopped", isGrave: true },
+  archive: { title: "Archive", states: ["stopped"], archived: false, done: "archived: lists leave it out" },
+  unarchive: { title: "Unarchive", states: ["stopped"], archived: true, done: "in the lists again" },
+  delete: { title: "Delete…", states: ["stopped"], done: "deleted", isGrave: true },
 };
 
 const PRIVATE = {
   path: "/api/experiments",
   stopping: " ends: reports that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it.",
+  deleting: " goes for good, with its revisions, signatures and tallies. Its entries among the changes stay, and no experiment can have its name again.",
 };
 
 /** The buttons for an experiment, and what shows those that fit a state. Of another kind are its
-    path, what is said before it is stopped, and what is called after a change. */
-export function conduct(id, { announce, signal }, { path, stopping, changed } = PRIVATE) {
+    path, what is said before it is stopped and deleted, and what is called after a change. */
+export function conduct(id, { announce, signal }, { path, stopping, deleting, changed } = PRIVATE) {
   const trouble = element("div");
   const buttons = new Map();
   let isBusy = false;
@@ -26,10 +31,14 @@ export function conduct(id, { announce, signal }, { path, stopping, changed } = 
     isBusy = true;
     trouble.replaceChildren();
     try {
-      const { state } = await post(`${path}/${id}/${name}`, null, signal);
-      changed?.();
-      show(state);
+      const now = await post(`${path}/${id}/${name}`, null, signal);
       announce(`${id} is ${STEPS[name].done}`);
+      if (now.deleted) {
+        location.hash = "#/";
+        return;
+      }
+      changed?.();
+      show(now);
     } catch (error) {
       if (signal.aborted) return;
       trouble.append(problem(error.message));
@@ -42,19 +51,25 @@ export function conduct(id, { announce, signal }, { path, stopping, changed } = 
       (next ?? document.querySelector("h1")).focus();
     }
   };
-  const question = confirmation(id, stopping, () => step("stop"));
-  for (const [name, { title }] of Object.entries(STEPS)) {
-    const press = () => (name === "stop" ? question.showModal() : step(name));
-    const look = name === "stop" ? "grave" : "";
+  const questions = {
+    stop: confirmation(id, stopping, () => step("stop")),
+    delete: deletion(id, deleting, () => step("delete")),
+  };
+  for (const [name, { title, isGrave }] of Object.entries(STEPS)) {
+    const press = () => (questions[name] ? questions[name].showModal() : step(name));
+    const look = isGrave ? "grave" : "";
     buttons.set(name, element("button",
       { type: "button", id: name, class: look, onclick: press, hidden: true }, title));
   }
-  const show = (state) => {
-    for (const [name, button] of buttons) button.hidden = !STEPS[name].states.includes(state);
+  const show = (now) => {
+    for (const [name, button] of buttons) {
+      const { states, archived } = STEPS[name];
+      button.hidden = !states.includes(now.state) || (archived ?? now.archived) !== now.archived;
+    }
   };
   const group = element("div", { class: "row", role: "group", "aria-label": "Conduct of the experiment" },
     ...buttons.values());
-  return { parts: [group, trouble, question], show };
+  return { parts: [group, trouble, questions.stop, questions.delete], show };
 }
 
 function confirmation(id, stopping, confirmed) {
@@ -67,5 +82,27 @@ function confirmation(id, stopping, confirmed) {
       element("button",
         { type: "button", id: "stop-confirmed", class: "grave", onclick: () => { dialog.close(); confirmed(); } },
         "Stop for good")));
+  return dialog;
+}
+
+/** Asks for the name, so that nobody deletes the wrong one. */
+function deletion(id, deleting, confirmed) {
+  const typed = element("input", { type: "text", id: "delete-name", autocomplete: "off", spellcheck: "false" });
+  const button = element("button",
+    { type: "button", id: "delete-confirmed", class: "grave", disabled: true, onclick: () => { dialog.close(); confirmed(); } },
+    "Delete for good");
+  typed.addEventListener("input", () => { button.disabled = typed.value !== id; });
+  const dialog = element("dialog", { id: "delete-question", "aria-labelledby": "delete-title" });
+  // Asked again, it is to be typed again.
+  dialog.addEventListener("close", () => {
+    typed.value = "";
+    button.disabled = true;
+  });
+  dialog.append(
+    element("h2", { id: "delete-title" }, "Delete the experiment?"),
+    element("p", {}, element("strong", {}, id), deleting),
+    field("Its name, to delete it", typed),
+    element("div", { class: "row" },
+      element("button", { type: "button", onclick: () => dialog.close() }, "Don’t delete it"), button));
   return dialog;
 }

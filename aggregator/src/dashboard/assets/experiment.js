@@ -42,7 +42,7 @@ export async function experiment(context, id) {
     state.textContent = now.state;
     state.className = `chip ${now.state}`;
     note.textContent = NOTES[now.state] ?? "";
-    actions.show(now.state);
+    actions.show(now);
     alarms.show(estimates.alarms ?? []);
     if (!isShown) {
       main.replaceChildren(...page);

@@ -1,14 +1,15 @@
 // All experiments, of both kinds.
 
 import { element, numberCell, problem, table } from "./elements.js";
+import { check } from "./forms.js";
 import { ServerError, everything, pause } from "./server.js";
 import { count, plain } from "./text.js";
 
 /** Between two looks, in milliseconds. */
 const INTERVAL = 3000;
 
-const state = (experiment) =>
-  element("span", { class: `chip ${experiment.state}` }, experiment.state);
+const state = (experiment) => element("span", { class: `chip ${experiment.state}` },
+  experiment.archived ? "archived" : experiment.state);
 
 /** How many alarms ring, with their names. */
 function alarms(found) {
@@ -73,16 +74,21 @@ const TRUSTED = {
 export async function experiments({ main, signal, announce, ready }) {
   const trouble = element("div");
   const lists = [list(PRIVATE), list(TRUSTED)];
+  const archived = check("archived", "Show archived experiments too");
+  let waiting = new AbortController();
+  archived.input.addEventListener("change", () => waiting.abort());
   let before = "";
   let isFirst = true;
   while (!signal.aborted) {
+    waiting = new AbortController();
     try {
-      const found = await Promise.all(["/api/experiments", "/api/trusted"].map((path) => everything(path, signal)));
+      const wanted = archived.input.checked;
+      const found = await Promise.all(["/api/experiments", "/api/trusted"].map((path) => everything(path, wanted, signal)));
       if (isFirst) {
         main.replaceChildren(
           element("div", { class: "row" }, element("h1", { tabindex: "-1" }, "Experiments"),
             element("a", { href: "#/new", class: "button main" }, "New experiment")),
-          trouble, ...lists.map(({ section }) => section));
+          trouble, ...lists.map(({ section }) => section), archived.row);
         ready();
         isFirst = false;
       }
@@ -105,7 +111,7 @@ export async function experiments({ main, signal, announce, ready }) {
         trouble.replaceChildren(problem(`${error.message} What is below is of earlier.`));
       }
     }
-    await pause(INTERVAL, signal);
+    await pause(INTERVAL, AbortSignal.any([signal, waiting.signal]));
   }
 }
 

@@ -56,12 +56,12 @@ async function request(path, options) {
 /** Reads an object. */
 export const get = async (path, signal) => (await request(path, { signal })).json();
 
-/** Reads the experiments of all pages of a list. */
-export async function everything(path, signal) {
+/** Reads the experiments of all pages of a list, archived ones too if these are wanted. */
+export async function everything(path, archived, signal) {
   const all = [];
   let next = "";
   do {
-    const page = await get(`${path}${next && `?page_token=${next}`}`, signal);
+    const page = await get(`${path}?archived=${archived}${next && `&page_token=${next}`}`, signal);
     all.push(...page.experiments);
     next = page.next_page_token;
   } while (next);

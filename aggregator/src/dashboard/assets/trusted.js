@@ -21,13 +21,15 @@ const NOTES = {
 
 const STOPPING = " ends: rewards of which nothing was released are erased, those that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it.";
 
+const DELETING = " goes for good, with all that was released of it. Its entries among the changes stay, and no experiment can have its name again.";
+
 /** Shows the experiment, and keeps it up to date. */
 export async function trusted(context, id) {
   const { main, signal, announce, ready } = context;
   const parts = { released: released(context), protection: protection(), changes: changes() };
   // What was asked before a change tells of before.
   let changed = 0;
-  const actions = conduct(id, context, { path: "/api/trusted", stopping: STOPPING, changed: () => { changed += 1; } });
+  const actions = conduct(id, context, { path: "/api/trusted", stopping: STOPPING, deleting: DELETING, changed: () => { changed += 1; } });
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
   const note = element("p", { class: "note" });
@@ -42,7 +44,7 @@ export async function trusted(context, id) {
     state.textContent = experiment.state;
     state.className = `chip ${experiment.state}`;
     note.textContent = NOTES[experiment.state] ?? "";
-    actions.show(experiment.state);
+    actions.show(experiment);
     if (!isShown) {
       main.replaceChildren(...page);
       ready();

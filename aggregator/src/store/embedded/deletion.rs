@@ -3,19 +3,22 @@
 //! So neither needs a column, and what nobody can change says what became of an id. Of a deleted
 //! experiment its row stays, with its id and key, which none may have again: groups of uploads of
 //! the replay window go on to name the key, until their days are over. Whoever reads
-//! experiments, or adds up what groups hold, leaves it out.
+//! experiments, or adds up what groups hold, leaves it out. Of its revisions the digests stay: who
+//! names one is told that the experiment has ended.
 
-use bandana_shared::identity::ExperimentId;
+use bandana_shared::identity::{Digest, ExperimentId};
 use rusqlite::{Connection, Transaction};
 
-use super::sqlite::committing;
+use super::sqlite::{committing, reading};
 use super::{SqliteStore, audit};
-use crate::store::{AuditEntry, ExperimentKey, StoreError};
+use crate::store::{AuditEntry, ExperimentKey, StoreError, damaged};
 
-/// Whether the experiment of the row `e` is archived. All of its entries are read, and so checked:
+/// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries are read, and so checked:
 /// a damaged one may say something else than it did.
 pub(super) const ARCHIVED: &str = "COALESCE(
-    (SELECT max(a.action = 'archive') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
+    (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
+            > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)
+        FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
 /// Whether it was deleted.
 pub(super) const DELETED: &str = "COALESCE(
@@ -25,7 +28,7 @@ pub(super) const DELETED: &str = "COALESCE(
 const PARTS: [&str; 6] = [
     "DELETE FROM signature
         WHERE digest IN (SELECT digest FROM specification WHERE experiment = ?)",
-    "DELETE FROM specification WHERE experiment = ?",
+    "UPDATE specification SET bytes = x'' WHERE experiment = ?",
     "DELETE FROM symbol_tally WHERE experiment = ?",
     "DELETE FROM tally WHERE experiment = ?",
     "DELETE FROM symbol_checkpoint WHERE experiment = ?",
@@ -47,7 +50,26 @@ pub(super) fn deleted_keys(connection: &Connection) -> rusqlite::Result<Vec<i64>
 }
 
 impl SqliteStore {
-    /// Notes that an experiment is archived.
+    /// The digests of all revisions of deleted experiments.
+    ///
+    /// # Errors
+    /// [`StoreError`] when something can't be read or understood.
+    pub fn deleted(&self) -> Result<Vec<Digest>, StoreError> {
+        let query = "SELECT digest, length(bytes) FROM intact_specification";
+        let mut statement = self.connection.prepare(query).map_err(reading)?;
+        let mut rows = statement.query([]).map_err(reading)?;
+        let mut deleted = Vec::new();
+        while let Some(row) = rows.next().map_err(reading)? {
+            let (digest, bytes): (Vec<u8>, u64) =
+                (row.get(0).map_err(reading)?, row.get(1).map_err(reading)?);
+            if bytes == 0 {
+                deleted.push(Digest::try_from(&digest[..]).map_err(|e| damaged(e.to_string()))?);
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Notes that an experiment is archived, or not any more.
     ///
     /// # Errors
     /// [`StoreError::Database`].

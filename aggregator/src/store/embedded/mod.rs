@@ -25,7 +25,7 @@ mod watermark;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bandana_shared::identity::{Day, StoreId, UnixSeconds};
+use bandana_shared::identity::{Day, Digest, StoreId, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
@@ -282,6 +282,10 @@ impl Store for EmbeddedStore {
             store.check_standing(standing)?;
             store.database.delete(standing.key, entry)
         })
+    }
+
+    fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
+        self.here(|store| store.database.deleted())
     }
 
     fn add_signature(

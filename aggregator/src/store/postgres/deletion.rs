@@ -1,20 +1,24 @@
 //! Experiments that are archived or deleted: the audit log says which, as in the embedded store.
 //!
-//! The row of a deleted experiment stays, without weights, with its id and key. While days are in
+//! The row of a deleted experiment stays, without weights, with its id and key, and the digests of
+//! its revisions. While days are in
 //! the replay window, a row of its tallies for each of them tells how many reports there were,
 //! and nothing else: the uploads that they came from are still known.
 
-use bandana_shared::identity::ExperimentId;
-use tokio_postgres::{GenericClient, Transaction};
+use bandana_shared::identity::{Digest, ExperimentId};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::administration::check;
 use super::audit;
-use crate::store::{AuditEntry, Standing, StoreError, postgres};
+use super::link::Session;
+use crate::store::{AuditEntry, Standing, StoreError, damaged, postgres};
 
-/// Whether the experiment of the row `e` is archived. All of its entries are read, and so checked:
+/// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries are read, and so checked:
 /// a damaged one may say something else than it did.
 pub(super) const ARCHIVED: &str = "COALESCE(
-    (SELECT bool_or(a.action = 'archive') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
+    (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
+            > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)
+        FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
 /// Whether it was not deleted. Polls look at every row: the audit log is only looked at for rows
 /// without weights.
@@ -25,7 +29,7 @@ pub(super) const SHOWN: &str = "(cardinality(e.weights) > 0 OR NOT COALESCE(
 const PARTS: [&str; 4] = [
     "DELETE FROM signature
         WHERE digest IN (SELECT digest FROM specification WHERE experiment = $1)",
-    "DELETE FROM specification WHERE experiment = $1",
+    "UPDATE specification SET bytes = '' WHERE experiment = $1",
     "DELETE FROM symbol_tally WHERE experiment = $1",
     "UPDATE experiment SET weights = '{}', policy_reports = 0, version = version + 1
         WHERE key = $1",
@@ -60,6 +64,17 @@ pub(super) async fn delete(
         transaction.execute(part, &[&key]).await.map_err(failed)?;
     }
     audit::append(transaction, entry).await
+}
+
+/// The digests of all revisions of deleted experiments.
+pub(super) async fn deleted(session: &mut Session) -> Result<Vec<Digest>, StoreError> {
+    let query = "SELECT digest, length(bytes) FROM intact_specification";
+    let rows = session.client.query(query, &[]).await.map_err(postgres("reading"))?;
+    let of_deleted = rows.iter().filter(|row| row.get::<_, i32>(1) == 0);
+    let digest = |row: &Row| {
+        Digest::try_from(row.get::<_, &[u8]>(0)).map_err(|error| damaged(error.to_string()))
+    };
+    of_deleted.map(digest).collect()
 }
 
 /// Whether this was the id of an experiment, of either kind, that was deleted.

@@ -26,7 +26,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, ExperimentId, StoreId, UnixSeconds, UploadId};
+use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UnixSeconds, UploadId};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
@@ -393,6 +393,10 @@ impl Store for PostgresStore {
     fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
         self.wake()?;
         self.link.change(async |transaction| deletion::delete(transaction, standing, entry).await)
+    }
+
+    fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
+        self.patiently(|store| store.link.run("reading", deletion::deleted))
     }
 
     fn add_signature(

@@ -170,7 +170,8 @@ async fn deleted(
     id: &str,
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
-    let query = "SELECT EXISTS (SELECT FROM specification WHERE experiment = $1),
+    let query =
+        "SELECT EXISTS (SELECT FROM specification WHERE experiment = $1 AND length(bytes) > 0),
         EXISTS (SELECT FROM tally JOIN watermark ON day < oldest_day WHERE experiment = $1)";
     let row = client.query_one(query, &[&key]).await.map_err(postgres("reading"))?;
     for (column, what) in [(0, "revisions"), (1, "tallies of days before the replay window")] {

@@ -25,8 +25,8 @@ impl Keeper {
         disclosures: Vec<(Day, UploadId)>,
     ) -> Result<(), Setback> {
         let (id, from) = (experiment.id.clone(), experiment.version);
-        let to = from.next().map_err(|error| unmade(&id, &error))?;
-        let (private, released) = encode(&next).map_err(|error| unmade(&id, &error))?;
+        let to = from.next().map_err(|error| self.unmade(&id, &error))?;
+        let (private, released) = encode(&next).map_err(|error| self.unmade(&id, &error))?;
         let commit = TrustedCommit { id, from, to, private, released, disclosures };
         self.trust(&experiment.id, to, TrustedChange::Commit(commit))?;
         self.registry.trusted().advance(experiment.with(to, next), from);
@@ -40,7 +40,7 @@ impl Keeper {
         back: u32,
     ) -> Result<(), Setback> {
         let (id, from) = (experiment.id.clone(), experiment.version);
-        let to = from.next().map_err(|error| unmade(&id, &error))?;
+        let to = from.next().map_err(|error| self.unmade(&id, &error))?;
         self.trust(&experiment.id, to, TrustedChange::Window { id, from, to, today, back })?;
         // The database may know an earlier day.
         self.reload(&experiment.id).map(drop).map_err(|_| Setback::Store)
@@ -67,7 +67,7 @@ impl Keeper {
             Err(_) => return Err(Setback::Ended),
         };
         if error.outcome() != Outcome::Unknown {
-            return Err(unmade(id, &error));
+            return Err(self.unmade(id, &error));
         }
         tracing::warn!(experiment = %id, error = explain(&error), "the outcome is unknown; looking");
         let found = self.reload(id).map_err(|_| Setback::Store)?;
@@ -89,7 +89,7 @@ impl Keeper {
             Ok(found)
         };
         let found = self.reader.trusted(Some(id)).and_then(|found| show(found.into_iter().next()));
-        found.inspect_err(|error| complain(id, error, "it can't be read"))
+        found.inspect_err(|error| self.complain(id, error, "it can't be read"))
     }
 
     pub(super) fn look_up(
@@ -97,7 +97,23 @@ impl Keeper {
         id: &ExperimentId,
         names: &[(Day, UploadId)],
     ) -> Result<Vec<(Day, UploadId)>, Setback> {
-        self.reader.disclosed(id, names).map_err(|error| unmade(id, &error))
+        self.reader.disclosed(id, names).map_err(|error| self.unmade(id, &error))
+    }
+
+    /// Nothing was changed, for a reason that the log tells.
+    fn unmade(&self, id: &ExperimentId, error: &StoreError) -> Setback {
+        self.complain(id, error, "nothing was committed");
+        Setback::Store
+    }
+
+    /// Logs an error, unless it is one that the log has already. Either comes as often as callers
+    /// do.
+    fn complain(&self, id: &ExperimentId, error: &StoreError, what: &str) {
+        if matches!(error, StoreError::Silent) {
+            tracing::debug!(experiment = %id, "{what}: the database does not answer");
+        } else if let Some(more) = self.failures.next() {
+            tracing::error!(experiment = %id, error = explain(error), more, "{what}");
+        }
     }
 
     fn entry(
@@ -160,7 +176,7 @@ impl Keeper {
             if !from.contains(&experiment.state) {
                 return Err(AdministrationError::State { state: experiment.state, from });
             }
-            if *step == Step::Archive && experiment.is_archived {
+            if step.archives() == Some(experiment.is_archived) {
                 return Ok(Some(experiment));
             }
             let version = experiment.version.next()?;
@@ -196,8 +212,11 @@ impl Keeper {
                 let entry = self.entry(caller, transition.action(), &id, detail);
                 TrustedChange::Move { id, from, to, state, entry }
             }
-            Step::Archive => {
-                let entry = self.entry(caller, AuditAction::Archive, &id, "trusted".to_owned());
+            Step::Archive | Step::Unarchive => {
+                let is_archived = step == Step::Archive;
+                let action =
+                    if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
+                let entry = self.entry(caller, action, &id, "trusted".to_owned());
                 TrustedChange::Archive { id, from, to, entry }
             }
             Step::Delete => {
@@ -225,7 +244,7 @@ impl Keeper {
             return Arc::clone(experiment);
         }
         let secret = experiment.secret.clone().filter(|_| state != ExperimentState::Stopped);
-        let is_archived = experiment.is_archived || step == Step::Archive;
+        let is_archived = step.archives().unwrap_or(experiment.is_archived);
         let changed =
             TrustedExperiment { state, version, secret, is_archived, ..(**experiment).clone() };
         experiments.advance(changed, from);
@@ -262,26 +281,13 @@ impl Keeper {
 fn states(step: Step) -> (&'static [ExperimentState], ExperimentState) {
     match step {
         Step::Move(transition) => (transition.from(), transition.to()),
-        Step::Archive | Step::Delete => (&[ExperimentState::Stopped], ExperimentState::Stopped),
+        Step::Archive | Step::Unarchive | Step::Delete => {
+            (&[ExperimentState::Stopped], ExperimentState::Stopped)
+        }
     }
 }
 
 /// The secret state and what may be shown of it, as they are stored.
 fn encode(secret: &SecretState) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
     Ok((stored::to_bytes(secret)?, stored::to_bytes(&secret.released())?))
-}
-
-/// Nothing was changed, for a reason that the log tells.
-fn unmade(id: &ExperimentId, error: &StoreError) -> Setback {
-    complain(id, error, "nothing was committed");
-    Setback::Store
-}
-
-/// Logs an error, unless it is one that the log has already and that comes as often as callers do.
-fn complain(id: &ExperimentId, error: &StoreError, what: &str) {
-    if matches!(error, StoreError::Silent) {
-        tracing::debug!(experiment = %id, "{what}: the database does not answer");
-    } else {
-        tracing::error!(experiment = %id, error = explain(error), "{what}");
-    }
 }

@@ -56,8 +56,21 @@ pub enum Step {
     Move(Transition),
     /// Lists leave it out. Stopped ones only.
     Archive,
+    /// Lists show it again. Stopped ones only.
+    Unarchive,
     /// It goes. Stopped ones only.
     Delete,
+}
+
+impl Step {
+    /// Whether the experiment is archived after it. None: as before it.
+    pub(super) fn archives(self) -> Option<bool> {
+        match self {
+            Self::Archive => Some(true),
+            Self::Unarchive => Some(false),
+            Self::Move(_) | Self::Delete => None,
+        }
+    }
 }
 
 /// A change of an experiment, and who wants it.

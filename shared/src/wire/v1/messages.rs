@@ -409,7 +409,7 @@ pub enum UploadStatus {
     FutureDay = 8,
     /// The experiment is paused. Send the same bytes again later.
     Paused = 9,
-    /// The experiment has ended. Permanent.
+    /// The experiment has ended, or was deleted since. Permanent.
     Stopped = 10,
 }
 impl UploadStatus {
@@ -577,7 +577,7 @@ pub mod experiment_status {
 pub struct Alarm {
     /// Which: "sample-ratio-mismatch", "stalled-reporting", "collapsed-entropy",
     /// "reports-outgrow-selections", "report-surge" or, of the server and not of the
-    /// experiment, "refusals-jump". There may be others one day.
+    /// experiment, "refusals-jump" and "ids-full". There may be others one day.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// What was seen, for people. It has labels of arms.
@@ -1012,6 +1012,7 @@ pub enum AuditAction {
     RefuseDataSet = 10,
     Archive = 11,
     Delete = 12,
+    Unarchive = 13,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1033,6 +1034,7 @@ impl AuditAction {
             Self::RefuseDataSet => "AUDIT_ACTION_REFUSE_DATA_SET",
             Self::Archive => "AUDIT_ACTION_ARCHIVE",
             Self::Delete => "AUDIT_ACTION_DELETE",
+            Self::Unarchive => "AUDIT_ACTION_UNARCHIVE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1051,6 +1053,7 @@ impl AuditAction {
             "AUDIT_ACTION_REFUSE_DATA_SET" => Some(Self::RefuseDataSet),
             "AUDIT_ACTION_ARCHIVE" => Some(Self::Archive),
             "AUDIT_ACTION_DELETE" => Some(Self::Delete),
+            "AUDIT_ACTION_UNARCHIVE" => Some(Self::Unarchive),
             _ => None,
         }
     }

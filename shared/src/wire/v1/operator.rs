@@ -298,10 +298,36 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "ArchiveExperiment"));
             self.inner.unary(req, path, codec).await
         }
+        /// Has lists show an experiment again that was archived; of any other that has ended nothing
+        /// changes.
+        pub async fn unarchive_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/UnarchiveExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "UnarchiveExperiment"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Deletes an experiment with its revisions, signatures and tallies, for good. Stopped
         /// experiments only. Its entries in the audit log stay, and one tells of the deletion. No
         /// experiment can have its id again, since devices may still hold reports for it: those
-        /// are answered UPLOAD_STATUS_UNKNOWN_SPECIFICATION.
+        /// are answered UPLOAD_STATUS_STOPPED.
         pub async fn delete_experiment(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::ExperimentName>,
@@ -626,10 +652,19 @@ pub mod operator_server {
             tonic::Response<crate::wire::v1::ExperimentStatus>,
             tonic::Status,
         >;
+        /// Has lists show an experiment again that was archived; of any other that has ended nothing
+        /// changes.
+        async fn unarchive_experiment(
+            &self,
+            request: tonic::Request<crate::wire::v1::ExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        >;
         /// Deletes an experiment with its revisions, signatures and tallies, for good. Stopped
         /// experiments only. Its entries in the audit log stay, and one tells of the deletion. No
         /// experiment can have its id again, since devices may still hold reports for it: those
-        /// are answered UPLOAD_STATUS_UNKNOWN_SPECIFICATION.
+        /// are answered UPLOAD_STATUS_STOPPED.
         async fn delete_experiment(
             &self,
             request: tonic::Request<crate::wire::v1::ExperimentName>,
@@ -1157,6 +1192,51 @@ pub mod operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ArchiveExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/UnarchiveExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnarchiveExperimentSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<crate::wire::v1::ExperimentName>
+                    for UnarchiveExperimentSvc<T> {
+                        type Response = crate::wire::v1::ExperimentStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::wire::v1::ExperimentName>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::unarchive_experiment(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnarchiveExperimentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -777,6 +777,37 @@ pub mod trusted_operator_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Has lists show an experiment again that was archived; of any other that has ended nothing
+        /// changes.
+        pub async fn unarchive_trusted_experiment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::TrustedStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.TrustedOperator/UnarchiveTrustedExperiment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "bandana.v1.TrustedOperator",
+                        "UnarchiveTrustedExperiment",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Deletes an experiment with all that was released of it, for good. Stopped experiments
         /// only. Its entries in the audit log stay, and no experiment can have its id again.
         pub async fn delete_trusted_experiment(
@@ -900,6 +931,15 @@ pub mod trusted_operator_server {
         /// Has lists leave an experiment out unless they are asked for it. Stopped experiments only;
         /// of one that is archived nothing changes.
         async fn archive_trusted_experiment(
+            &self,
+            request: tonic::Request<crate::wire::v1::TrustedExperimentName>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::TrustedStatus>,
+            tonic::Status,
+        >;
+        /// Has lists show an experiment again that was archived; of any other that has ended nothing
+        /// changes.
+        async fn unarchive_trusted_experiment(
             &self,
             request: tonic::Request<crate::wire::v1::TrustedExperimentName>,
         ) -> std::result::Result<
@@ -1342,6 +1382,57 @@ pub mod trusted_operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ArchiveTrustedExperimentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.TrustedOperator/UnarchiveTrustedExperiment" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnarchiveTrustedExperimentSvc<T: TrustedOperator>(pub Arc<T>);
+                    impl<
+                        T: TrustedOperator,
+                    > tonic::server::UnaryService<crate::wire::v1::TrustedExperimentName>
+                    for UnarchiveTrustedExperimentSvc<T> {
+                        type Response = crate::wire::v1::TrustedStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                crate::wire::v1::TrustedExperimentName,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as TrustedOperator>::unarchive_trusted_experiment(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnarchiveTrustedExperimentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

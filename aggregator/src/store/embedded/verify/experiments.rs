@@ -73,13 +73,13 @@ pub(super) fn check(
     Ok(experiments)
 }
 
-/// That a deleted experiment has no revisions. Its tallies are found to have arms beyond none.
+/// That of a deleted experiment's revisions only the digests are left. Its tallies are found to have arms beyond none.
 fn gone(
     connection: &Connection,
     row: &Stored,
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
-    let query = "SELECT count(*) FROM specification WHERE experiment = ?";
+    let query = "SELECT count(*) FROM specification WHERE experiment = ? AND length(bytes) > 0";
     let count = connection.query_row(query, [row.key], |row| row.get::<_, u64>(0));
     if noted(verification, "the revisions", count)?.is_some_and(|count| count > 0) {
         verification.say(format!("experiment {} was deleted, and has revisions", row.id));
