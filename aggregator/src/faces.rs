@@ -132,8 +132,13 @@ impl<H: Health> Doors<H> {
     ) -> Result<(), ServerError> {
         let Parts { store, registry, ingest, reader, keeper, clock, ending, .. } = parts;
         let Parts { data_sets, desk, budget, .. } = parts;
-        let trusted =
-            TrustedService::new(Arc::clone(&registry), &ingest, keeper, Arc::clone(&clock));
+        let trusted = TrustedService::new(
+            Arc::clone(&registry),
+            &ingest,
+            keeper,
+            Arc::clone(&clock),
+            budget.clone(),
+        );
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),

@@ -78,6 +78,27 @@ fn questions(experiment: &str, calls: u32) -> Vec<u8> {
     words
 }
 
+/// Calls a method with this message on one connection, and lets the server send no byte of what it
+/// answers.
+///
+/// # Errors
+/// When the server can't be reached.
+pub async fn take_nothing(
+    address: &str,
+    path: &str,
+    message: &impl Message,
+) -> anyhow::Result<RawConnection> {
+    let message = message.encode_to_vec();
+    let message = claiming(u32::try_from(message.len()).unwrap_or(u32::MAX), 0, &message);
+    let no_window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &[0; 4]].concat();
+    let mut words = [PREFACE, &frame(Kind::Settings, 0, 0, &no_window)].concat();
+    words.extend(frame(Kind::Headers, END_HEADERS, 1, &headers(path, &[])));
+    words.extend(frame(Kind::Data, END_STREAM, 1, &message));
+    let mut connection = RawConnection::open(address).await?;
+    connection.write(&words).await?;
+    Ok(connection)
+}
+
 /// Opens so many calls of a method, none of which is sent to its end. Whoever drops the connection
 /// breaks them off.
 ///

@@ -390,8 +390,9 @@ pub(super) static ANSWER_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3_600),
     fallback: Fallback::Default("60"),
-    doc: "Seconds within which an answer must be taken, but for those that are streams; otherwise \
-          the connection is closed, up to half as much later.",
+    doc: "Seconds within which an answer must be taken, or a part of one that is a stream, but for \
+          those to streams of uploads; otherwise the connection is closed, up to half as much \
+          later.",
 };
 
 pub(super) static STREAM_IDLE_SECONDS: Setting = Setting {

@@ -26,13 +26,15 @@ pub struct AnswerBody<B: Body> {
     call: Option<Arc<UnderBudget>>,
     /// As it was before anything was made: it is asked for at the start.
     size: SizeHint,
+    /// Whether each part of a stream must be taken in time.
+    is_timed: bool,
 }
 
 /// Bytes of an answer. `h2` keeps them until the other end has made room for them.
 struct HeldBytes {
     bytes: Bytes,
     _call: Arc<UnderBudget>,
-    /// None: a part of a stream, which may be taken slowly.
+    /// None: a part of the answers to a stream, which has an idle time of its own.
     _waiting: Option<Waiting>,
 }
 
@@ -46,7 +48,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     /// Nothing.
     pub(super) fn empty() -> Self {
         let (ahead, size) = (VecDeque::new(), SizeHint::with_exact(0));
-        Self { ahead, rest: None, call: None, size }
+        Self { ahead, rest: None, call: None, size, is_timed: false }
     }
 
     /// What all get who ask the same.
@@ -55,13 +57,15 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
         let data = Frame::data(held(shared.bytes(), &call, true));
         let ahead = VecDeque::from([Ok(data), Ok(Frame::trailers(trailers))]);
-        Self { ahead, rest: None, call: Some(call), size: SizeHint::default() }
+        let size = SizeHint::default();
+        Self { ahead, rest: None, call: Some(call), size, is_timed: false }
     }
 
-    /// A stream, of which each part is made when the last one was given out.
-    pub(super) fn streamed(rest: B, call: Arc<UnderBudget>) -> Self {
+    /// A stream, of which each part is made when the last one was given out, and may have to be
+    /// taken in time.
+    pub(super) fn streamed(rest: B, call: Arc<UnderBudget>, is_timed: bool) -> Self {
         let size = rest.size_hint();
-        Self { ahead: VecDeque::new(), rest: Some(rest), call: Some(call), size }
+        Self { ahead: VecDeque::new(), rest: Some(rest), call: Some(call), size, is_timed }
     }
 
     /// Makes the answer, as far as it is there at once, so that its size is known. None: there
@@ -91,13 +95,13 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
                 *data = held(std::mem::take(data), &call, true);
             }
         }
-        Some(Self { ahead, rest, call: Some(call), size })
+        Some(Self { ahead, rest, call: Some(call), size, is_timed: false })
     }
 }
 
 /// Bytes that hold what belongs to their call for as long as they are there.
-fn held(bytes: Bytes, call: &Arc<UnderBudget>, is_all: bool) -> Bytes {
-    let waiting = is_all.then(|| call.calling().wait());
+fn held(bytes: Bytes, call: &Arc<UnderBudget>, is_timed: bool) -> Bytes {
+    let waiting = is_timed.then(|| call.calling().wait());
     Bytes::from_owner(HeldBytes { bytes, _call: Arc::clone(call), _waiting: waiting })
 }
 
@@ -129,7 +133,7 @@ where
                 // It is there already.
                 frame.map_data(|data| {
                     let hold = call.budget.hold_anyway(data.len());
-                    held(Bytes::from_owner(Part { data, _hold: hold }), call, false)
+                    held(Bytes::from_owner(Part { data, _hold: hold }), call, this.is_timed)
                 })
             })
         }))

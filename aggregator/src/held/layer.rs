@@ -174,9 +174,11 @@ where
         let metrics = self.layer.metrics.clone();
         let (is_grpc, path) = (is_grpc(&request), request.uri().path());
         let (is_streamed, is_stream) = (is_streamed(path), path == STREAMED);
+        let is_timed = !is_stream;
         let has_body = !request.body().is_end_stream();
         let Some(call) = self.layer.admit(&request, has_body) else {
-            return HeldFuture { inner: None, call: None, is_grpc, is_streamed, metrics };
+            let (inner, call) = (None, None);
+            return HeldFuture { inner, call, is_grpc, is_streamed, is_timed, metrics };
         };
         let request = if has_body {
             let time = (!is_stream).then_some(self.layer.request_time);
@@ -186,7 +188,7 @@ where
             request
         };
         let inner = Some(self.inner.call(request));
-        HeldFuture { inner, call: Some(call), is_grpc, is_streamed, metrics }
+        HeldFuture { inner, call: Some(call), is_grpc, is_streamed, is_timed, metrics }
     }
 }
 
@@ -200,6 +202,7 @@ pin_project! {
         call: Option<Arc<UnderBudget>>,
         is_grpc: bool,
         is_streamed: bool,
+        is_timed: bool,
         metrics: HeldMetrics,
     }
 }
@@ -221,7 +224,7 @@ where
             (Some(answer), Some(call)) => match call.fault(&answer).filter(|_| *this.is_grpc) {
                 Some(status) => Some(status.into_http::<Body>().map(|_| AnswerBody::empty())),
                 None if *this.is_streamed => {
-                    Some(answer.map(|body| AnswerBody::streamed(body, call)))
+                    Some(answer.map(|body| AnswerBody::streamed(body, call, *this.is_timed)))
                 }
                 None => whole(answer, call, context),
             },

@@ -20,6 +20,7 @@ use super::pages::Page;
 use super::{internal, unanswered};
 use crate::clock::Clock;
 use crate::gates::{Admission, exhausted};
+use crate::held::{Budget, SharedAnswer};
 use crate::ingest::{Ingest, IngestError};
 use crate::noise::secure_generator;
 use crate::registry::Registry;
@@ -45,17 +46,20 @@ pub struct TrustedService {
     metrics: TrustedMetrics,
     keeper: KeeperHandle,
     clock: Arc<dyn Clock>,
+    budget: Budget,
 }
 
 impl TrustedService {
-    /// Over the experiments of the registry.
+    /// Over the experiments of the registry. What is encoded for devices, and not yet taken by
+    /// them, is held from this budget.
     pub fn new(
         registry: Arc<Registry>,
         ingest: &Ingest,
         keeper: KeeperHandle,
         clock: Arc<dyn Clock>,
+        budget: Budget,
     ) -> Self {
-        Self { registry, metrics: ingest.metrics().trusted.clone(), keeper, clock }
+        Self { registry, metrics: ingest.metrics().trusted.clone(), keeper, clock, budget }
     }
 
     async fn find(&self, name: String) -> Result<Arc<TrustedExperiment>, Status> {
@@ -232,10 +236,12 @@ impl Trusted for TrustedService {
         request: Request<TrustedExperimentName>,
     ) -> Result<Response<GetTrustedExperimentResponse>, Status> {
         let experiment = self.find(request.into_inner().experiment_id).await?;
-        Ok(Response::new(GetTrustedExperimentResponse {
-            specification: Some(experiment.specification.clone()),
-            server_day: self.server_day(),
-        }))
+        let (specification, day) = (&experiment.specification, self.server_day());
+        let shared = experiment.answers.answer(specification, day, &self.budget);
+        // In place of this, which is not encoded.
+        let mut answer = Response::new(GetTrustedExperimentResponse::default());
+        answer.extensions_mut().insert(SharedAnswer(shared));
+        Ok(answer)
     }
 
     async fn recommend(

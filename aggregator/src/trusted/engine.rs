@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
@@ -11,6 +12,7 @@ use bandana_shared::wire::v1::TrustedSpecification;
 use prost::Message as _;
 
 use super::algorithm::Played;
+use super::answers::TrustedAnswers;
 use super::error::TrustedError;
 use super::lattice::LatticeReward;
 use super::state::{ReleasedState, SecretState};
@@ -35,6 +37,8 @@ pub struct TrustedExperiment {
     pub released: ReleasedState,
     /// Whether lists leave it out.
     pub is_archived: bool,
+    /// What devices get of the specification, in all versions.
+    pub answers: Arc<TrustedAnswers>,
 }
 
 impl TryFrom<&TrustedRecord> for TrustedExperiment {
@@ -55,6 +59,7 @@ impl TryFrom<&TrustedRecord> for TrustedExperiment {
             secret,
             released: stored::from_bytes(released)?,
             is_archived: record.is_archived,
+            answers: Arc::default(),
         })
     }
 }
@@ -235,6 +240,7 @@ mod tests {
         let id = ExperimentId::new("headlines").unwrap();
         TrustedExperiment {
             is_archived: false,
+            answers: Arc::default(),
             specification: plan.message(&id),
             id,
             state: ExperimentState::Running,

@@ -71,7 +71,10 @@ impl TrustedExperiments {
         let experiment = TrustedExperiment::try_from(&record)?;
         let mut by_id = self.write();
         if by_id.get(&record.id).map(|shown| shown.version) == known {
-            by_id.insert(record.id, Arc::new(experiment));
+            let shown = by_id.get(&record.id);
+            let answers = shown.filter(|shown| shown.specification == experiment.specification);
+            let answers = answers.map(|shown| Arc::clone(&shown.answers)).unwrap_or_default();
+            by_id.insert(record.id, Arc::new(TrustedExperiment { answers, ..experiment }));
         }
         Ok(())
     }

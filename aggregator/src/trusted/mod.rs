@@ -51,6 +51,7 @@ pub mod adac_gope;
 pub mod adac_oful;
 pub mod adac_ucb;
 mod algorithm;
+mod answers;
 pub mod bounds;
 pub mod design;
 mod engine;
@@ -65,6 +66,7 @@ pub mod state;
 mod tail;
 
 pub use algorithm::{Plan, Played, Shown};
+pub use answers::TrustedAnswers;
 pub use engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
 pub use error::TrustedError;
 pub use experiments::TrustedExperiments;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1;
 use bandana_tests::attacked::{Attacked, create};
-use bandana_tests::attacks::{begin_requests, take_no_answers};
+use bandana_tests::attacks::{begin_requests, take_no_answers, take_nothing};
 use bandana_tests::harness::three_arms;
 use bandana_tests::page::{self, Samples};
 use bandana_tests::process_usage::memory_now;
-use bandana_tests::raw_http2::{Kind, frame};
+use bandana_tests::raw_http2::{Kind, RawConnection, frame};
 use tokio::task::JoinSet;
 
 use super::{CALL_BYTES_UNTAKEN, CONNECTION_BYTES, PROGRAM, STREAMS};
@@ -90,21 +90,43 @@ async fn answers_that_nobody_takes_have_a_bound_and_give_their_memory_back() -> 
     Ok(())
 }
 
+/// Shows that somebody is there, until the connection is closed.
+async fn stay_lively(mut connection: RawConnection) {
+    let ping = frame(Kind::Ping, 0, 0, &[0; 8]);
+    while connection.write(&ping).await.is_ok() {
+        if connection.next_frame().await.is_err() {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_watches_and_takes_nothing_is_closed() -> anyhow::Result<()> {
+    let attacked = Attacked::begin(PROGRAM, &["--limit-answer-seconds", "1"]).await?;
+    let (device, operator) = (&attacked.server.device, &attacked.server.operator);
+    let question =
+        v1::EstimatesRequest { experiment_id: "attacked".to_owned(), ..Default::default() };
+    let watch = "/bandana.v1.Operator/WatchEstimates";
+    let connection = take_nothing(operator, watch, &question).await?;
+    tokio::time::timeout(PATIENCE, stay_lively(connection)).await.context("it stays open")?;
+    let connection = take_nothing(device, "/grpc.health.v1.Health/Watch", &()).await?;
+    tokio::time::timeout(PATIENCE, stay_lively(connection)).await.context("it stays open")?;
+    for service in ["operator", "device"] {
+        let closed = format!("bandana_connections_not_taking_total{{service=\"{service}\"}}");
+        assert_eq!(metrics(&attacked).await?.count(&closed)?, 1, "{service}");
+    }
+    attacked.end(CONNECTION_BYTES + CALL_BYTES_UNTAKEN).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn who_takes_no_answer_is_closed_however_lively() -> anyhow::Result<()> {
     let mut attacked = Attacked::begin(PROGRAM, &["--limit-answer-seconds", "1"]).await?;
     let untaken = take_no_answers(&attacked.server.device, "attacked", 10, 8).await?;
     assert_eq!(untaken.waiting, 80);
     let mut closing = JoinSet::new();
-    for mut connection in untaken.connections {
-        closing.spawn(async move {
-            let ping = frame(Kind::Ping, 0, 0, &[0; 8]);
-            while connection.write(&ping).await.is_ok() {
-                if connection.next_frame().await.is_err() {
-                    break;
-                }
-            }
-        });
+    for connection in untaken.connections {
+        closing.spawn(stay_lively(connection));
     }
     tokio::time::timeout(PATIENCE, closing.join_all()).await.context("they stay open")?;
     let closed = "bandana_connections_not_taking_total{service=\"device\"}";
