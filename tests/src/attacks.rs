@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1::GetExperimentRequest;
-use prost::Message as _;
+use prost::Message;
 use tokio::task::JoinSet;
 
 use crate::raw_http2::{
@@ -94,7 +94,7 @@ pub async fn take_nothing(
     let mut words = [PREFACE, &frame(Kind::Settings, 0, 0, &no_window)].concat();
     words.extend(frame(Kind::Headers, END_HEADERS, 1, &headers(path, &[])));
     words.extend(frame(Kind::Data, END_STREAM, 1, &message));
-    let mut connection = RawConnection::open(address).await?;
+    let mut connection = RawConnection::silent(address).await?;
     connection.write(&words).await?;
     Ok(connection)
 }

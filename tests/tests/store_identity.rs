@@ -142,8 +142,7 @@ async fn a_store_is_made_once_and_keeps_its_id_in_a_backup() -> anyhow::Result<(
         .spawn()?;
     let mut line = String::new();
     let stdout = child.stdout.take().context("no output")?;
-    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut line)
-        .await?;
+    tokio::io::AsyncBufReadExt::read_line(&mut BufReader::new(stdout), &mut line).await?;
     ensure!(line.starts_with("device="), "{line}");
     let restored = parent.path().join("restored");
     fs::create_dir(&restored)?;
@@ -418,7 +417,7 @@ async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
         .env_clear()
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
-        .stderr(std::fs::File::create(&log)?)
+        .stderr(fs::File::create(&log)?)
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
@@ -440,7 +439,7 @@ async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
         ensure!(device.submit_upload(request).await.is_err(), "it was taken");
     }
     child.kill().await?;
-    let log = std::fs::read_to_string(&log)?;
+    let log = fs::read_to_string(&log)?;
     let told = log.lines().filter(|line| line.contains("uploads were not acknowledged"));
     let told = told.count();
     ensure!((1..60).contains(&told), "{told} lines: {log}");
