@@ -100,9 +100,9 @@ pub(super) async fn an_experiment_is_created_paused_resumed_and_stopped_by_keybo
     let shown = "[...document.querySelectorAll('#changes tbody tr')].map((row) => \
                  row.cells[2].textContent).join()";
     browser.until(&format!("{shown} === {}", json!(told.join(",")))).await?;
-    let left =
-        "[...document.querySelectorAll('[role=group] button')].filter((b) => !b.hidden).length";
-    assert_eq!(browser.value(left).await?, 0);
+    let left = "[...document.querySelectorAll('[role=group] button')].filter((b) => !b.hidden)\
+                .map((b) => b.id).join()";
+    assert_eq!(browser.value(left).await?, "archive,delete");
 
     tab_to(&browser, "nav a[href='#/']").await?;
     browser.press(keys::ENTER).await?;
