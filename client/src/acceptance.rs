@@ -132,6 +132,11 @@ impl Acceptance {
         Self { once_days: Some(days), ..self }
     }
 
+    /// Whether signatures are asked for, which a liar can't make.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.signers.is_some()
+    }
+
     /// Length of the periods in which an arm reports once, if it does.
     pub(crate) fn once_days(&self) -> Option<u32> {
         self.once_days

@@ -110,7 +110,14 @@
 //! ε, other rewards, a floor that does not keep its ε, a change that no revision may
 //! make, or without the signatures that the app pins ([`Signers`]); see [`Refusal`]. The
 //! server can stop a device from learning, and can give it a policy of its own, but not
-//! make it say more. Not the network: what is heard from it is checked, and what is sent
+//! make it say more. Without pinned signatures, whoever answers first chooses the specification:
+//! the client refuses what no revision of it may become, also from an honest server. A liar that
+//! named the honest server's store (its id is public) costs the reports until the first of
+//! them arrives: that store does not know the specification, and the client forgets it, unless an
+//! arm has already reported under [`Acceptance::report_once`]. What was paid stays paid. A liar
+//! that named a store of its own, or none, is not found out: the client keeps the specification,
+//! and sends each report for 60 days before it drops it. Pin signatures where answers may be
+//! false, or use `https`. Not the network: what is heard from it is checked, and what is sent
 //! holds nothing that is not private. A thief of the device sees what is stored.
 //!
 //! # Questions

@@ -281,6 +281,33 @@ impl<N: NoiseSource> Core<N> {
         Some(FetchTask { experiment_id: id.clone(), known })
     }
 
+    /// Forgets a specification that the store it came from does not know: a liar may have named
+    /// that store, and what is served next would be refused for ever as a change that no revision
+    /// may make. What was spent stays, and assignments and reports stay as they are.
+    ///
+    /// Not where signers are pinned, whose word is better than a store's; nor where an arm has
+    /// reported once, since the next specification might call the same arm by another index.
+    pub(super) fn forget_disowned(
+        &mut self,
+        experiment_id: &ExperimentId,
+        (digest, store): (Digest, StoreId),
+        now: Timestamp,
+    ) {
+        let Some(enrolled) = self.enrolled.get_mut(experiment_id) else { return };
+        let unsigned = enrolled.acceptance.as_ref().is_some_and(|accepted| !accepted.is_signed());
+        let is_held =
+            self.state.held.get(experiment_id).is_some_and(|held| {
+                held.specification.digest() == digest && held.store == Some(store)
+            });
+        if !unsigned || !is_held || self.state.has_reported_once(experiment_id, now) {
+            return;
+        }
+        enrolled.usable_until = None;
+        enrolled.wanted = true;
+        self.state.held.remove(experiment_id);
+        self.journal.replace();
+    }
+
     /// The earliest time at which a server is to be asked.
     pub(super) fn next_fetch(&self) -> Option<Timestamp> {
         let wanted = self.enrolled.values().filter(|enrolled| enrolled.wanted);

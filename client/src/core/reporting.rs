@@ -142,7 +142,17 @@ impl<N: NoiseSource> Core<N> {
             _ => &mut self.statistics.uploads_refused,
         };
         *counter += 1;
+        let disowned = match outcome {
+            UploadOutcome::UnknownSpecification { store: Some(store), .. } => {
+                let parcel = self.state.outbox.parcels.get(&id);
+                parcel.map(|parcel| (parcel.experiment_id.clone(), (parcel.digest, *store)))
+            }
+            _ => None,
+        };
         self.record(Change::Settled { id });
+        if let Some((experiment_id, specification)) = disowned {
+            self.forget_disowned(&experiment_id, specification, now);
+        }
         Ok(())
     }
 

@@ -192,6 +192,13 @@ impl State {
         Ok(())
     }
 
+    /// Whether an arm of an experiment must not report again for now.
+    pub(super) fn has_reported_once(&self, experiment_id: &ExperimentId, now: Timestamp) -> bool {
+        let time = self.ledger.time(now);
+        let mut once = self.once.iter().filter(|once| once.experiment_id == *experiment_id);
+        once.any(|once| !once.epoch.is_over(time))
+    }
+
     /// Forgets everything but what was spent and the assignments' count.
     pub(crate) fn opt_out(&mut self) {
         *self = Self {

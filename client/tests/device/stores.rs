@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use bandana_client::{Fetched, Task, UploadOutcome, UploadTask};
-use bandana_shared::identity::StoreId;
+use bandana_client::{Fetched, Signers, Task, UploadOutcome, UploadTask};
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::signing::SigningKey;
 
 use super::*;
 
@@ -61,23 +62,78 @@ fn a_report_belongs_to_the_store_that_was_heard_when_its_arm_was_drawn() -> Resu
     client.on_fetched(&id()?, fetched, at(2))?;
     client.choose(&id()?, at(3))?;
     let Task::Upload(second) = client.next_task(at(3))? else { return Err("no upload".into()) };
-    client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(4))?;
-    client.on_upload_result(second.id(), &unknown(Some(OTHER)), at(4))?;
-    assert_eq!((client.waiting_reports(), client.statistics().uploads_refused), (1, 1));
     // A server that leaves out what is known, and does not say its store, changes nothing.
     let (specification, policy) = (None, None);
     let same = Fetched { specification, signatures: Vec::new(), policy, day: day(10), store: None };
     client.on_fetched(&id()?, same, at(5))?;
     client.choose(&id()?, at(6))?;
-    let third = loop {
-        match client.next_task(at(6))? {
-            Task::Upload(upload) if upload != task => break upload,
-            Task::Upload(_) => {}
-            _ => return Err("no upload".into()),
+    let Task::Upload(third) = client.next_task(at(6))? else { return Err("no upload".into()) };
+    client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(6))?;
+    for (upload, left, refused) in [(second, 2, 1), (third, 1, 2)] {
+        client.on_upload_result(upload.id(), &unknown(Some(OTHER)), at(6))?;
+        let statistics = client.statistics();
+        assert_eq!((client.waiting_reports(), statistics.uploads_refused), (left, refused));
+    }
+    Ok(())
+}
+
+/// What a liar can say within what the app accepts, and no revision leads from it to the truth.
+fn lies() -> Result<[Specification; 2], Failure> {
+    let (mut later, weaker) = (parts(1.0, Rewards::binary())?, parts(0.5, Rewards::binary())?);
+    later.revision = Revision::new(u32::MAX)?;
+    Ok([Specification::new(later)?, Specification::new(weaker)?])
+}
+
+#[test]
+fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Result<(), Failure> {
+    let truth = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let truly = Fetched { store: Some(STORE), ..answer(truth.clone(), 10)? };
+    for lie in lies()? {
+        let mut client = Client::new(Budget::UNLIMITED);
+        client.enroll(id()?, acceptance(&truth));
+        client.on_fetched(&id()?, Fetched { store: Some(STORE), ..answer(lie, 10)? }, at(0))?;
+        client.choose(&id()?, at(1))?;
+        let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
+        let refused = client.on_fetched(&id()?, truly.clone(), at(1));
+        assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
+        let spent = client.spent(at(1));
+        client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
+
+        // Nothing more is paid for until the truth is heard, and what was paid stays so.
+        assert!(matches!(client.choose(&id()?, at(3)), Err(ClientError::NoPolicy { .. })));
+        assert_eq!((client.spent(at(3)), client.waiting_reports()), (spent, 0));
+        let Task::Fetch(question) = client.next_task(at(60))? else {
+            return Err("no question".into());
+        };
+        assert_eq!(question.known, None);
+        client.on_fetched(&id()?, truly.clone(), at(60))?;
+        assert_eq!(client.specification(&id()?), Some(&truth));
+        client.choose(&id()?, at(61))?;
+        let Task::Upload(_) = client.next_task(at(61))? else { return Err("no upload".into()) };
+    }
+    Ok(())
+}
+
+#[test]
+fn signers_and_what_was_reported_once_outlast_a_stores_word() -> Result<(), Failure> {
+    let operator = SigningKey::from_secret(&[1; 32]);
+    for lie in lies()? {
+        let signed = acceptance(&lie).signed_by(Signers::key(operator.public_key()));
+        for acceptance in [signed, acceptance(&lie).report_once(0)] {
+            let mut client = Client::new(Budget::UNLIMITED);
+            client.enroll(id()?, acceptance);
+            let expires = UnixSeconds::new(at(0).unix_ms() / 1000).after_days(30);
+            let signatures = vec![operator.sign(&lie, expires)];
+            let told = Fetched { store: Some(STORE), signatures, ..answer(lie.clone(), 10)? };
+            client.on_fetched(&id()?, told, at(0))?;
+            client.choose(&id()?, at(1))?;
+            let Task::Upload(task) = client.next_task(at(1))? else {
+                return Err("no upload".into());
+            };
+            client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
+            assert_eq!((client.specification(&id()?), client.waiting_reports()), (Some(&lie), 0));
         }
-    };
-    client.on_upload_result(third.id(), &unknown(Some(OTHER)), at(6))?;
-    assert_eq!(client.statistics().uploads_refused, 2);
+    }
     Ok(())
 }
 
