@@ -178,7 +178,7 @@ impl Opening {
         // The first writer takes the uploads.
         let room = writers.first().map(Writer::room);
         if let (Some(files), Some(room)) = (files, &room) {
-            tokio::spawn(ingest.clone().look_after(files, room.clone()));
+            tokio::spawn(ingest.clone().look_after(Arc::downgrade(&files), room.clone()));
         }
         let ended = write(writers)?;
         let (end, policies_ended) = oneshot::channel();

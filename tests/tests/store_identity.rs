@@ -2,14 +2,15 @@
 //! that the next start would not find, and devices tell their store from another.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::verify_directory;
+use bandana_aggregator::store::{SqliteStore, StoreError, verify_directory};
 use bandana_client::grpc::Transport;
 use bandana_client::{
     Acceptance, Budget, Client, Clock as _, Core, NoiseSource, Reward, SimulatedClient,
@@ -31,6 +32,7 @@ use bandana_tests::recorder::{Answer, Recorder, STORE};
 use bandana_tests::suite::Suite;
 use bandana_tests::watched_server::WatchedServer;
 use prost::Message;
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tonic::Code;
 
@@ -47,7 +49,16 @@ fn main() -> ExitCode {
         "a_server_without_a_store_does_not_start_and_makes_nothing",
         a_server_without_a_store_does_not_start_and_makes_nothing,
     );
+    suite.add(
+        "a_store_is_opened_once_whatever_becomes_of_the_lock_file",
+        a_store_is_opened_once_whatever_becomes_of_the_lock_file,
+    );
     add_async!(suite;
+        files_of_a_store_are_for_their_owner,
+        a_server_whose_lock_is_removed_ends,
+        nothing_is_acknowledged_once_a_file_is_written_over,
+        a_server_that_nobody_calls_notices_what_is_written_over_it,
+        what_was_acknowledged_is_missed_when_its_log_is_gone,
         a_store_is_made_once_and_keeps_its_id_in_a_backup,
         nothing_is_acknowledged_once_the_database_is_removed,
         nothing_is_acknowledged_once_the_database_is_replaced,
@@ -265,6 +276,155 @@ async fn a_server_that_nobody_calls_notices_too() -> anyhow::Result<()> {
     fs::remove_file(folder.path().join(DATABASE))?;
     let (code, log) = server.ended().await?;
     ensure!(code == Some(1) && log.contains(DATABASE), "{code:?}: {log}");
+    Ok(())
+}
+
+fn a_store_is_opened_once_whatever_becomes_of_the_lock_file() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
+    let (folder, other) = (parent.path().join("store"), parent.path().join("other"));
+    let _open = SqliteStore::open(&folder)?;
+    fs::remove_file(folder.join("bandana.lock"))?;
+    fs::create_dir(&other)?;
+    // A copy of the directory by links has the same database.
+    fs::hard_link(folder.join(DATABASE), other.join(DATABASE))?;
+    for directory in [&folder, &other] {
+        let again = SqliteStore::open_existing(directory);
+        ensure!(matches!(again, Err(StoreError::Locked { .. })), "{directory:?}: {again:?}");
+    }
+    Ok(())
+}
+
+async fn files_of_a_store_are_for_their_owner() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
+    let data = parent.path().join("data");
+    ensure!(bandana(&["init", "--data-dir", data.to_str().context("UTF-8")?])?.status.success());
+    let server = WatchedServer::start(PROGRAM, &data, &[]).await?;
+    let mode = |path: &Path| anyhow::Ok(fs::metadata(path)?.permissions().mode() & 0o777);
+    assert_eq!(mode(&data)?, 0o700);
+    let found = names(&data)?;
+    ensure!(found.len() >= 5, "{found:?}");
+    for (name, _) in found {
+        assert_eq!(mode(&data.join(&name))?, 0o600, "{name:?}");
+    }
+    let log = server.stop().await?;
+    ensure!(!log.contains("can read the store"), "{log}");
+    // As stores were before.
+    fs::set_permissions(data.join(DATABASE), fs::Permissions::from_mode(0o644))?;
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755))?;
+    let log = WatchedServer::start(PROGRAM, &data, &[]).await?.stop().await?;
+    ensure!(log.contains("others than the owner can read the store"), "{log}");
+    Ok(())
+}
+
+async fn a_server_whose_lock_is_removed_ends() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    fs::remove_file(folder.path().join("bandana.lock"))?;
+    let (code, log) = server.ended().await?;
+    ensure!(code == Some(1) && log.contains("bandana.lock"), "{code:?}: {log}");
+    Ok(())
+}
+
+/// What is written over a file that stays where it is.
+#[derive(Clone, Copy, Debug)]
+enum Overwriting {
+    Garbage,
+    Zeros,
+    /// Half of it is left.
+    Cut,
+    /// Nothing is left.
+    Emptied,
+}
+
+impl Overwriting {
+    const ALL: [Self; 4] = [Self::Garbage, Self::Zeros, Self::Cut, Self::Emptied];
+
+    fn make(self, path: &Path) -> anyhow::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        let length = file.metadata()?.len();
+        ensure!(length > 0, "{path:?} is empty");
+        let bytes = usize::try_from(length)?;
+        match self {
+            Self::Garbage => file.write_all_at(&vec![0xa5; bytes], 0)?,
+            Self::Zeros => file.write_all_at(&vec![0; bytes], 0)?,
+            Self::Cut => file.set_len(length / 2)?,
+            Self::Emptied => file.set_len(0)?,
+        }
+        Ok(())
+    }
+}
+
+/// A server with an experiment, of which it has acknowledged ten reports.
+async fn with_reports(data: &Path) -> anyhow::Result<(WatchedServer, Specification, Day)> {
+    let server = WatchedServer::start(PROGRAM, data, &[]).await?;
+    let (mut device, mut operator) = server.clients().await?;
+    let experiment = create(&mut operator, three_arms("written")).await?;
+    let experiment_id = experiment.experiment_id().to_string();
+    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
+    for number in 0..10 {
+        let status = submit_one(&mut device, &experiment, day, number).await?;
+        assert_eq!(status, UploadStatus::Accepted);
+    }
+    Ok((server, experiment, day))
+}
+
+async fn nothing_is_acknowledged_once_a_file_is_written_over() -> anyhow::Result<()> {
+    let files = [DATABASE, "bandana.sqlite3-wal"];
+    for (file, how) in files.into_iter().flat_map(|file| Overwriting::ALL.map(|how| (file, how))) {
+        let folder = tempfile::tempdir()?;
+        let (server, experiment, day) = with_reports(folder.path()).await?;
+        let (mut device, _) = server.clients().await?;
+        how.make(&folder.path().join(file))?;
+        let answer = submit_one(&mut device, &experiment, day, 100).await;
+        ensure!(answer.is_err(), "{file} {how:?}: it was acknowledged: {answer:?}");
+        let (code, log) = server.ended().await?;
+        ensure!(code == Some(6), "{file} {how:?}: {code:?}: {log}");
+        ensure!(log.contains("is damaged; restore it from a backup"), "{file} {how:?}: {log}");
+    }
+    Ok(())
+}
+
+async fn a_server_that_nobody_calls_notices_what_is_written_over_it() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (server, ..) = with_reports(folder.path()).await?;
+    // The slip of a restore under a running server.
+    let backup = folder.path().join("backup.sqlite3").to_string_lossy().into_owned();
+    let data = folder.path().to_string_lossy().into_owned();
+    ensure!(bandana(&["backup", "--data-dir", &data, "--out", &backup])?.status.success());
+    let file = OpenOptions::new().write(true).open(folder.path().join(DATABASE))?;
+    file.write_all_at(&fs::read(backup)?, 0)?;
+    let (code, log) = server.ended().await?;
+    ensure!(code == Some(6) && log.contains("was written over"), "{code:?}: {log}");
+    Ok(())
+}
+
+async fn what_was_acknowledged_is_missed_when_its_log_is_gone() -> anyhow::Result<()> {
+    for how in Overwriting::ALL.map(Some).into_iter().chain([None]) {
+        let folder = tempfile::tempdir()?;
+        let (server, ..) = with_reports(folder.path()).await?;
+        server.signal(Signal::KILL)?;
+        server.ended().await?;
+        let log = folder.path().join("bandana.sqlite3-wal");
+        match how {
+            Some(how) => how.make(&log)?,
+            None => fs::remove_file(&log)?,
+        }
+        let data = folder.path().to_str().context("UTF-8")?;
+        let verification = verify_directory(folder.path())?;
+        let found = format!("{:?}", verification.findings);
+        ensure!(found.contains("what was acknowledged is missing"), "{how:?}: {found}");
+        // As often as it is asked.
+        for _ in 0..2 {
+            let (code, said) = serve_in_vain(&["--data-dir", data])?;
+            ensure!(code == Some(6), "{how:?}: {code:?}: {said}");
+            ensure!(said.contains("what was acknowledged is missing"), "{how:?}: {said}");
+        }
+        let sealed = bandana(&["seal", "--data-dir", data])?;
+        ensure!(sealed.status.success(), "{}", String::from_utf8_lossy(&sealed.stderr));
+        let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+        server.stop().await?;
+    }
     Ok(())
 }
 

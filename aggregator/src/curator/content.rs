@@ -4,7 +4,12 @@
 //! the same names. The order of rows and columns does not count, nor the format, nor how a number
 //! is written: 18, 018, +18 and 18.0 are one value, and so are an empty one and none. All columns
 //! of the file count, whether anybody may ask about them or not.
+//!
+//! Formats differ in what they can tell apart, so values are compared as the coarsest of them has
+//! them: whole numbers in 64 bits of floating point, others in 32, times to the millisecond. What
+//! differs by less is taken for the same content, which can refuse a budget and never grant one.
 
+use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime};
 use sha2::{Digest as _, Sha256};
 
 /// Rows as they are read, and what their digest will be.
@@ -21,7 +26,9 @@ pub struct ContentHasher {
 impl ContentHasher {
     /// Of rows with these columns.
     pub fn new<N: AsRef<[u8]>>(headings: &[N]) -> Self {
-        let heading = |place: &usize| headings.get(*place).map(AsRef::as_ref).unwrap_or_default();
+        let heading = |place: &usize| {
+            headings.get(*place).map(AsRef::as_ref).unwrap_or_default().trim_ascii()
+        };
         let mut order: Vec<usize> = (0..headings.len()).collect();
         order.sort_by_key(heading);
         let mut text = Vec::new();
@@ -65,18 +72,49 @@ fn append_value(bytes: &[u8], row: &mut Vec<u8>) {
     if text.is_empty() {
         return append(b'n', b"", row);
     }
-    if let Ok(integer) = text.parse::<i128>() {
-        return append(b'i', integer.to_string().as_bytes(), row);
+    if let Ok(number) = text.parse::<f64>() {
+        return append(b'f', &coarse(number).to_bits().to_be_bytes(), row);
     }
-    match text.parse::<f64>().ok().filter(|number| number.is_finite()) {
-        // A whole number, written with a point or a power of ten.
-        Some(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
-            append(b'i', format!("{}", number + 0.0).as_bytes(), row);
-        }
-        Some(number) => append(b'f', &number.to_bits().to_be_bytes(), row),
+    match milliseconds(text) {
+        Some(time) => append(b'd', &time.to_be_bytes(), row),
         None if text.eq_ignore_ascii_case("true") => append(b't', b"true", row),
         None if text.eq_ignore_ascii_case("false") => append(b't', b"false", row),
         None => append(b't', text.as_bytes(), row),
+    }
+}
+
+/// A number that is the same for all that any format writes for it.
+fn coarse(number: f64) -> f64 {
+    if number.is_nan() {
+        return f64::NAN;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "that is what is wanted")]
+    let number = if number.fract() == 0.0 { number } else { f64::from(number as f32) };
+    // There is one zero.
+    number + 0.0
+}
+
+/// A date with or without a time, or a time of any day. Without an offset it is taken for UTC.
+fn milliseconds(text: &str) -> Option<i64> {
+    // What most texts are not, at little cost.
+    match text.as_bytes() {
+        [_, _, _, _, b'-', _, _, b'-', _, _] => {
+            let date: NaiveDate = text.parse().ok()?;
+            Some(date.and_time(NaiveTime::MIN).and_utc().timestamp_millis())
+        }
+        [_, _, _, _, b'-', _, _, b'-', _, _, b' ' | b'T' | b't', ..] => {
+            let local = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f"]
+                .into_iter()
+                .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+            let utc = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.naive_utc());
+            Some(local.or_else(utc)?.and_utc().timestamp_millis())
+        }
+        [_, _, b':', _, _, b':', ..] => {
+            let time = NaiveTime::parse_from_str(text, "%H:%M:%S%.f").ok()?;
+            let passed = time.signed_duration_since(NaiveTime::MIN);
+            Some(passed.num_milliseconds())
+        }
+        _ => None,
     }
 }
 
@@ -108,6 +146,20 @@ mod tests {
     fn values_are_the_same_however_they_are_written() {
         for same in [
             &["18", "018", "+18", " 18 ", "18.0", "1.8e1"][..],
+            &["9007199254740993", "9007199254740993.0", "9.007199254740993e15"],
+            &["12345678901234567890123", "12345678901234567890123.0"],
+            &["18446744073709551616", "18446744073709551616.", "1.8446744073709551616e19"],
+            // What a column of 32 bits has, written with 32 or 64.
+            &["0.1", "0.10000000149011612"],
+            &["NaN", "nan"],
+            &["inf", "Infinity", "1e400", "10e399"],
+            &["2020-01-02", "2020-01-02 00:00:00", "2020-01-02T00:00:00Z"],
+            &[
+                "2020-01-02 03:04:05.678901",
+                "2020-01-02T03:04:05.678",
+                "2020-01-02 04:04:05.678+01:00",
+            ],
+            &["03:04:05", "03:04:05.000"],
             &["0", "-0", "0.0", "-0.0"],
             &["0.25", ".25", "25e-2"],
             &["true", "True", "TRUE"],
@@ -115,8 +167,24 @@ mod tests {
         ] {
             assert!(same.iter().all(|value| of_value(value) == of_value(same[0])), "{same:?}");
         }
-        let different =
-            ["18", "19", "-18", "0.25", "Ulm", "ulm", "", "true", "NaN", "9007199254740993"];
+        let different = [
+            "18",
+            "19",
+            "-18",
+            "0.25",
+            "Ulm",
+            "ulm",
+            "",
+            "true",
+            "NaN",
+            "inf",
+            "-inf",
+            "9007199254740993",
+            "2020-01-02",
+            "2020-01-03",
+            "2020-01-02 00:00:01",
+            "2020-13-01",
+        ];
         for (place, value) in different.iter().enumerate() {
             let others = &different[..place];
             assert!(others.iter().all(|other| of_value(other) != of_value(value)), "{value}");
@@ -125,6 +193,7 @@ mod tests {
         let two = |a: &str, b: &str| digest(&["a", "b"], &[vec![a.to_owned(), b.to_owned()]]);
         assert_ne!(two("xy", "z"), two("x", "yz"));
         assert_ne!(digest(&["a"], &[]), digest(&["b"], &[]));
+        assert_eq!(digest(&["a"], &[]), digest(&[" a "], &[]));
     }
 
     proptest! {

@@ -149,6 +149,7 @@ fn parquet_rows(
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
     let places = places(schema, |name| names.iter().position(|n| *n == name))?;
+    let units: Vec<_> = root.get_fields().iter().map(|field| Unit::of(field)).collect();
     let mut reading = Reading::new(schema, &names, content);
     for (row, line) in reader.get_row_iter(None).map_err(unreadable)?.zip(1_u64..) {
         let row = row.map_err(unreadable)?;
@@ -158,7 +159,10 @@ fn parquet_rows(
             .iter()
             .zip(&places)
             .map(|(column, &place)| fields.get(place).and_then(|field| code_of(column, field)));
-        reading.push(line, codes, |place| fields.get(place).and_then(|field| text_of(field)))?;
+        reading.push(line, codes, |place| {
+            let unit = units.get(place).copied().flatten();
+            fields.get(place).and_then(|field| text_of(field, unit))
+        })?;
     }
     reading.finish()
 }
@@ -178,19 +182,67 @@ fn has_columns_within(file: &parquet::file::metadata::ParquetMetaData, bytes: us
     })
 }
 
+/// What the whole numbers of a column count.
+#[cfg(feature = "parquet")]
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    /// Whether it is the time of a day.
+    of_day: bool,
+    per_millisecond: i64,
+}
+
+#[cfg(feature = "parquet")]
+impl Unit {
+    /// That of a column, if it has times.
+    fn of(column: &parquet::schema::types::Type) -> Option<Self> {
+        use parquet::basic::{LogicalType, TimeUnit};
+
+        let (of_day, time) = match column.get_basic_info().logical_type_ref()? {
+            LogicalType::Time(time) => (true, time),
+            LogicalType::Timestamp(time) => (false, time),
+            _ => return None,
+        };
+        let per_millisecond = match time.unit {
+            TimeUnit::MILLIS => 1,
+            TimeUnit::MICROS => 1_000,
+            TimeUnit::NANOS => 1_000_000,
+        };
+        Some(Self { of_day, per_millisecond })
+    }
+
+    /// A time in milliseconds, as text.
+    fn text(self, count: i64) -> String {
+        let milliseconds = count.div_euclid(self.per_millisecond);
+        let format = if self.of_day { "%H:%M:%S%.3f" } else { "%Y-%m-%d %H:%M:%S%.3f" };
+        match chrono::DateTime::from_timestamp_millis(milliseconds) {
+            Some(time) => time.format(format).to_string(),
+            None => format!("{milliseconds} ms"),
+        }
+    }
+}
+
 /// A value as a file of CSV would have it.
 #[cfg(feature = "parquet")]
-fn text_of(field: &parquet::record::Field) -> Option<Vec<u8>> {
+fn text_of(field: &parquet::record::Field, unit: Option<Unit>) -> Option<Vec<u8>> {
     use parquet::record::Field;
 
-    Some(match field {
-        Field::Null => return None,
-        Field::Str(text) => text.clone().into_bytes(),
-        Field::Bytes(bytes) => bytes.data().to_vec(),
+    let time =
+        |of_day, per_millisecond, count| Unit { of_day, per_millisecond }.text(count).into_bytes();
+    Some(match (field, unit) {
+        (Field::Null, _) => return None,
+        (Field::Str(text), _) => text.clone().into_bytes(),
+        (Field::Bytes(bytes), _) => bytes.data().to_vec(),
         // The shortest number that is this one, of either width.
-        Field::Float(number) => number.to_string().into_bytes(),
-        Field::Double(number) => number.to_string().into_bytes(),
-        other => other.to_string().into_bytes(),
+        (Field::Float(number), _) => number.to_string().into_bytes(),
+        (Field::Double(number), _) => number.to_string().into_bytes(),
+        (Field::TimestampMillis(count), _) => time(false, 1, *count),
+        (Field::TimestampMicros(count), _) => time(false, 1_000, *count),
+        (Field::TimeMillis(count), _) => time(true, 1, i64::from(*count)),
+        (Field::TimeMicros(count), _) => time(true, 1_000, *count),
+        (Field::Int(count), Some(unit)) => unit.text(i64::from(*count)).into_bytes(),
+        // There is no other kind of field for these.
+        (Field::Long(count), Some(unit)) => unit.text(*count).into_bytes(),
+        (other, _) => other.to_string().into_bytes(),
     })
 }
 
@@ -364,5 +416,57 @@ mod tests {
         let error = file.rows(&narrow).unwrap_err().to_string();
         assert!(error.contains("column \"age\" in line 1"), "{error}");
         assert!(DataFile::of("age\n18\n".into(), "people.parquet").rows(&schema).is_err());
+    }
+
+    /// A file of one column that counts in this unit.
+    #[cfg(feature = "parquet")]
+    fn counted(kind: &str, counts: &[i64]) -> Vec<u8> {
+        use std::sync::Arc;
+
+        use parquet::data_type::Int64Type;
+        use parquet::file::properties::WriterProperties;
+        use parquet::file::writer::SerializedFileWriter;
+        use parquet::schema::parser::parse_message_type;
+
+        let message = format!("message m {{ required int64 at {kind}; required int64 age; }}");
+        let schema = Arc::new(parse_message_type(&message).unwrap());
+        let properties = Arc::new(WriterProperties::new());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        for values in [counts.to_vec(), vec![18; counts.len()]] {
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&values, None, None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        file.into_inner().unwrap()
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn times_are_the_same_in_every_unit_and_as_text() {
+        let schema = Schema::parse(&["age:18..20"]).unwrap();
+        let of =
+            |bytes: Vec<u8>, name| DataFile::of(bytes, name).rows_and_content(&schema).unwrap().1;
+        let times = [1_577_934_245_678, -1];
+        let csv = "at,age\n2020-01-02 03:04:05.678,18\n1969-12-31T23:59:59.999Z,18\n";
+        let expected = of(csv.into(), "times.csv");
+        for (kind, factor) in [
+            ("(TIMESTAMP(MILLIS,true))", 1),
+            ("(TIMESTAMP(MICROS,true))", 1_000),
+            ("(TIMESTAMP(NANOS,true))", 1_000_000),
+            ("(TIMESTAMP(MICROS,false))", 1_000),
+            ("(TIMESTAMP(NANOS,false))", 1_000_000),
+        ] {
+            let counts = times.map(|time: i64| time * factor);
+            assert_eq!(of(counted(kind, &counts), "times.parquet"), expected, "{kind}");
+            let later = times.map(|time| (time + 1) * factor);
+            assert_ne!(of(counted(kind, &later), "times.parquet"), expected, "{kind}");
+        }
+        let expected = of("at,age\n03:04:05.6,18\n".into(), "times.csv");
+        for (kind, factor) in [("(TIME(MICROS,true))", 1_000), ("(TIME(NANOS,true))", 1_000_000)] {
+            let counts = [11_045_600 * factor];
+            assert_eq!(of(counted(kind, &counts), "times.parquet"), expected, "{kind}");
+        }
     }
 }

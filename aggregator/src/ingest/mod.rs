@@ -23,7 +23,7 @@ use crate::learner::LearnerError;
 use crate::store::{
     Conduct, CuratorChange, ExperimentState, OpenFiles, StoreError, Transition, TrustedChange,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::registry::{Experiment, Revision};
@@ -222,14 +222,15 @@ impl Ingest {
     /// Looks after the files of the writer's store once a second, and has the writer do so when
     /// they are gone: that is to be noticed too while nobody calls. So is it that a new day makes
     /// room for ids: a server without room may not be called any more.
-    pub(crate) async fn look_after(self, files: Arc<OpenFiles>, room: watch::Receiver<bool>) {
+    pub(crate) async fn look_after(self, files: Weak<OpenFiles>, room: watch::Receiver<bool>) {
         // Whoever does nothing else keeps no queue open.
         let queue = self.queue.downgrade();
         drop(self);
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let Some(queue) = queue.upgrade() else { return };
-            let looked = Arc::clone(&files);
+            // They are closed with the store.
+            let Some(looked) = files.upgrade() else { return };
             let looked = tokio::task::spawn_blocking(move || looked.check()).await;
             let is_gone = !matches!(looked, Ok(Ok(())));
             let is_full = !*room.borrow();

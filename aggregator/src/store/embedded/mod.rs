@@ -2,6 +2,7 @@
 //!
 //! One process has it, so what that process has decided is all that there is to know.
 
+mod acknowledged;
 mod answers;
 mod audit;
 mod backup;
@@ -11,6 +12,8 @@ mod daily_tallies;
 mod deletion;
 mod expiry;
 mod files;
+mod headers;
+mod lock;
 mod schema;
 mod seen;
 mod shares;
@@ -129,7 +132,8 @@ impl EmbeddedStore {
         let outcome = self.database.check_files().and_then(|()| work(self));
         // What SQLite says when its files are gone is not what is wrong.
         let checked = self.database.check_files().and(outcome);
-        checked.map_err(|error| error.located(&self.directory))
+        let noted = checked.and_then(|done| self.database.acknowledge().map(|()| done));
+        noted.map_err(|error| error.located(&self.directory))
     }
 
     /// Moves the replay window on when a new day has begun.

@@ -1,9 +1,9 @@
 //! The embedded store: one SQLite database in one directory.
 //!
-//! Write-ahead log, `synchronous = FULL`, one connection that writes. The lock
-//! is a file of its own, so that `sqlite3` can look inside while a server runs.
+//! Write-ahead log, `synchronous = FULL`, one connection that writes. The locks are none of
+//! SQLite's, so that `sqlite3` can look inside while a server runs.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,13 @@ use bandana_shared::specification::Specification;
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 
+use super::acknowledged::{self, Acknowledged, Progress};
 use super::deletion::{ARCHIVED, DELETED, was_deleted};
 use super::files::OpenFiles;
+use super::lock::DirectoryLock;
 use super::trusted::trusted_exists;
 use super::{audit, checksums, daily_tallies, expiry, files, schema};
 use crate::learner::guardrails::Guardrails;
@@ -28,9 +31,6 @@ use crate::store::{
 
 /// The database file in the data directory.
 pub(in crate::store) const DATABASE_FILE: &str = "bandana.sqlite3";
-
-/// The lock file in the data directory.
-const LOCK_FILE: &str = "bandana.lock";
 
 /// Pages in the log before it is copied into the database: 16 MiB, so that a
 /// commit under load rarely has to.
@@ -49,8 +49,9 @@ pub struct SqliteStore {
     pub(super) looked_through: Option<i64>,
     /// Whether the log may still have what was erased, since somebody was reading it.
     owes_erasure: bool,
-    /// Held, not used: the lock ends with it.
-    _lock: File,
+    _lock: DirectoryLock,
+    /// None: it can't be written.
+    acknowledged: Option<Acknowledged>,
 }
 
 impl SqliteStore {
@@ -71,9 +72,19 @@ impl SqliteStore {
     pub fn open_with(presence: Presence, directory: &Path) -> Result<Self, StoreError> {
         let mut store = Self::open_unchecked(presence, directory, schema::prepare)?;
         checksums::watch(&store.connection).map_err(opening)?;
+        store.check_acknowledged(directory)?;
         store.settle().map_err(opening)?;
+        store.acknowledged = Acknowledged::open(directory, store.id).inspect_err(cannot_note).ok();
+        store.acknowledge()?;
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
         sync_directory(directory).map_err(unusable)?;
+        if store.files.is_open_to_others(directory) {
+            tracing::warn!(
+                directory = %directory.display(),
+                "others than the owner can read the store, which has rewards and keys that nobody \
+                 else may know: have `chmod 700` shut the directory"
+            );
+        }
         Ok(store)
     }
 
@@ -87,32 +98,35 @@ impl SqliteStore {
         if !files::find(directory, presence)? {
             create_private(directory).map_err(unusable)?;
         }
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(directory.join(LOCK_FILE))
-            .map_err(unusable)?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::Locked { path: directory.to_owned() },
-            TryLockError::Error(source) => unusable(source),
-        })?;
+        let mut lock = DirectoryLock::take(directory)?;
         // Somebody may have been faster.
         if !files::find(directory, presence)? {
             files::make(directory, create)?;
         }
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
-        let connection = Connection::open_with_flags(directory.join(DATABASE_FILE), flags);
+        let path = directory.join(DATABASE_FILE);
+        // Before SQLite opens it: this descriptor must be closed after SQLite's.
+        let database = Arc::new(File::open(&path).map_err(unusable)?);
+        lock.add_database(directory, &database)?;
+        let connection = Connection::open_with_flags(path, flags);
         let mut connection = connection.map_err(opening)?;
         configure(&connection)?;
         prepare(&mut connection)?;
         let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
         let id = StoreId::new(id.map_err(reading)?);
         // It has been read, so the files are open.
-        let files = Arc::new(OpenFiles::of(directory)?);
+        let files = Arc::new(OpenFiles::of(directory, database)?);
         // The process before this one may not have come to the end.
         let looked_through = Some(0);
-        Ok(Self { connection, id, files, looked_through, owes_erasure: false, _lock: lock })
+        Ok(Self {
+            connection,
+            id,
+            files,
+            looked_through,
+            owes_erasure: false,
+            _lock: lock,
+            acknowledged: None,
+        })
     }
 
     /// Which store it is.
@@ -131,12 +145,49 @@ impl SqliteStore {
     /// [`StoreError::Replaced`]; the store must not be used any further. What was committed is in
     /// its database file, if that is where it was.
     pub fn check_files(&self) -> Result<(), StoreError> {
-        self.files.check().inspect_err(|_| {
-            if self.files.has_database() {
-                // Only the log has lost its name, with what was acknowledged. It is still open.
+        self.files.check().inspect_err(|error| match error {
+            // Only the log may have lost its name, with what was acknowledged. It is still open.
+            StoreError::Replaced { .. } if self.files.has_database() => {
                 self.checkpoint().ok();
             }
+            StoreError::Replaced { .. } => {}
+            _ => self.keep_log(),
         })
+    }
+
+    /// That the store has all that was acknowledged.
+    fn check_acknowledged(&self, directory: &Path) -> Result<(), StoreError> {
+        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        let known = acknowledged::read(directory, self.id).map_err(unusable)?;
+        let found = Progress::of(&self.connection).map_err(reading)?;
+        match known.and_then(|known| found.lacks(known)) {
+            None => Ok(()),
+            Some(what) => {
+                self.keep_log();
+                Err(damaged(what))
+            }
+        }
+    }
+
+    /// Notes what is about to be acknowledged, after it was committed.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub(super) fn acknowledge(&mut self) -> Result<(), StoreError> {
+        let Some(file) = &mut self.acknowledged else { return Ok(()) };
+        let progress = Progress::of(&self.connection).map_err(reading)?;
+        if let Err(error) = file.note(progress) {
+            // It is committed all the same. What the file has says less, and nothing wrong.
+            cannot_note(&error);
+            self.acknowledged = None;
+        }
+        Ok(())
+    }
+
+    /// Leaves the log to whoever repairs the database.
+    fn keep_log(&self) {
+        let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        self.connection.set_db_config(keep, true).ok();
     }
 
     /// Whether what was deleted is overwritten in all pages, or only where that costs nothing:
@@ -430,8 +481,9 @@ impl SqliteStore {
     /// both.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::Database`]; those of [`Self::check_files`].
     pub fn close(self) -> Result<(), StoreError> {
+        self.check_files()?;
         let failed = |source| StoreError::Database { doing: "closing", source };
         self.checkpoint().map_err(failed)?;
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
@@ -490,7 +542,21 @@ pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
         transaction.commit().map_err(committing)
     };
     let sealed = SqliteStore::open_unchecked(Presence::Required, directory, seal);
-    sealed.and_then(SqliteStore::close).map_err(|error| error.located(directory))
+    let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+    let sealed = sealed.and_then(|store| {
+        // What is missing was given up.
+        acknowledged::forget(directory).map_err(unusable)?;
+        store.close()
+    });
+    sealed.map_err(|error| error.located(directory))
+}
+
+fn cannot_note(error: &std::io::Error) {
+    tracing::warn!(
+        %error,
+        "what is acknowledged can't be noted beside the store: a log that is lost would not be \
+         missed"
+    );
 }
 
 /// Makes the directory's own entries durable, and its name in its parent.

@@ -9,9 +9,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, StoreId};
 use rusqlite::{Connection, ErrorCode};
 
+use super::acknowledged::{self, Progress};
 use super::sqlite::{DATABASE_FILE, reading};
 use super::{audit, checksums, schema, undisturbed};
 use crate::store::{AuditQuery, StoreError, Verification, curator};
@@ -38,7 +39,36 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     if !file.exists() {
         return Err(StoreError::Missing { path: directory.to_owned() });
     }
-    verify_file(&file)
+    let verify = |connection: &Connection| {
+        // Before the moment at which the store is read: a server may be at work.
+        let known = acknowledged(connection, directory)?;
+        connection.execute_batch("ROLLBACK; BEGIN").map_err(reading)?;
+        let mut verification = verify(connection, &file)?;
+        verification.begin("what was acknowledged");
+        if let Some(known) = known {
+            verification.examined(1);
+            let found = Progress::of(connection);
+            let found = noted(&mut verification, "how far the store has come", found)?;
+            if let Some(what) = found.and_then(|found| found.lacks(known)) {
+                verification.say(what);
+            }
+        }
+        Ok(verification)
+    };
+    undisturbed::read(&file, verify).map_err(|error| error.of_file(&file))
+}
+
+/// How far the store had come at least, if that is known. Damage is for others to find.
+fn acknowledged(connection: &Connection, directory: &Path) -> Result<Option<Progress>, StoreError> {
+    if schema::version_of(connection).ok() != Some(schema::VERSION) {
+        return Ok(None);
+    }
+    let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
+    let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+    match id {
+        Ok(id) => acknowledged::read(directory, StoreId::new(id)).map_err(unusable),
+        Err(_) => Ok(None),
+    }
 }
 
 /// As [`verify_directory`], for a database by itself, such as a backup.

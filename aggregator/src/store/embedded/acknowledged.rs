@@ -1,0 +1,191 @@
+//! The last acknowledged commit, kept in a file beside the store.
+//!
+//! SQLite takes a log that was cut, or written over, for one that was never finished, and forgets
+//! what was in it. So before anything is acknowledged, how far the store has come is written here
+//! too; a store that is not as far has lost something. The file is not synced: that costs nothing,
+//! outlives a killed process, and after a power cut it may be an older one, which says less. It is
+//! written only after the commit is durable, so it never says more than there was.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use bandana_shared::identity::StoreId;
+use rusqlite::Connection;
+
+use super::sqlite::DATABASE_FILE;
+
+/// More than the text ever has.
+const LEN_MAX: u64 = 1024;
+
+/// How far a store has come: every commit of what is acknowledged makes it later.
+///
+/// Numbers that are given once come first, since a change that takes something away has an entry
+/// in the audit log. Groups of uploads go away only with a commit that has a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Progress {
+    entries: u64,
+    disclosures: u64,
+    rounds: u64,
+    groups: u64,
+}
+
+impl Progress {
+    /// That of a store of this program's version.
+    pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        let query = "SELECT (SELECT COALESCE(sum(seq), 0) FROM sqlite_sequence),
+            (SELECT COALESCE(sum(sequence), 0) FROM trusted_experiment),
+            (SELECT COALESCE(sum(rounds), 0) FROM curator_session),
+            (SELECT COALESCE(max(key), 0) FROM upload_group)";
+        connection.prepare_cached(query)?.query_row([], |row| {
+            Ok(Self {
+                entries: row.get(0)?,
+                disclosures: row.get(1)?,
+                rounds: row.get(2)?,
+                groups: row.get(3)?,
+            })
+        })
+    }
+
+    /// What is missing in a store that has come this far, in words.
+    pub(super) fn lacks(self, acknowledged: Self) -> Option<String> {
+        (self < acknowledged).then(|| {
+            format!(
+                "what was acknowledged is missing: the store had come to {acknowledged}, and is at \
+                 {self}. Its log was cut, overwritten or removed, or an older database was put in \
+                 its place. `bandana seal` takes what is there, if nothing better can be had"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entries, disclosures, rounds, groups } = self;
+        write!(
+            f,
+            "{groups} groups of uploads, {entries} entries of logs, {disclosures} commits of \
+             disclosures and {rounds} rounds of sessions"
+        )
+    }
+}
+
+/// The file, of a store that is open.
+#[derive(Debug)]
+pub(super) struct Acknowledged {
+    file: File,
+    id: StoreId,
+    last: Option<Progress>,
+}
+
+impl Acknowledged {
+    /// Opens the file of the store in `directory`, or makes it.
+    pub(super) fn open(directory: &Path, id: StoreId) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        Ok(Self { file: options.open(path(directory))?, id, last: None })
+    }
+
+    /// Notes how far the store has come, durably.
+    pub(super) fn note(&mut self, progress: Progress) -> io::Result<()> {
+        if self.last != Some(progress) {
+            self.file.write_all_at(text(self.id, progress).as_bytes(), 0)?;
+            self.last = Some(progress);
+        }
+        Ok(())
+    }
+}
+
+/// How far the store in `directory`, of this id, had come at least. None: that is not known.
+pub(super) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>> {
+    let path = path(directory);
+    let mut found = String::new();
+    match File::open(&path).and_then(|file| file.take(LEN_MAX).read_to_string(&mut found)) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let progress = parse(id, &found);
+    if progress.is_none() && !found.is_empty() {
+        tracing::warn!(
+            file = %path.display(),
+            "the file says nothing of this store: whether anything acknowledged is missing can't \
+             be told"
+        );
+    }
+    Ok(progress)
+}
+
+/// Takes the store in `directory` as it is.
+pub(super) fn forget(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(path(directory)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join(format!("{DATABASE_FILE}-acknowledged"))
+}
+
+/// The text of the file, which always has the same length.
+fn text(id: StoreId, progress: Progress) -> String {
+    let Progress { entries, disclosures, rounds, groups } = progress;
+    let text = format!("1 {id} {entries:020} {disclosures:020} {rounds:020} {groups:020}");
+    let checksum = crc32fast::hash(text.as_bytes());
+    format!("{text} {checksum:08x}\n")
+}
+
+fn parse(id: StoreId, found: &str) -> Option<Progress> {
+    let mut numbers = found.split_ascii_whitespace().skip(2).map_while(|word| word.parse().ok());
+    let mut next = || numbers.next();
+    let progress =
+        Progress { entries: next()?, disclosures: next()?, rounds: next()?, groups: next()? };
+    (text(id, progress) == found).then_some(progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: StoreId = StoreId::new([7; 16]);
+
+    #[test]
+    fn what_was_noted_is_read_and_damage_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = || read(folder.path(), ID).unwrap();
+        assert_eq!(read(), None);
+        let mut file = Acknowledged::open(folder.path(), ID).unwrap();
+        assert_eq!(read(), None);
+        let mut progress = Progress { entries: 3, disclosures: 0, rounds: 2, groups: 1 };
+        for groups in [9, u64::MAX, 10] {
+            progress.groups = groups;
+            file.note(progress).unwrap();
+            assert_eq!(read(), Some(progress));
+        }
+        assert_eq!(super::read(folder.path(), StoreId::new([8; 16])).unwrap(), None);
+        let whole = fs::read(path(folder.path())).unwrap();
+        for place in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 1;
+            fs::write(path(folder.path()), damaged).unwrap();
+            assert_eq!(read(), None, "{place}");
+        }
+        forget(folder.path()).unwrap();
+        forget(folder.path()).unwrap();
+        assert_eq!(read(), None);
+    }
+
+    #[test]
+    fn a_later_store_lacks_nothing() {
+        let at = |entries, groups| Progress { entries, disclosures: 5, rounds: 5, groups };
+        assert_eq!(at(3, 7).lacks(at(3, 7)), None);
+        assert_eq!(at(4, 7).lacks(at(3, 7)), None);
+        // What is deleted leaves an entry.
+        assert_eq!(Progress { disclosures: 0, ..at(4, 7) }.lacks(at(3, 7)), None);
+        assert!(at(3, 6).lacks(at(3, 7)).unwrap().contains("bandana seal"));
+        assert!(at(2, 7).lacks(at(3, 7)).is_some());
+    }
+}

@@ -1,0 +1,149 @@
+//! Headers of an open database and of its log, which tell that others have written over them.
+//!
+//! SQLite reads a page again only if it has to, so a server could go on for long on a database
+//! that was overwritten in place, and would acknowledge what nobody will find. The formats are
+//! those that SQLite documents (fileformat2.html and walformat.html). Damage beyond what is
+//! compared here is found when a row is read or written.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::schema;
+use crate::store::{StoreError, damaged};
+
+/// Bytes of a database before its first page's cells.
+const HEADER_LEN: usize = 100;
+
+/// Bytes before the first frame of a log.
+const LOG_HEADER_LEN: u64 = 32;
+
+/// Bytes of a frame before its page.
+const FRAME_HEADER_LEN: u64 = 24;
+
+/// The files, by descriptors of our own. Closing one ends SQLite's own locks on it in the whole
+/// process, so they are closed after the connection.
+#[derive(Debug)]
+pub(super) struct Headers {
+    database: Arc<File>,
+    log: File,
+    index: File,
+    /// What stays as it is in the header of the database.
+    constant: [u8; 24],
+    page_len: u64,
+    /// The most that were seen.
+    changes: AtomicU32,
+    length: AtomicU64,
+}
+
+/// What the index of a log says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Log {
+    frames: u32,
+    /// The checksums of the last frame.
+    checksums: [u32; 2],
+    salts: [u8; 8],
+}
+
+impl Headers {
+    /// Headers of files that SQLite has open.
+    pub(super) fn new(database: Arc<File>, log: File, index: File) -> Result<Self, StoreError> {
+        let header = header(&database).map_err(|error| unreadable("database", &error))?;
+        let constant = *header.first_chunk().unwrap_or(&[0; 24]);
+        // 1 stands for the largest size, which two bytes can't say.
+        let page_len = match u16::from_be_bytes([header[16], header[17]]) {
+            1 => 65_536,
+            length => u64::from(length),
+        };
+        let (changes, length) = (AtomicU32::new(0), AtomicU64::new(0));
+        Ok(Self { database, log, index, constant, page_len, changes, length })
+    }
+
+    /// Whether they are still those of the store.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        self.check_database().map_err(|error| unreadable("database", &error))??;
+        self.check_log().map_err(|error| unreadable("log", &error))?
+    }
+
+    fn check_database(&self) -> io::Result<Result<(), StoreError>> {
+        let header = header(&self.database)?;
+        let application = i64::from(big_endian(&header, 68));
+        if header[..24] != self.constant || application != schema::APPLICATION_ID {
+            return Ok(Err(overwritten("the database file")));
+        }
+        let changes = big_endian(&header, 24);
+        if changes < self.changes.fetch_max(changes, Ordering::Relaxed) {
+            return Ok(Err(damaged("the database file is an older one".to_owned())));
+        }
+        let expected = u64::from(big_endian(&header, 28)) * self.page_len;
+        let length = self.database.metadata()?.len();
+        let longest = self.length.fetch_max(length, Ordering::Relaxed);
+        // A log that is being copied has the header come first.
+        if expected == 0 || length < expected.min(longest) {
+            return Ok(Err(cut("the database file", length, expected)));
+        }
+        Ok(Ok(()))
+    }
+
+    /// What was committed last must be in the log, unless it has all been copied.
+    fn check_log(&self) -> io::Result<Result<(), StoreError>> {
+        let Log { frames, checksums, salts } = self.indexed()?;
+        if frames == 0 {
+            return Ok(Ok(()));
+        }
+        let frame_len = FRAME_HEADER_LEN + self.page_len;
+        let expected = LOG_HEADER_LEN + u64::from(frames) * frame_len;
+        let length = self.log.metadata()?.len();
+        if length < expected {
+            return Ok(Err(cut("its log", length, expected)));
+        }
+        let (mut header, mut frame) = ([0; 32], [0; 24]);
+        self.log.read_exact_at(&mut header, 0)?;
+        self.log.read_exact_at(&mut frame, expected - frame_len)?;
+        let found = [big_endian(&frame, 16), big_endian(&frame, 20)];
+        if header[16..24] != salts || frame[8..16] != salts || found != checksums {
+            return Ok(Err(overwritten("its log")));
+        }
+        Ok(Ok(()))
+    }
+
+    fn indexed(&self) -> io::Result<Log> {
+        let mut header = [0; 48];
+        self.index.read_exact_at(&mut header, 0)?;
+        let native = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 4]));
+        Ok(Log {
+            frames: native(16),
+            checksums: [native(24), native(28)],
+            salts: *header[32..].first_chunk().unwrap_or(&[0; 8]),
+        })
+    }
+}
+
+fn header(database: &File) -> io::Result<[u8; HEADER_LEN]> {
+    let mut header = [0; HEADER_LEN];
+    database.read_exact_at(&mut header, 0)?;
+    Ok(header)
+}
+
+fn big_endian(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(*bytes[at..].first_chunk().unwrap_or(&[0; 4]))
+}
+
+fn overwritten(what: &str) -> StoreError {
+    damaged(format!("{what} was written over while a server had it open"))
+}
+
+fn cut(what: &str, length: u64, expected: u64) -> StoreError {
+    damaged(format!(
+        "{what} has {length} bytes, and must have {expected}: it was cut while a server had it open"
+    ))
+}
+
+fn unreadable(what: &str, error: &io::Error) -> StoreError {
+    damaged(format!("the header of the {what} can't be read: {error}"))
+}

@@ -1,0 +1,69 @@
+//! Locks of a data directory: one process has it.
+//!
+//! The lock file is what earlier programs look at. It can be removed while a server runs, so the
+//! directory itself is locked too, and the database, which can have a second name in another
+//! directory.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::store::StoreError;
+
+/// The lock file in the data directory.
+pub(super) const LOCK_FILE: &str = "bandana.lock";
+
+/// Held, not used: the locks end with it. It must outlive the connection to the database: whoever
+/// closes a file ends SQLite's own locks on it in the whole process.
+#[derive(Debug)]
+pub(super) struct DirectoryLock {
+    _file: File,
+    _directory: File,
+    _database: Option<Arc<File>>,
+}
+
+impl DirectoryLock {
+    /// Locks a directory that is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`]; [`StoreError::Directory`] when there can be no lock.
+    pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
+        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(directory.join(LOCK_FILE)).map_err(unusable)?;
+        let folder = File::open(directory).map_err(unusable)?;
+        for locked in [&file, &folder] {
+            lock(locked, directory)?;
+        }
+        Ok(Self { _file: file, _directory: folder, _database: None })
+    }
+
+    /// Locks the database too, before SQLite opens it.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn add_database(
+        &mut self,
+        directory: &Path,
+        database: &Arc<File>,
+    ) -> Result<(), StoreError> {
+        lock(database, directory)?;
+        self._database = Some(Arc::clone(database));
+        Ok(())
+    }
+}
+
+fn lock(file: &File, directory: &Path) -> Result<(), StoreError> {
+    let path = directory.to_owned();
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => StoreError::Locked { path },
+        TryLockError::Error(source) => StoreError::Directory { path, source: named(source) },
+    })
+}
+
+fn named(source: io::Error) -> io::Error {
+    io::Error::new(source.kind(), format!("it can't be locked: {source}"))
+}
