@@ -45,14 +45,13 @@ impl DirectoryLock {
     ///
     /// # Errors
     /// As [`Self::take`].
-    pub(super) fn add_database(
-        &mut self,
+    pub(super) fn with_database(
+        self,
         directory: &Path,
         database: &Arc<File>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Self, StoreError> {
         lock(database, directory)?;
-        self._database = Some(Arc::clone(database));
-        Ok(())
+        Ok(Self { _database: Some(Arc::clone(database)), ..self })
     }
 }
 

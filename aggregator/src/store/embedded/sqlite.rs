@@ -98,7 +98,7 @@ impl SqliteStore {
         if !files::find(directory, presence)? {
             create_private(directory).map_err(unusable)?;
         }
-        let mut lock = DirectoryLock::take(directory)?;
+        let lock = DirectoryLock::take(directory)?;
         // Somebody may have been faster.
         if !files::find(directory, presence)? {
             files::make(directory, create)?;
@@ -107,7 +107,7 @@ impl SqliteStore {
         let path = directory.join(DATABASE_FILE);
         // Before SQLite opens it: this descriptor must be closed after SQLite's.
         let database = Arc::new(File::open(&path).map_err(unusable)?);
-        lock.add_database(directory, &database)?;
+        let lock = lock.with_database(directory, &database)?;
         let connection = Connection::open_with_flags(path, flags);
         let mut connection = connection.map_err(opening)?;
         configure(&connection)?;
