@@ -59,10 +59,10 @@ fn lock(file: &File, directory: &Path) -> Result<(), StoreError> {
     let path = directory.to_owned();
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => StoreError::Locked { path },
-        TryLockError::Error(source) => StoreError::Directory { path, source: named(source) },
+        TryLockError::Error(source) => StoreError::Directory { path, source: named(&source) },
     })
 }
 
-fn named(source: io::Error) -> io::Error {
+fn named(source: &io::Error) -> io::Error {
     io::Error::new(source.kind(), format!("it can't be locked: {source}"))
 }
