@@ -289,7 +289,11 @@ fn a_store_is_opened_once_whatever_becomes_of_the_lock_file() -> anyhow::Result<
     fs::hard_link(folder.join(DATABASE), other.join(DATABASE))?;
     for directory in [&folder, &other] {
         let again = SqliteStore::open_existing(directory);
-        ensure!(matches!(again, Err(StoreError::Locked { .. })), "{directory:?}: {again:?}");
+        ensure!(
+            matches!(again, Err(StoreError::Locked { .. })),
+            "{}: {again:?}",
+            directory.display()
+        );
     }
     Ok(())
 }
@@ -304,7 +308,7 @@ async fn files_of_a_store_are_for_their_owner() -> anyhow::Result<()> {
     let found = names(&data)?;
     ensure!(found.len() >= 5, "{found:?}");
     for (name, _) in found {
-        assert_eq!(mode(&data.join(&name))?, 0o600, "{name:?}");
+        assert_eq!(mode(&data.join(&name))?, 0o600, "{}", name.display());
     }
     let log = server.stop().await?;
     ensure!(!log.contains("can read the store"), "{log}");
@@ -342,7 +346,7 @@ impl Overwriting {
     fn make(self, path: &Path) -> anyhow::Result<()> {
         let file = OpenOptions::new().write(true).open(path)?;
         let length = file.metadata()?.len();
-        ensure!(length > 0, "{path:?} is empty");
+        ensure!(length > 0, "{} is empty", path.display());
         let bytes = usize::try_from(length)?;
         match self {
             Self::Garbage => file.write_all_at(&vec![0xa5; bytes], 0)?,
