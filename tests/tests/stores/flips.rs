@@ -190,8 +190,8 @@ fn of_a_file(place: &Place) -> anyhow::Result<()> {
         let mut bytes = intact.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         // What a start that failed has left would be read with the next file.
-        for left in ["bandana.sqlite3-wal", "bandana.sqlite3-shm"] {
-            drop(fs::remove_file(copy.path().join(left)));
+        for left in ["wal", "shm", "acknowledged"] {
+            drop(fs::remove_file(copy.path().join(format!("bandana.sqlite3-{left}"))));
         }
         fs::write(&file, &bytes)?;
         let verified = verify_file(&file);
