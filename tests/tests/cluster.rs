@@ -280,6 +280,29 @@ fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
             three.operator.archive_experiment(name.clone()).await?;
             one.operator.delete_experiment(name).await?;
         }
+        for round in 0..5 {
+            let id = format!("draft-{round}");
+            let draft = CreateExperimentRequest {
+                specification: Some(three_arms(&id)),
+                learner: v1::Learner::LdpTs.into(),
+                draft: true,
+                ..Default::default()
+            };
+            let status = one.operator.create_experiment(draft).await?.into_inner();
+            // All of them know that it is a draft.
+            let name = ExperimentName { experiment_id: id.clone() };
+            for replica in [&mut *two, &mut *three] {
+                replica.operator.get_experiment_status(name.clone()).await?;
+            }
+            two.operator.start_experiment(name).await?;
+            let day = three.day(&id).await?;
+            let message = status.specification.context("no specification")?;
+            let experiment = Specification::try_from(&message)?;
+            let request = upload(u128::from(round + 1_u32), &experiment, day, &[(0, true)])?;
+            // For good is what would lose it.
+            let told = one.device.submit_upload(request).await?.into_inner();
+            ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
+        }
         for replica in replicas {
             replica.process.stop().await?;
         }

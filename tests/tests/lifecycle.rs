@@ -1,12 +1,12 @@
 //! From a draft to the end of an experiment, and who did what.
 
 use anyhow::Context as _;
-use bandana_shared::identity::{Day, UnixSeconds};
+use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{
     AddArmRequest, AuditAction, CreateExperimentRequest, ExperimentName, ExperimentState,
     GetExperimentRequest, Learner, ListAuditEntriesRequest, RetireArmRequest, SelectArmRequest,
-    UploadStatus,
+    UploadRequest, UploadStatus,
 };
 use bandana_tests::harness::{Aggregator, three_arms, upload};
 use rusqlite::Connection;
@@ -60,12 +60,20 @@ async fn devices_see_nothing_of_a_draft_until_it_is_started() -> anyhow::Result<
     ] {
         assert_eq!(step.unwrap_err().code(), Code::FailedPrecondition);
     }
-    // Whoever guesses its digest is told to come again, and nothing is counted.
+    // Whoever guesses its digest hears what all hear who guess wrong, and nothing is counted.
     let specification = revision(&status)?;
     let today = Day::of_unix_seconds(now());
     let early = upload(1, &specification, today, &[(1, true)])?;
-    let answer = aggregator.device.submit_upload(early.clone()).await?.into_inner();
-    assert_eq!(answer.status(), UploadStatus::Paused);
+    for tried in [early.clone(), UploadRequest { runs: Vec::new(), ..early.clone() }] {
+        let stranger = UploadRequest { digest: vec![9; 16].into(), ..tried.clone() };
+        let answer = aggregator.device.submit_upload(tried.clone()).await?.into_inner();
+        assert_eq!(answer.status(), UploadStatus::UnknownSpecification);
+        let absent = aggregator.device.submit_upload(stranger.clone()).await?.into_inner();
+        let words = |digest: &[u8]| Digest::try_from(digest).map(|digest| digest.to_string());
+        let (own, strange) = (words(&tried.digest)?, words(&stranger.digest)?);
+        assert_eq!(answer.message.replace(&own, &strange), absent.message);
+        assert_eq!(answer.status, absent.status);
+    }
 
     let started = aggregator.operator.start_experiment(named("later")).await?.into_inner();
     assert_eq!((started.state(), started.reports), (ExperimentState::Running, 0));

@@ -138,7 +138,7 @@ fn judge(arrival: &Arrival, situation: &Situation<'_>, fresh: &Fresh) -> Verdict
         return Verdict::Duplicate;
     }
     match arrival.experiment.serving().state {
-        // No device has a draft's specification; whoever has it may come again.
+        // Devices hear of a draft before this that there is none.
         ExperimentState::Draft | ExperimentState::Paused => Verdict::Paused,
         ExperimentState::Stopped => Verdict::Stopped,
         ExperimentState::Running => {

@@ -17,6 +17,7 @@ pub use follower::Follower;
 
 use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry, Revision, Serving};
+use crate::store::ExperimentState;
 use crate::trusted::TrustedExperiment;
 
 /// Questions that wait at most. Beyond it callers are told to come back.
@@ -118,6 +119,15 @@ impl Registry {
             }
             (known, _) => Ok(known),
         }
+    }
+
+    /// Whether an experiment is a draft. Another replica may just have started it.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: nobody can say now.
+    pub async fn is_draft(&self, experiment: &Experiment) -> Result<bool, Unanswered> {
+        let is_draft = || experiment.serving().state == ExperimentState::Draft;
+        Ok(is_draft() && (!self.hear().await? || is_draft()))
     }
 
     /// Waits until what is shown of an experiment includes every upload that was acknowledged here

@@ -22,7 +22,8 @@ use crate::experiment_answers::{Known, Moment};
 use crate::gates::{Admission, exhausted};
 use crate::held::{Budget, Shared};
 use crate::ingest::{AppShare, Arrival, Ingest, IngestError, Verdict};
-use crate::registry::{Experiment, Registry, Serving};
+use crate::registry::{Experiment, Registry, Revision, Serving};
+use crate::replica::Unanswered;
 use crate::store::ExperimentState;
 
 /// How long a client should wait whose upload the server had no room for. It adds a
@@ -73,11 +74,21 @@ impl DeviceService {
     /// What there is of an experiment for devices: of a draft nothing.
     async fn find(&self, name: String) -> Result<(Arc<Experiment>, Arc<Serving>), Status> {
         let experiment = find(&self.registry, name).await?;
-        let serving = experiment.serving();
-        if serving.state == ExperimentState::Draft {
+        let is_draft = self.registry.is_draft(&experiment).await;
+        if is_draft.map_err(|error| unanswered(&error))? {
             return Err(unknown(experiment.id()));
         }
+        let serving = experiment.serving();
         Ok((experiment, serving))
+    }
+
+    /// The experiment with a revision of this digest, for devices. A draft's is not there: who
+    /// guesses one must not hear that it was right.
+    async fn find_revision(&self, digest: Digest) -> Result<Option<Revision>, Unanswered> {
+        match self.registry.find_revision(digest).await? {
+            Some(of_draft) if self.registry.is_draft(&of_draft.experiment).await? => Ok(None),
+            found => Ok(found),
+        }
     }
 
     /// Takes an upload through to its answer.
@@ -133,7 +144,7 @@ impl DeviceService {
             let message = "the experiment has ended, and was deleted".to_owned();
             return Ok(Err((UploadStatus::Stopped, message)));
         }
-        let found = self.registry.find_revision(digest).await;
+        let found = self.find_revision(digest).await;
         let found = found.map_err(|error| {
             self.ingest.metrics().turned_away(IngestError::Store);
             unanswered(&error)
