@@ -11,13 +11,14 @@ use bandana_shared::wire::v1::operator_server::OperatorServer;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
 use bandana_shared::wire::v1::trusted_server::TrustedServer;
 use tonic::service::Routes;
-use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::health_server::HealthServer;
 use tower::Layer as _;
 
 use crate::clock::Clock;
 use crate::dashboard::Desk;
 use crate::ending::Ending;
 use crate::gates::{CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server};
+use crate::health::FewWatches;
 use crate::held::{Budget, HoldingLayer};
 use crate::http::PageServer;
 use crate::ingest::Ingest;
@@ -36,8 +37,9 @@ use crate::trusted::keeper::KeeperHandle;
 
 /// What is answered from the start.
 #[derive(Debug)]
-pub(crate) struct Faces<H: Health> {
-    pub(crate) health: HealthServer<H>,
+pub(crate) struct Faces {
+    pub(crate) device_health: HealthServer<FewWatches>,
+    pub(crate) operator_health: HealthServer<FewWatches>,
     pub(crate) pages: Router,
     pub(crate) connections: ConnectionLimits,
     pub(crate) calls: CallLimits,
@@ -67,29 +69,32 @@ pub(crate) struct Parts {
 
 /// What is answered once there is a store.
 #[derive(Debug)]
-pub(crate) struct Doors<H: Health> {
+pub(crate) struct Doors {
     device: Door,
     operator: Door,
     calls: CallLimits,
-    health: HealthServer<H>,
+    device_health: HealthServer<FewWatches>,
+    operator_health: HealthServer<FewWatches>,
     pages: Router,
 }
 
-impl<H: Health> Faces<H> {
+impl Faces {
     /// Serves on both ports, with doors that are closed.
     pub(crate) fn serve(
         self,
         device: Listener,
         operator: Listener,
         ending: Ending,
-    ) -> (Doors<H>, impl Future<Output = Result<(), ServerError>>) {
-        let Self { health, pages, connections, calls, clock, metrics, budget, held } = self;
+    ) -> (Doors, impl Future<Output = Result<(), ServerError>>) {
+        let Self { device_health, operator_health, pages, connections, .. } = self;
+        let Self { calls, clock, metrics, budget, held, .. } = self;
         let holding = HoldingLayer::new(budget, calls.request_time, held);
         let doors = Doors {
-            device: Door::new(Routes::new(health.clone())),
-            operator: Door::new(Routes::from(pages.clone()).add_service(health.clone())),
+            device: Door::new(Routes::new(device_health.clone())),
+            operator: Door::new(Routes::from(pages.clone()).add_service(operator_health.clone())),
             calls,
-            health,
+            device_health,
+            operator_health,
             pages: pages.clone(),
         };
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
@@ -122,7 +127,7 @@ impl<H: Health> Faces<H> {
     }
 }
 
-impl<H: Health> Doors<H> {
+impl Doors {
     /// Lets calls through to the services over this store.
     pub(crate) fn open(
         self,
@@ -165,12 +170,13 @@ impl<H: Health> Doors<H> {
         let disclosing =
             TrustedServer::new(trusted.clone()).max_decoding_message_size(UPLOAD_BYTES_MAX);
         let disclosing = DeviceGate::new(gates, disclosing);
-        let of_devices = Routes::new(self.health.clone()).add_service(device);
+        let of_devices = Routes::new(self.device_health).add_service(device);
         self.device.open(of_devices.add_service(disclosing));
         let trusted = TrustedOperatorServer::new(trusted)
             .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let trusted = OperatorGate::new(authorization, trusted);
-        let routes = Routes::from(self.pages).add_service(self.health).add_service(operator);
+        let routes =
+            Routes::from(self.pages).add_service(self.operator_health).add_service(operator);
         let routes = routes.add_service(curator).add_service(trusted);
         self.operator.open(with_reflection(routes, authorization)?);
         Ok(())

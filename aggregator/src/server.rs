@@ -10,13 +10,12 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
 
 use crate::clock::Clock;
 use crate::dashboard::Desk;
 use crate::ending::ending;
 use crate::faces::{Faces, Parts};
-use crate::gates::{CallLimits, DeviceGates, HEALTH_REQUEST_BYTES_MAX, Shares, shares};
+use crate::gates::{CallLimits, DeviceGates, Shares, shares};
 use crate::health::Health;
 use crate::held::Budget;
 use crate::http::Pages;
@@ -207,7 +206,7 @@ impl Server {
         let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
         let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
         let (notifier, ending) = ending();
-        let (mut health, health_service) = Health::starting().await;
+        let mut health = Health::starting().await;
         let authorization =
             Authorization::new(tokens, metrics.unauthorised.clone(), Arc::clone(&clock));
         let desk = Desk::new(&connections, &calls);
@@ -218,7 +217,7 @@ impl Server {
             desk: desk.clone(),
         };
         let limits = (connections, calls);
-        let faces = faces(health_service, &pages, limits, Arc::clone(&clock), budget.clone());
+        let faces = faces(&health, &pages, limits, Arc::clone(&clock), budget.clone());
         let (doors, serving) = faces.serve(device, operator, ending.clone());
         let mut serving = Box::pin(serving);
         let mut signal = std::pin::pin!(signal);
@@ -279,15 +278,16 @@ impl Server {
 }
 
 /// What both ports answer from the start.
-fn faces<H: HealthService>(
-    health: HealthServer<H>,
+fn faces(
+    health: &Health,
     pages: &Pages,
     (connections, calls): (ConnectionLimits, CallLimits),
     clock: Arc<dyn Clock>,
     budget: Budget,
-) -> Faces<H> {
+) -> Faces {
     Faces {
-        health: health.max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX),
+        device_health: health.service(),
+        operator_health: health.service(),
         pages: pages.router(),
         connections,
         calls,

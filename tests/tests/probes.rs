@@ -1,6 +1,7 @@
 //! Who is told what on the operators' port, and when.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -15,16 +16,19 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tonic::codegen::http;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
-use tonic_health::pb::HealthCheckRequest;
+use tonic::{Code, Request, Status, Streaming};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse as Told};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server that asks for a token, and the token.
 async fn guarded(folder: &Path) -> anyhow::Result<(WatchedServer, String)> {
@@ -219,6 +223,56 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     assert_eq!(devices.get_experiment(question).await.unwrap_err().code(), Code::NotFound);
     operators.list_experiments(ListExperimentsRequest::default()).await?;
     drop((devices, operators));
+    server.stop().await?;
+    Ok(())
+}
+
+type Watches = HealthClient<Channel>;
+
+/// A watch of the server's health that has told it, or how it was refused.
+async fn watch(client: &mut Watches) -> anyhow::Result<Result<Streaming<Told>, Status>> {
+    let mut told = match client.watch(HealthCheckRequest::default()).await {
+        Ok(told) => told.into_inner(),
+        Err(status) => return Ok(Err(status)),
+    };
+    let first = told.message().await?.context("no health")?;
+    anyhow::ensure!(first.status() == ServingStatus::Serving, "{first:?}");
+    Ok(Ok(told))
+}
+
+#[tokio::test]
+async fn watches_of_health_have_few_places_and_questions_have_all() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
+    for address in [&server.device, &server.operator] {
+        let mut clients = Vec::new();
+        let mut watches = Vec::new();
+        for _ in 0..32 {
+            let mut client = HealthClient::new(channel(address).await?);
+            for _ in 0..2 {
+                watches.push(watch(&mut client).await??);
+            }
+            clients.push(client);
+        }
+        // Neither one more on a connection nor one more in all; a question is answered on any.
+        let mut other = HealthClient::new(channel(address).await?);
+        for client in [&mut clients[0], &mut other] {
+            let refusal = watch(client).await?.err().context("it watches")?;
+            assert_eq!(refusal.code(), Code::ResourceExhausted);
+            assert!(refusal.metadata().contains_key("grpc-retry-pushback-ms"));
+            client.check(HealthCheckRequest::default()).await?;
+        }
+        // One that ends gives up its place, which a connection that has both is not given.
+        drop(watches.pop());
+        assert!(watch(&mut clients[0]).await?.is_err());
+        let free = async {
+            while let Err(refusal) = watch(&mut other).await? {
+                assert_eq!(refusal.code(), Code::ResourceExhausted);
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(PATIENCE, free).await??;
+    }
     server.stop().await?;
     Ok(())
 }

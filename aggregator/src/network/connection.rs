@@ -57,6 +57,8 @@ pub struct Peer {
     pub calls: Arc<AtomicUsize>,
     /// Its calls until their answers are taken.
     pub calling: Arc<Calling>,
+    /// Its watches of the server's health.
+    pub watches: Arc<AtomicUsize>,
 }
 
 impl Connection {
