@@ -65,12 +65,6 @@ pub enum CuratorError {
         /// Weights.
         weights: usize,
     },
-    /// A base measure whose exact sampling could take for ever.
-    #[error(
-        "the base measure's total is more than 2^26 times its least positive weight; exact \
-         sampling could take that many attempts. Use weights that are closer to each other"
-    )]
-    Skewed,
     /// A sensitivity of nothing.
     #[error("the sensitivity is 0; it must be at least 1")]
     Insensitive,

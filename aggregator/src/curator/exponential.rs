@@ -4,15 +4,18 @@
 use rand::Rng;
 
 use super::CuratorError;
+use super::inverse::{Candidate, draw};
 use super::price::{PureLoss, check_beta};
-use crate::noise::bernoulli_exp;
+
+/// Binary digits to which weights are known at first; more are had when they are needed.
+const PRECISION: u64 = 128;
 
 /// Chooses candidate r with probability proportional to w(r) exp(ε u(r)/(2 Δ)), for integer
 /// utilities u and a base measure w.
 ///
-/// By rejection: a candidate is drawn from the base measure and taken with probability
-/// exp(-ε (max u - u(r))/(2 Δ)), by coins that are exact. No float is involved, and the
-/// probabilities are those of the definition.
+/// By inversion, in whole numbers: weights are known within bounds, which are made closer until
+/// they decide. No float is involved, and the probabilities are those of the definition. How
+/// long it takes hardly depends on utilities and weights, so nobody can make it long.
 ///
 /// ```
 /// use bandana_aggregator::curator::{exponential::ExponentialMechanism, price::PureLoss};
@@ -35,9 +38,6 @@ pub struct ExponentialMechanism {
     loss: PureLoss,
 }
 
-/// Most attempts that an exact draw may be expected to take.
-const ATTEMPTS_MAX: u128 = 1 << 26;
-
 impl ExponentialMechanism {
     /// For utilities of which one person changes each by at most `sensitivity`.
     ///
@@ -54,29 +54,32 @@ impl ExponentialMechanism {
     /// candidate of weight 0 is never chosen.
     ///
     /// # Errors
-    /// [`CuratorError::NoCandidates`], [`CuratorError::Weights`], and
-    /// [`CuratorError::Skewed`] when an exact draw could take too long; whether it could
-    /// follows from the base measure alone.
+    /// [`CuratorError::NoCandidates`], [`CuratorError::Weights`].
     pub fn choose<R: Rng + ?Sized>(
         self,
         utilities: &[i64],
         weights: Option<&[u32]>,
         rng: &mut R,
     ) -> Result<usize, CuratorError> {
-        let base = BaseMeasure::new(utilities.len(), weights)?;
-        let best = utilities.iter().enumerate().filter(|(place, _)| base.weight(*place) > 0);
-        let best = best.map(|(_, &utility)| i128::from(utility)).max();
-        let best = best.ok_or(CuratorError::NoCandidates)?;
-        // γ = ε (max u - u)/(2 Δ), with ε in billionths: below 2^35 2^65.
-        let denominator = 2 * u128::from(self.sensitivity) * 1_000_000_000;
-        loop {
-            let place = base.draw(rng);
-            let utility = utilities.get(place).map_or(i128::MIN, |&utility| utility.into());
-            let gap = best.saturating_sub(utility).unsigned_abs();
-            if bernoulli_exp(gap * u128::from(self.loss.nanos()), denominator, rng) {
-                return Ok(place);
-            }
+        let candidates = utilities.len();
+        if let Some(weights) = weights.filter(|weights| weights.len() != candidates) {
+            return Err(CuratorError::Weights { candidates, weights: weights.len() });
         }
+        let weight =
+            |place| weights.map_or(1, |weights: &[u32]| weights.get(place).copied().unwrap_or(0));
+        let possible = utilities.iter().enumerate().filter(|(place, _)| weight(*place) > 0);
+        let best = possible.map(|(_, &utility)| utility).max();
+        let best = best.ok_or(CuratorError::NoCandidates)?;
+        let candidate = |place: usize| {
+            let utility = utilities[place];
+            // What can't be chosen may have a better utility.
+            let gap = if utility < best { best.abs_diff(utility) } else { 0 };
+            Candidate { weight: weight(place), gap }
+        };
+        // ε/(2 Δ), with ε in billionths.
+        let denominator = 2 * u128::from(self.sensitivity) * 1_000_000_000;
+        let step = (u128::from(self.loss.nanos()), denominator);
+        Ok(draw(candidates, candidate, step, PRECISION, rng))
     }
 
     /// How far below the best a uniform choice among `candidates` is at most, with
@@ -109,55 +112,5 @@ impl ExponentialMechanism {
         let logs = -(libm::log(best) + libm::log(check_beta(beta)?));
         let scale = 2.0 * self.sensitivity as f64 / (self.loss.nanos() as f64 * 1e-9);
         Ok((scale * logs * (1.0 + 1e-12)).ceil() as u64)
-    }
-}
-
-/// Where candidates are drawn from.
-enum BaseMeasure<'a> {
-    Uniform(usize),
-    Weighted { weights: &'a [u32], sums: Vec<u64>, total: u64 },
-}
-
-impl<'a> BaseMeasure<'a> {
-    fn new(candidates: usize, weights: Option<&'a [u32]>) -> Result<Self, CuratorError> {
-        if candidates == 0 {
-            return Err(CuratorError::NoCandidates);
-        }
-        let Some(weights) = weights else {
-            let few = candidates as u128 <= ATTEMPTS_MAX;
-            return if few { Ok(Self::Uniform(candidates)) } else { Err(CuratorError::Skewed) };
-        };
-        if weights.len() != candidates {
-            return Err(CuratorError::Weights { candidates, weights: weights.len() });
-        }
-        let mut total = 0_u64;
-        let add = |&weight: &u32| {
-            total += u64::from(weight);
-            total
-        };
-        let sums = weights.iter().map(add).collect();
-        let least = weights.iter().copied().filter(|&weight| weight > 0).min();
-        let least = least.ok_or(CuratorError::NoCandidates)?;
-        if u128::from(total) > ATTEMPTS_MAX * u128::from(least) {
-            return Err(CuratorError::Skewed);
-        }
-        Ok(Self::Weighted { weights, sums, total })
-    }
-
-    fn weight(&self, place: usize) -> u32 {
-        match self {
-            Self::Uniform(_) => 1,
-            Self::Weighted { weights, .. } => weights.get(place).copied().unwrap_or(0),
-        }
-    }
-
-    fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
-        match self {
-            Self::Uniform(candidates) => crate::noise::below_usize(*candidates, rng),
-            Self::Weighted { sums, total, .. } => {
-                let point = crate::noise::below(*total, rng);
-                sums.partition_point(|&sum| sum <= point)
-            }
-        }
     }
 }

@@ -26,6 +26,7 @@ pub mod exponential;
 pub mod fingerprint;
 pub mod gaussian;
 pub mod halfspaces;
+mod inverse;
 pub mod laplace;
 pub mod noisy_max;
 pub mod price;

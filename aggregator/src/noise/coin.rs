@@ -102,7 +102,7 @@ pub(super) fn below<R: Rng + ?Sized>(bound: u128, rng: &mut R) -> u128 {
     }
 }
 
-pub(super) fn below_word<R: Rng + ?Sized>(bound: u64, rng: &mut R) -> u64 {
+fn below_word<R: Rng + ?Sized>(bound: u64, rng: &mut R) -> u64 {
     if bound <= 1 {
         return 0;
     }

@@ -46,16 +46,6 @@ pub use source::{NoEntropy, secure_generator};
 /// to it, and so are releases, which is post-processing.
 pub const STEPS_MAX: i64 = 1 << 62;
 
-/// A uniformly random number below `bound`, at least 1.
-pub(crate) fn below<R: rand::Rng + ?Sized>(bound: u64, rng: &mut R) -> u64 {
-    coin::below_word(bound, rng)
-}
-
-/// The same for places.
-pub(crate) fn below_usize<R: rand::Rng + ?Sized>(bound: usize, rng: &mut R) -> usize {
-    usize::try_from(below(bound as u64, rng)).unwrap_or(0)
-}
-
 /// A value and its noise, clamped.
 ///
 /// The noise may have been clamped to 2^63 - 1 before: from values within 2^62 it then leads
