@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::aggregator_process::AggregatorProcess;
@@ -185,6 +186,39 @@ async fn a_session_goes_on_after_a_crash_and_ends_when_its_updates_do() -> anyho
     let mut server = server.kill_and_restart().await?;
     ensure!(server.ask_session("ill=no").await.is_err());
     ensure!(server.spent().await? == 20_000_000_000);
+    server.process.stop().await
+}
+
+#[tokio::test]
+async fn a_question_whose_caller_goes_away_is_paid_for_and_keeps_no_list_waiting()
+-> anyhow::Result<()> {
+    let mut server = Server::start().await?;
+    server.register(2.0).await?;
+    // A million candidates take longer than anybody waits here.
+    let synthetic = v1::Synthetic {
+        columns: vec!["city".to_owned(), "ill".to_owned()],
+        predicates: vec!["city=Bonn,ill=yes".to_owned(); 60],
+        size: Some(v1::synthetic::Size::Rows(180)),
+    };
+    let request = AskRequest {
+        data_set: "people".to_owned(),
+        price: Some(ask_request::Price::Epsilon(0.25)),
+        question: Some(ask_request::Question::Synthetic(synthetic)),
+        ..AskRequest::default()
+    };
+    let mut curator = server.curator.clone();
+    // Whether it was answered in time does not matter: it was worked on.
+    match tokio::time::timeout(Duration::from_secs(1), curator.ask(request)).await {
+        Ok(answered) => drop(answered?),
+        Err(_) => eprintln!("given up"),
+    }
+    let paid = async {
+        while server.spent().await? != 250_000_000 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(Duration::from_secs(120), paid).await.context("nothing was paid")??;
     server.process.stop().await
 }
 

@@ -2,10 +2,12 @@
 //!
 //! An answer is made first, then its price is debited, and only then it leaves; an answer
 //! whose debit is not certain is dropped. Whether a debit fails depends on budgets alone, so
-//! dropping an answer tells nothing about rows.
+//! dropping an answer tells nothing about rows. A question on which work has begun is paid for
+//! also when its caller has gone.
 
 mod debits;
 mod kept;
+mod places;
 mod registration;
 mod sessions;
 mod shelf;
@@ -21,7 +23,6 @@ use bandana_shared::wire::v1::{
     ListDataSetsRequest, ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse,
     OpenSessionRequest, RegisterDataSetRequest, Session,
 };
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::pages::{Page, newest};
@@ -41,11 +42,17 @@ use crate::store::{
     StoreError, StoreReader,
 };
 use kept::Question;
+use places::{Place, Places};
 use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
 use shelf::{Shelf, ShelfError};
 
-/// Questions that are worked on at the same time; further ones wait.
-const QUESTIONS_AT_ONCE: usize = 2;
+/// Questions that are worked on at the same time, and those of one caller; further ones wait.
+const QUESTIONS_AT_ONCE: usize = 4;
+const QUESTIONS_OF_EACH: usize = 2;
+
+/// Lists that are read at the same time, and those of one caller. They don't wait for questions.
+const LISTS_AT_ONCE: usize = 8;
+const LISTS_OF_EACH: usize = 2;
 
 /// How often a round is made anew, because another replica was faster.
 const ATTEMPTS: usize = 200;
@@ -65,7 +72,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     shelf: Shelf,
     sessions: Sessions,
-    places: Arc<Semaphore>,
+    questions: Places,
+    lists: Places,
 }
 
 impl CuratorService {
@@ -77,17 +85,17 @@ impl CuratorService {
         directory: Option<PathBuf>,
     ) -> Self {
         let (shelf, sessions) = (Shelf::new(directory), Sessions::default());
-        let places = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
-        Self(Arc::new(Inner { ingest, reader, clock, shelf, sessions, places }))
+        let questions = Places::new(QUESTIONS_AT_ONCE, QUESTIONS_OF_EACH);
+        let lists = Places::new(LISTS_AT_ONCE, LISTS_OF_EACH);
+        Self(Arc::new(Inner { ingest, reader, clock, shelf, sessions, questions, lists }))
     }
 
     /// Has `work` done where waiting harms nobody.
     async fn work<T: Send + 'static>(
         &self,
+        place: Place,
         work: impl FnOnce(&Inner) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
-        let place = Arc::clone(&self.0.places).acquire_owned().await;
-        let place = place.map_err(|_| Status::unavailable(GOING_DOWN))?;
         let inner = Arc::clone(&self.0);
         let done = tokio::task::spawn_blocking(move || {
             let _place = place;
@@ -107,13 +115,15 @@ impl CuratorService {
     /// Makes rounds of a session until one is stored.
     async fn rounds(
         &self,
+        caller: &Caller,
         mut held: HeldSession,
         question: SessionQuestion,
     ) -> Result<AskSessionResponse, Status> {
         for _ in 0..ATTEMPTS {
             let asked = question.clone();
+            let place = self.0.questions.take(caller).await?;
             let (back, compared) = self
-                .work(move |inner| {
+                .work(place, move |inner| {
                     let compared = held.compare(&asked, inner)?;
                     Ok((held, compared))
                 })
@@ -134,8 +144,12 @@ impl CuratorService {
     }
 
     /// Answers a question to a data set. None: it was answered by somebody else meanwhile.
+    ///
+    /// Must be driven to its end, also when the caller is gone: how long it takes tells of rows,
+    /// so that is paid for, too.
     async fn answer(
         &self,
+        place: Place,
         data_set: CuratorName,
         caller: &Caller,
         request: AskRequest,
@@ -145,7 +159,7 @@ impl CuratorService {
         let asked = wire::Asked::new(request).map_err(refuse)?;
         let (of, known) = (data_set.clone(), question.clone());
         let (answer, debit) = self
-            .work(move |inner| {
+            .work(place, move |inner| {
                 if let Some(question) = known
                     && let Some(answer) = question.answer(inner)?
                 {
@@ -283,7 +297,7 @@ impl Curator for CuratorService {
         request: Request<RegisterDataSetRequest>,
     ) -> Result<Response<DataSet>, Status> {
         let caller = Caller::of(request.extensions());
-        let registered = self.register(caller.to_string(), request.into_inner()).await?;
+        let registered = self.register(&caller, request.into_inner()).await?;
         let DataSet { name, rows, .. } = &registered;
         tracing::info!(%caller, data_set = name, rows, "data set registered");
         Ok(Response::new(registered))
@@ -293,9 +307,12 @@ impl Curator for CuratorService {
         &self,
         request: Request<ListDataSetsRequest>,
     ) -> Result<Response<ListDataSetsResponse>, Status> {
+        let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let page = Page::of("data sets", request.page_size, &request.page_token)?;
-        let records = self.work(|inner| inner.reader.data_sets(None).map_err(unreadable)).await?;
+        let place = self.0.lists.take(&caller).await?;
+        let read = |inner: &Inner| inner.reader.data_sets(None).map_err(unreadable);
+        let records = self.work(place, read).await?;
         let mut all: Vec<_> = records.into_iter().map(wire::data_set).collect();
         // Databases have orders of their own.
         all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -322,8 +339,9 @@ impl Curator for CuratorService {
             }
         };
         let before = (before > 0).then_some(before);
+        let place = self.0.lists.take(&caller).await?;
         let records = self
-            .work(move |inner| {
+            .work(place, move |inner| {
                 inner.record(&data_set)?;
                 debits::visible(inner, &caller, &data_set, before, limit)
             })
@@ -338,8 +356,14 @@ impl Curator for CuratorService {
         let request = request.into_inner();
         let data_set = name(request.data_set.clone())?;
         for _ in 0..ATTEMPTS {
-            let answer = self.answer(data_set.clone(), &caller, request.clone()).await?;
-            if let Some(answer) = answer {
+            // Who goes away while waiting has asked nothing.
+            let place = self.0.questions.take(&caller).await?;
+            let (service, data_set) = (self.clone(), data_set.clone());
+            let (caller, request) = (caller.clone(), request.clone());
+            let answer = async move { service.answer(place, data_set, &caller, request).await };
+            let answer = tokio::spawn(tracing::Instrument::in_current_span(answer)).await;
+            let answer = answer.map_err(|error| internal("the question has no answer", error))?;
+            if let Some(answer) = answer? {
                 return Ok(Response::new(answer));
             }
         }
@@ -354,8 +378,9 @@ impl Curator for CuratorService {
         let request = request.into_inner();
         let (session, data_set) = (name(request.session.clone())?, name(request.data_set.clone())?);
         let (opened, at, named) = (session.clone(), self.now(), caller.to_string());
+        let place = self.0.questions.take(&caller).await?;
         let (debit, record, answer) = self
-            .work(move |inner| {
+            .work(place, move |inner| {
                 let of = inner.record(&data_set)?;
                 let plan = wire::plan(&request, &of).map_err(refuse)?;
                 // A session whose rows can't be had must cost nothing.
@@ -388,15 +413,15 @@ impl Curator for CuratorService {
         &self,
         request: Request<AskSessionRequest>,
     ) -> Result<Response<AskSessionResponse>, Status> {
-        let caller = Caller::of(request.extensions()).to_string();
+        let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let session = name(request.session.clone())?;
-        let question = Question::to_session(&request, &session, caller)?;
+        let question = Question::to_session(&request, &session, caller.to_string())?;
         let question = SessionQuestion { predicate: request.predicate, question };
         let held = self.0.sessions.hold(session).await?;
         let service = self.clone();
         // Whoever asked may go away: a round that was begun is made to its end, before the next.
-        let round = async move { service.rounds(held, question).await };
+        let round = async move { service.rounds(&caller, held, question).await };
         let round = tokio::spawn(tracing::Instrument::in_current_span(round));
         let answer = round.await.map_err(|error| internal("the round could not be made", error))?;
         Ok(Response::new(answer?))

@@ -6,6 +6,7 @@ use tonic::Status;
 
 use super::{CuratorService, decline, unreadable, unshelved, wire};
 use crate::ingest::AdministrationError;
+use crate::security::Caller;
 use crate::service::explain;
 use crate::store::curator::amount;
 use crate::store::{
@@ -18,19 +19,19 @@ const NOTED_MAX: usize = 500;
 impl CuratorService {
     pub(super) async fn register(
         &self,
-        caller: String,
+        caller: &Caller,
         request: RegisterDataSetRequest,
     ) -> Result<DataSet, Status> {
         let at = self.now();
         let attempt = attempt(&request);
         let entry = AuditEntry {
             at,
-            caller,
+            caller: caller.to_string(),
             action: AuditAction::RefuseDataSet,
             experiment: audited_name(&request.name)?,
             detail: String::new(),
         };
-        let refusal = match self.registered(request, at, entry.clone()).await {
+        let refusal = match self.registered(caller, request, at, entry.clone()).await {
             Ok(record) => return Ok(wire::data_set(record)),
             Err(refusal) => refusal,
         };
@@ -44,12 +45,14 @@ impl CuratorService {
 
     async fn registered(
         &self,
+        caller: &Caller,
         request: RegisterDataSetRequest,
         at: UnixSeconds,
         entry: AuditEntry,
     ) -> Result<DataSetRecord, Status> {
-        self.bind_earlier().await?;
-        let record = self.work(move |inner| wire::register(request, at, inner)).await?;
+        self.bind_earlier(caller).await?;
+        let place = self.0.questions.take(caller).await?;
+        let record = self.work(place, move |inner| wire::register(request, at, inner)).await?;
         let measure = match record.measure {
             crate::curator::price::Measure::Pure => "epsilon",
             crate::curator::price::Measure::Concentrated => "rho",
@@ -69,9 +72,10 @@ impl CuratorService {
     /// Notes the contents of data sets that were registered by an earlier version, the oldest first,
     /// so that none of them gets a second budget. Files that are no longer there can't be read any
     /// more; what has the very bytes of such a file is refused all the same.
-    async fn bind_earlier(&self) -> Result<(), Status> {
+    async fn bind_earlier(&self, caller: &Caller) -> Result<(), Status> {
+        let place = self.0.lists.take(caller).await?;
         let earlier = self
-            .work(|inner| {
+            .work(place, |inner| {
                 let mut records = inner.reader.data_sets(None).map_err(unreadable)?;
                 records.retain(|record| record.content.is_none());
                 records.sort_by_key(|record| record.at);
@@ -80,7 +84,8 @@ impl CuratorService {
             .await?;
         for record in earlier {
             let data_set = record.name.clone();
-            let codes = self.work(move |inner| {
+            let place = self.0.questions.take(caller).await?;
+            let codes = self.work(place, move |inner| {
                 let key = inner.reader.fingerprint_key().map_err(unreadable)?;
                 inner.shelf.codes(&record, &key).map_err(|error| unshelved(&error))
             });
