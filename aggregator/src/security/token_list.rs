@@ -7,6 +7,9 @@
 //!
 //! Lines that are empty or begin with `#` are skipped. Changes leave them as they are. A line
 //! without roles was made before there were any, and has all. App keys have no roles.
+//!
+//! A last line that does not end may lack its roles and would then have all, so a list ends with
+//! the end of a line.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read as _};
@@ -52,6 +55,10 @@ impl TokenList {
         if text.len() > Self::BYTES_MAX {
             return Err(TokenListError::TooLong);
         }
+        let last = text.split_inclusive('\n').next_back().unwrap_or_default();
+        if !last.ends_with('\n') && !is_comment(last) {
+            return Err(TokenListError::Unfinished { line: text.lines().count() });
+        }
         let mut list = Self::default();
         for (line, number) in text.lines().zip(1..) {
             if !is_comment(line) {
@@ -76,9 +83,9 @@ impl TokenList {
         Ok(())
     }
 
-    /// What is left of this list by a text that is too long to be a list: its tokens that the
-    /// text still has, with no more roles than it says. So what somebody has removed from the
-    /// text counts no more.
+    /// What is left of this list by a text that is too long to be a list, or was cut: its tokens
+    /// that the text still has, with no more roles than it says. So what somebody has removed
+    /// from the text counts no more.
     ///
     /// # Errors
     /// When the text can't be read.
@@ -132,6 +139,8 @@ impl TokenList {
         hash: &TokenHash,
         roles: Option<Roles>,
     ) -> Result<String, TokenListError> {
+        // A line that was cut must not become a whole one.
+        Self::parse(kind, text)?;
         let ends = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         let roles = roles.map(|roles| format!(" {roles}")).unwrap_or_default();
         let text = format!("{text}{ends}{name} {hash}{roles}\n");
@@ -139,7 +148,7 @@ impl TokenList {
     }
 
     /// A text without the token of this name. The text may be too long, and other lines may be
-    /// no tokens: neither must keep one from being revoked.
+    /// no tokens: neither must keep one from being revoked. A last line that was cut stays so.
     ///
     /// # Errors
     /// When the text lacks the name.
@@ -150,7 +159,7 @@ impl TokenList {
         if text.lines().all(|line| is_other(&line)) {
             return Err(TokenListError::Unknown(name.clone()));
         }
-        Ok(text.lines().filter(is_other).flat_map(|line| [line, "\n"]).collect())
+        Ok(text.split_inclusive('\n').filter(is_other).collect())
     }
 }
 
@@ -186,6 +195,15 @@ pub enum TokenListError {
         TokenList::BYTES_MAX >> 20
     )]
     TooLong,
+    /// The last line does not end, as if the file had been cut.
+    #[error(
+        "line {line}, the last one, does not end with a newline, so the file may have been cut; \
+         see whether the line is whole, with its roles, and end it with a newline"
+    )]
+    Unfinished {
+        /// The line, from 1.
+        line: usize,
+    },
     /// A line has too few or too many words.
     #[error("line {line} is not as the command `new` writes it: NAME SHA-256, and roles of tokens")]
     Words {
@@ -296,19 +314,40 @@ mod tests {
         let refuse = |text: &str| parse(text).unwrap_err();
         let hash = TokenHash::of(b"");
         assert_eq!(refuse("\nanna\n"), TokenListError::Words { line: 2 });
-        assert_eq!(refuse(&format!("anna {hash} viewer x")), TokenListError::Words { line: 1 });
+        assert_eq!(refuse(&format!("anna {hash} viewer x\n")), TokenListError::Words { line: 1 });
         let source = RoleError;
-        assert_eq!(refuse(&format!("anna {hash} x")), TokenListError::Roles { line: 1, source });
-        let key = TokenList::parse(TokenKind::App, &format!("anna {hash} viewer"));
+        assert_eq!(refuse(&format!("anna {hash} x\n")), TokenListError::Roles { line: 1, source });
+        let key = TokenList::parse(TokenKind::App, &format!("anna {hash} viewer\n"));
         assert_eq!(key.unwrap_err(), TokenListError::Words { line: 1 });
         let source = TokenNameError;
-        assert_eq!(refuse(&format!("ann! {hash}")), TokenListError::Name { line: 1, source });
-        assert_eq!(refuse("anna bndn_secret"), TokenListError::Hash { line: 1 });
-        assert!(!refuse("anna bndn_secret").to_string().contains("secret"));
+        assert_eq!(refuse(&format!("ann! {hash}\n")), TokenListError::Name { line: 1, source });
+        assert_eq!(refuse("anna bndn_secret\n"), TokenListError::Hash { line: 1 });
+        assert!(!refuse("anna bndn_secret\n").to_string().contains("secret"));
         let long = "#\n".repeat(TokenList::BYTES_MAX / 2 + 1);
         assert_eq!(refuse(&long), TokenListError::TooLong);
         let unknown = Err(TokenListError::Unknown(name("anna")));
         assert_eq!(TokenList::without("", &name("anna")), unknown);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_gives_no_roles() {
+        let (anna, ben) = (format!("anna {} analyst\n", hash("1")), format!("ben {}", hash("2")));
+        let whole = anna.clone() + &ben + " viewer\n";
+        let known = parse(&whole).unwrap();
+        let cut = anna.clone() + &ben;
+        for cut in [&cut, &(cut.clone() + " "), &(cut.clone() + " viewer")] {
+            assert_eq!(parse(cut).unwrap_err(), TokenListError::Unfinished { line: 2 });
+            let left = known.left_by(TokenKind::Operator, cut.as_bytes()).unwrap();
+            assert_eq!(left.find(&hash("2")), Some((&name("ben"), roles("viewer"))));
+            // No command makes it whole.
+            let with = TokenList::with(TokenKind::Operator, cut, &name("eve"), &hash("3"), None);
+            assert_eq!(with, Err(TokenListError::Unfinished { line: 2 }));
+            assert_eq!(TokenList::without(cut, &name("anna")).unwrap(), cut[anna.len()..]);
+            assert_eq!(TokenList::without(cut, &name("ben")).unwrap(), anna);
+        }
+        let key = TokenList::parse(TokenKind::App, &ben);
+        assert_eq!(key.unwrap_err(), TokenListError::Unfinished { line: 1 });
+        assert!(parse(&(anna + "# a comment")).is_ok());
     }
 
     #[test]

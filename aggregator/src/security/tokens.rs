@@ -79,7 +79,7 @@ impl Tokens {
     }
 
     /// Reads the file now. A file that can't be used leaves the tokens as they are, but for
-    /// one that is too long: that revokes those that it does not have.
+    /// one that is too long or was cut: that revokes those that it does not have.
     ///
     /// # Errors
     /// [`TokensError`] when it can't be used.
@@ -146,7 +146,10 @@ impl Tokens {
         let mut known = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         *known = stamp;
         match read(self.kind, &self.path) {
-            Err(TokensError::List { source: TokenListError::TooLong, .. }) => self.revoke_only(),
+            Err(TokensError::List {
+                source: source @ (TokenListError::TooLong | TokenListError::Unfinished { .. }),
+                ..
+            }) => self.revoke_only(source),
             read => {
                 let list = read?;
                 warn_of_power(self.kind, &list);
@@ -156,8 +159,8 @@ impl Tokens {
         }
     }
 
-    /// Takes no more from a file that is too long than what it has no more.
-    fn revoke_only(&self) -> Result<(), TokensError> {
+    /// Takes no more from a file than what it has no more.
+    fn revoke_only(&self, source: TokenListError) -> Result<(), TokensError> {
         let Self { kind, path, .. } = self;
         let failed = |source| TokensError::Read { kind: *kind, path: path.clone(), source };
         let file = File::open(path).map_err(failed)?.take(SEARCHED_BYTES_MAX);
@@ -165,8 +168,8 @@ impl Tokens {
         let list = list.left_by(*kind, BufReader::new(file)).map_err(failed)?;
         let (left, revoked) = (list.names().len(), before - list.names().len());
         self.list.send_replace(list);
-        let (kind, path, source) = (*kind, path.clone(), TokenListError::TooLong);
-        Err(TokensError::TooLong { kind, path, left, revoked, source })
+        let (kind, path) = (*kind, path.clone());
+        Err(TokensError::RevokedOnly { kind, path, left, revoked, source })
     }
 }
 
@@ -224,13 +227,13 @@ pub enum TokensError {
         #[source]
         source: TokenListError,
     },
-    /// The file is too long to be read anew.
+    /// The file is too long to be read anew, or was cut.
     #[error(
         "{}: {revoked} {noun}s that were read from it before are not in it any more and count no \
          more, {left} still count",
         path.display(), noun = kind.noun()
     )]
-    TooLong {
+    RevokedOnly {
         /// What it should have.
         kind: TokenKind,
         /// The file.
@@ -253,7 +256,7 @@ impl TokensError {
             Self::Read { kind, .. } | Self::List { kind, .. } => {
                 tracing::error!(error, "the {}s are left as they were", kind.noun());
             }
-            Self::TooLong { kind, .. } => {
+            Self::RevokedOnly { kind, .. } => {
                 tracing::error!(error, "of the {}s some were revoked, none added", kind.noun());
             }
         }
@@ -301,7 +304,14 @@ mod tests {
         clock.set_day(Day::new(5));
         assert_eq!((find("1"), find("2"), find("3")), (None, name("ben"), None));
         let outcome = tokens.reload().unwrap_err();
-        assert!(matches!(outcome, TokensError::TooLong { left: 1, revoked: 0, .. }), "{outcome}");
+        assert!(
+            matches!(outcome, TokensError::RevokedOnly { left: 1, revoked: 0, .. }),
+            "{outcome}"
+        );
+
+        std::fs::write(&path, line("ben", "2").trim_end()).unwrap();
+        let outcome = tokens.reload().unwrap_err();
+        assert!(matches!(outcome, TokensError::RevokedOnly { left: 1, .. }), "{outcome}");
 
         std::fs::write(&path, "").unwrap();
         tokens.reload().unwrap();
