@@ -34,7 +34,7 @@ const APP: &str = "tests/src/bin/documented-app.rs";
 
 fn documented_app() -> anyhow::Result<String> {
     let page = std::fs::read_to_string(root().join("README.md"))?;
-    let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("Embedding the client"));
+    let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("Embed it"));
     let block = chapter.and_then(|chapter| chapter.split("```rust,no_run\n").nth(1));
     let code =
         block.and_then(|block| block.split("```").next()).context("the README has no app")?;

@@ -12,7 +12,7 @@ use bandana_tests::postgres::{Postgres, Shared};
 use bandana_tests::steps::{Chapter, Shell, chapters};
 use bandana_tests::suite::Suite;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../RUNBOOK.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbook.md");
 
 const PROGRAMS: [(&str, &str); 2] = [
     ("bandana", env!("CARGO_BIN_EXE_aggregator-under-test")),

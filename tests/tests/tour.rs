@@ -76,7 +76,7 @@ fn as_cargo() -> anyhow::Result<Vec<Step>> {
 }
 
 async fn five_minutes_end_with_the_best_arm_and_an_app_that_reports() -> anyhow::Result<()> {
-    let (tour, embedding) = (five_minutes()?, steps("Embedding the client")?);
+    let (tour, embedding) = (five_minutes()?, steps("Embed it")?);
     let end = embedding.last().context("no steps")?;
     ensure!(end.command.starts_with("kill \"$server\""), "the last step is {:?}", end.command);
     let mut shell = Shell::start(&PROGRAMS, &[], &[("APP", APP.to_owned())])?;

@@ -112,7 +112,7 @@ pub enum Learner {
     ///
     /// With policies for up to 100 selections, its mean regret was below that of LDP-TS or
     /// not distinguishable from it on every instance that was tried; its 99th percentile was
-    /// not below everywhere, so it is not the default. `examples/README.md` has the figures.
+    /// not below everywhere, so it is not the default. `docs/studies/regret-study.md` has the figures.
     ///
     /// Of reports with more than two symbols it knows the variance v too, and its index is
     /// `p + sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the

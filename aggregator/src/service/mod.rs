@@ -71,7 +71,7 @@ fn until_end<T: Send + 'static>(
 }
 
 /// What is said of nonlinear curves on bounded rewards, as measured with `regret-study`: see
-/// `examples/README.md`.
+/// `docs/studies/regret-study.md`.
 pub(crate) const NONLINEAR: &str = "\
 with a nonlinear curve and rewards between the ends of their range, the server learns the mean of \
 g(reward), and the best arm by that may have a lower mean reward. In simulations, convex curves \
