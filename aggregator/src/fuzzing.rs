@@ -93,8 +93,8 @@ impl PagesInMemory {
         let Core { registry, ingest, reader, keeper, .. } = core;
         let (shown, readiness) = (Arc::clone(&registry), Readiness::default());
         metrics.opened(Arc::clone(&registry), ingest.clone(), readiness.clone());
-        let trusted =
-            TrustedService::new(Arc::clone(&registry), &ingest, keeper, Arc::clone(&clock));
+        let (known, time) = (Arc::clone(&registry), Arc::clone(&clock));
+        let trusted = TrustedService::new(known, &ingest, keeper, time, budget.clone());
         let exports = Exports::new(reader.clone());
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
