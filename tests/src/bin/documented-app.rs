@@ -9,36 +9,31 @@ use bandana_shared::{accounting::loss::PrivacyLoss, epsilon::Epsilon, rewards::R
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = std::env::args().nth(1).unwrap_or("http://127.0.0.1:7301".to_owned());
-    // What the app agrees to, whatever a server asks for: rewards of 0 or 1, at most
-    // epsilon = 1 for each report, 5 nats in any week and 100 in all.
     let nats = PrivacyLoss::new;
     let bandana = Bandana::builder()
         .endpoint(&server)?
         .directory("app-data/bandana")
+        // Whatever a server asks: rewards of 0 or 1, at most epsilon = 1 for each report,
         .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        // and 5 nats in any 7 days, 100 in all.
         .budget(Budget::new(nats(5.0)?, 7, nats(100.0)?)?)
         .consent(Consent::Given)
         .start()?;
 
-    // Only the first start has to hear of a server; later ones know the experiment.
     let experiment = bandana.experiment("button-colour")?;
     if let Err(why) = experiment.wait_until_ready(Duration::from_secs(10)) {
         eprintln!("no arm yet, so the app shows its default: {why}");
     }
-
-    // In the app: offline too, at once, and without an error.
-    let choice = experiment.choose();
+    let choice = experiment.choose(); // at once, offline too
     println!("show {}", choice.label_or("blue"));
-    // ... and when the user reacts, within the experiment's attribution window:
-    choice.reward(1.0);
+    choice.reward(1.0); // when the user reacts
 
-    // An app goes on, and its reports leave when they are due. This one waits for its own.
+    // An app goes on; this one waits until its report has left.
     let mut status = bandana.status();
     while status.open_assignments + status.waiting_reports > 0 {
         std::thread::sleep(Duration::from_millis(100));
         status = bandana.status();
     }
     println!("reports counted: {}", status.statistics.uploads_accepted);
-    bandana.shutdown(Duration::from_secs(2));
     Ok(())
 }
