@@ -1,5 +1,6 @@
-//! What analysts may rely on: exact probabilities, accuracy that is kept, and refusals that
-//! are clear. Seeds are fixed; statistical tests have a significance of about 10^-6.
+//! Queries have exact probabilities, keep their accuracy, and are refused clearly.
+//!
+//! Seeds are fixed; statistical tests have a significance of about 10^-6.
 
 use bandana_aggregator::curator::CuratorError;
 use bandana_aggregator::curator::cells::{CELLS_MAX, CellSet};

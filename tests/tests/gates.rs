@@ -1,4 +1,4 @@
-//! Who may call the service for devices, and how often.
+//! Admission of devices' calls: app keys, rates, and calls at the same time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

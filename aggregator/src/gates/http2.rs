@@ -1,4 +1,4 @@
-//! HTTP/2 servers with limits, and the bound of memory that follows from them.
+//! An HTTP/2 server with limits, and the bound of memory that follows from them.
 //!
 //! What a service holds for its callers has a bound, whatever they do: `limits.memory_mib`. Of that,
 //!

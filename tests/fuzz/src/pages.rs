@@ -1,4 +1,4 @@
-//! What a browser, or whoever pretends to be one, sends to the operators' port.
+//! The operators' pages, asked with bytes that no browser need have sent.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! What must be so, too simple to be wrong.
+//! The model: what a store must say, computed in a way too simple to be wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,8 +13,8 @@ use super::sqlite::{committing, reading};
 use super::{SqliteStore, audit};
 use crate::store::{AuditEntry, ExperimentKey, StoreError, damaged};
 
-/// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries are read, and so checked:
-/// a damaged one may say something else than it did.
+/// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries
+/// are read, and so checked: a damaged one may say something else than it did.
 pub(super) const ARCHIVED: &str = "COALESCE(
     (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
             > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)

@@ -10,6 +10,7 @@ mod checksums;
 mod curator;
 mod daily_tallies;
 mod deletion;
+mod experiments;
 mod expiry;
 mod files;
 mod headers;

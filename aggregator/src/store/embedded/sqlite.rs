@@ -8,26 +8,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId, UploadId};
-use bandana_shared::specification::Specification;
+use bandana_shared::identity::{ArmIndex, Day, StoreId, UploadId};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
-use bandana_shared::wire::decode_specification;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OpenFlags, Transaction, params};
 
 use super::acknowledged::{self, Acknowledged, Progress};
-use super::deletion::{ARCHIVED, DELETED, was_deleted};
 use super::files::OpenFiles;
 use super::lock::DirectoryLock;
-use super::trusted::trusted_exists;
-use super::{audit, checksums, daily_tallies, expiry, files, schema};
-use crate::learner::guardrails::Guardrails;
-use crate::learner::window::{Days, Memory};
-use crate::store::{
-    AuditEntry, Conduct, DailyTally, Delta, ExperimentKey, ExperimentRecord, ExperimentState,
-    GroupRow, Presence, StoreError, StoredDeltas, damaged,
-};
+use super::{checksums, expiry, files, schema};
+use crate::store::{Delta, GroupRow, Presence, StoreError, StoredDeltas, damaged};
 
 /// The database file in the data directory.
 pub(in crate::store) const DATABASE_FILE: &str = "bandana.sqlite3";
@@ -233,98 +224,6 @@ impl SqliteStore {
         Ok(busy == 0)
     }
 
-    /// All experiments with their tallies.
-    ///
-    /// # Errors
-    /// [`StoreError`] when something can't be read or understood.
-    pub fn experiments(&self) -> Result<Vec<ExperimentRecord>, StoreError> {
-        self.records(None)
-    }
-
-    /// One experiment with its tallies.
-    ///
-    /// # Errors
-    /// [`StoreError`] when there is none, or something can't be read or understood.
-    pub fn experiment(&self, key: ExperimentKey) -> Result<ExperimentRecord, StoreError> {
-        let gone = || damaged(format!("there is no experiment with the key {}", key.0));
-        self.records(Some(key))?.pop().ok_or_else(gone)
-    }
-
-    fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let select = format!(
-            "SELECT key, state, learner, floor_weight, window_days, discount, burn_in_reports,
-                holdout_share, {ARCHIVED}
-            FROM intact_experiment e WHERE (?1 IS NULL OR key = ?1) AND NOT {DELETED} ORDER BY key"
-        );
-        let mut statement = self.connection.prepare_cached(&select).map_err(reading)?;
-        let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
-        let mut records = Vec::new();
-        while let Some(row) = rows.next().map_err(reading)? {
-            let key = ExperimentKey(row.get(0).map_err(reading)?);
-            let state: String = row.get(1).map_err(reading)?;
-            let learner: String = row.get(2).map_err(reading)?;
-            let (window, discount) = (row.get(4).map_err(reading)?, row.get(5).map_err(reading)?);
-            let floor_weight = row.get(3).map_err(reading)?;
-            let guardrails = (row.get(6).map_err(reading)?, row.get(7).map_err(reading)?);
-            let conduct =
-                Conduct::from_columns(&learner, floor_weight, window, discount, guardrails)?;
-            let state = ExperimentState::from_name(&state);
-            let revisions = self.revisions(key)?;
-            let newest = revisions
-                .last()
-                .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
-            let (tallies, days) = self.tallies(key, newest.arms().len(), conduct.memory)?;
-            records.push(ExperimentRecord {
-                key,
-                conduct,
-                state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
-                is_archived: row.get(8).map_err(reading)?,
-                tallies,
-                days,
-                signatures: self.signatures(newest)?,
-                policy: None,
-                revisions,
-            });
-        }
-        Ok(records)
-    }
-
-    fn revisions(&self, key: ExperimentKey) -> Result<Vec<Specification>, StoreError> {
-        let mut statement = self
-            .connection
-            .prepare_cached(
-                "SELECT bytes FROM intact_specification WHERE experiment = ? ORDER BY revision",
-            )
-            .map_err(reading)?;
-        let bytes =
-            statement.query_map([key.0], |row| row.get::<_, Vec<u8>>(0)).map_err(reading)?;
-        let decode = |bytes: rusqlite::Result<Vec<u8>>| {
-            decode_specification(&bytes.map_err(reading)?)
-                .map_err(|error| damaged(format!("a specification: {error}")))
-        };
-        bytes.map(decode).collect()
-    }
-
-    /// The sums of all days, and the days that the memory reaches.
-    fn tallies(
-        &self,
-        key: ExperimentKey,
-        arms: usize,
-        memory: Memory,
-    ) -> Result<(Vec<Tally>, Days), StoreError> {
-        let (mut sums, mut days) = (vec![Tally::EMPTY; arms], Days::new());
-        let all = Day::new(0)..=Day::new(u32::MAX);
-        for DailyTally { day, arm, tally } in daily_tallies(&self.connection, key, &all)? {
-            let arm = arm.get();
-            *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
-            if !memory.is_everything() {
-                days.entry(day).or_insert_with(|| vec![Tally::EMPTY; arms])[arm] += tally;
-            }
-        }
-        memory.prune(&mut days);
-        Ok((sums, days))
-    }
-
     /// The oldest day whose uploads are still taken.
     ///
     /// # Errors
@@ -397,84 +296,6 @@ impl SqliteStore {
         transaction.commit().map_err(committing)?;
         self.looked_through = looked_through;
         self.erase_rest().map_err(committing)
-    }
-
-    /// Adds an experiment in the state `state`.
-    ///
-    /// # Errors
-    /// [`StoreError::ExperimentExists`]; [`StoreError::Database`].
-    pub fn create_experiment(
-        &mut self,
-        specification: &Specification,
-        conduct: Conduct,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<ExperimentKey, StoreError> {
-        let transaction = self.connection.transaction().map_err(committing)?;
-        let id = specification.experiment_id();
-        if was_deleted(&transaction, id).map_err(reading)? {
-            return Err(StoreError::ExperimentWasDeleted(id.clone()));
-        }
-        if experiment_exists(&transaction, id).map_err(reading)?
-            || trusted_exists(&transaction, id).map_err(reading)?
-        {
-            return Err(StoreError::ExperimentExists(id.clone()));
-        }
-        let insert = "INSERT INTO experiment
-            (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-        let (state, learner) = (state.name(), conduct.learner.name());
-        let (window, discount) = conduct.memory_columns();
-        let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
-        let values = params![
-            id.as_str(),
-            state,
-            learner,
-            conduct.floor_weight,
-            window,
-            discount,
-            burn_in_reports,
-            holdout_share
-        ];
-        transaction.execute(insert, values).map_err(committing)?;
-        let key = ExperimentKey(transaction.last_insert_rowid());
-        insert_specification(&transaction, key, specification).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)?;
-        Ok(key)
-    }
-
-    /// Adds a revision of an experiment.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn add_revision(
-        &mut self,
-        key: ExperimentKey,
-        specification: &Specification,
-        entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
-        let transaction = self.connection.transaction().map_err(committing)?;
-        insert_specification(&transaction, key, specification).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)
-    }
-
-    /// Changes where an experiment stands.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn set_state(
-        &mut self,
-        key: ExperimentKey,
-        state: ExperimentState,
-        entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
-        let update = "UPDATE experiment SET state = ? WHERE key = ?";
-        let transaction = self.connection.transaction().map_err(committing)?;
-        transaction.execute(update, params![state.name(), key.0]).map_err(committing)?;
-        audit::append(&transaction, entry).map_err(committing)?;
-        transaction.commit().map_err(committing)
     }
 
     /// Copies the log into the database file, unless somebody reads, and closes
@@ -577,32 +398,6 @@ fn create_private(directory: &Path) -> std::io::Result<()> {
         builder.mode(0o700);
     }
     builder.create(directory)
-}
-
-pub(super) fn experiment_exists(
-    connection: &Connection,
-    id: &ExperimentId,
-) -> rusqlite::Result<bool> {
-    let query = "SELECT 1 FROM intact_experiment WHERE id = ?";
-    Ok(connection.query_row(query, [id.as_str()], |_| Ok(())).optional()?.is_some())
-}
-
-fn insert_specification(
-    transaction: &Transaction<'_>,
-    key: ExperimentKey,
-    specification: &Specification,
-) -> rusqlite::Result<()> {
-    let digest: Digest = specification.digest();
-    let values = params![
-        digest.as_bytes(),
-        key.0,
-        specification.revision().get(),
-        specification.canonical_bytes()
-    ];
-    let insert = "INSERT INTO specification (digest, experiment, revision, bytes)
-        VALUES (?, ?, ?, ?)";
-    transaction.execute(insert, values)?;
-    Ok(())
 }
 
 fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {

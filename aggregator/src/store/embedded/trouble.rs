@@ -1,4 +1,4 @@
-//! What is wrong with a disk, in words that name it.
+//! Messages about troubles of a disk, which name its directory.
 
 use std::path::Path;
 

@@ -4,7 +4,8 @@ use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::deletion::{ARCHIVED, was_deleted};
-use super::sqlite::{committing, experiment_exists, reading};
+use super::experiments::experiment_exists;
+use super::sqlite::{committing, reading};
 use super::{SqliteStore, audit};
 use crate::store::trusted::FORGOTTEN_MAX;
 use crate::store::{
