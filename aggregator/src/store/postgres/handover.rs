@@ -43,6 +43,10 @@ const LEAD: &str = "INSERT INTO trusted_lease AS l (experiment, holder, expires)
     ON CONFLICT (experiment) DO UPDATE SET holder = excluded.holder, expires = excluded.expires
     WHERE l.holder = excluded.holder OR l.expires < clock_timestamp()";
 
+/// Whether another replica has the lease.
+const LED: &str = "SELECT EXISTS (SELECT FROM trusted_lease
+    WHERE experiment = $1 AND holder <> $2 AND expires > clock_timestamp())";
+
 /// Writes into rows that were not used again since they were taken.
 const TELL: &str = "UPDATE trusted_handover h SET told = t.told, handed = ''
     FROM unnest($2::bigint[], $3::integer[], $4::bigint[], $5::bytea[])
@@ -162,6 +166,16 @@ impl Handover {
         })
     }
 
+    /// Whether another replica has the lease.
+    pub(crate) fn is_led(&mut self, id: &ExperimentId) -> Result<bool, StoreError> {
+        let replica = self.replica;
+        self.link.run(DOING, async |session| {
+            let led = session.prepare(LED).await.map_err(postgres(DOING))?;
+            let led = session.client.query_one(&led, &[&id.as_str(), &replica]).await;
+            Ok(led.map_err(postgres(DOING))?.get(0))
+        })
+    }
+
     /// What this replica was told, and whether another one has the lease.
     pub(crate) fn look(&mut self, id: &ExperimentId) -> Result<(Vec<Letter>, bool), StoreError> {
         let replica = self.replica;
@@ -169,10 +183,8 @@ impl Handover {
             let failed = postgres(DOING);
             let told = "SELECT place, number, told FROM trusted_handover
                 WHERE experiment = $1 AND replica = $2 AND told IS NOT NULL";
-            let led = "SELECT EXISTS (SELECT FROM trusted_lease
-                WHERE experiment = $1 AND holder <> $2 AND expires > clock_timestamp())";
             let told = session.prepare(told).await.map_err(failed)?;
-            let led = session.prepare(led).await.map_err(failed)?;
+            let led = session.prepare(LED).await.map_err(failed)?;
             let name = id.as_str();
             let values: [Value<'_>; 2] = [&name, &replica];
             let both = try_join(

@@ -1,9 +1,10 @@
 //! Replicas that take disclosures to the same experiment leave its commits to one of them.
 //!
-//! An experiment that nobody else changes is committed without a word. Whoever finds that another
-//! replica was first asks for the lease of the experiment: who gets it *leads*, and the others
-//! hand over to it what they are told, and hear from it what became of that. Nothing depends on
-//! it: what has been handed over may be lost, decided about twice, or taken by one whose lease
+//! Of an experiment that nobody else changes it is only looked now and then whether somebody leads.
+//! Whoever finds that another replica was first asks for the lease of the experiment: who gets it
+//! *leads*, and the others hand over to it what they are told, and hear from it what became of
+//! that. A replica that is always first is not told by a collision, so it has to look. Nothing
+//! depends on any of it: what has been handed over may be lost, decided about twice, or taken by one whose lease
 //! has run out, and a disclosure still counts once, by its name, in a commit from the version
 //! that there is.
 
@@ -38,12 +39,17 @@ const IDLE: Duration = Duration::from_secs(5);
 /// How long somebody is taken to lead without a look.
 const LED: Duration = Duration::from_secs(1);
 
+/// How long nobody is taken to lead without a look.
+const ALONE: Duration = Duration::from_millis(20);
+
 /// How long whoever leads may take. After it, what was handed over is decided about here.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What to do with disclosures to an experiment of which several replicas hear.
 #[derive(Debug)]
 enum Role {
+    /// This replica commits its own, and nobody led when it last looked.
+    Alone { seen: Duration },
     /// This replica commits those of all.
     Leads {
         /// What others have handed over and not heard of.
@@ -58,6 +64,12 @@ enum Role {
         /// When it was last seen that another one leads.
         seen: Duration,
     },
+}
+
+impl Role {
+    fn hands_over(now: Duration) -> Self {
+        Self::HandsOver { batches: Vec::new(), backlog: VecDeque::new(), seen: now }
+    }
 }
 
 /// What another replica has handed over at once.
@@ -185,9 +197,27 @@ impl Sharing {
     /// Whether others may have written something.
     fn is_busy(&self) -> bool {
         self.roles.values().any(|role| match role {
+            Role::Alone { .. } => false,
             Role::Leads { .. } => true,
             Role::HandsOver { batches, .. } => !batches.is_empty(),
         })
+    }
+
+    /// Looks whether somebody leads, if that was not done a moment ago.
+    fn look_around(&mut self, id: &ExperimentId, now: Duration) {
+        let is_known = |role: &Role| match role {
+            Role::Alone { seen } => now.saturating_sub(*seen) <= ALONE,
+            Role::Leads { .. } | Role::HandsOver { .. } => true,
+        };
+        if self.roles.get(id).is_some_and(is_known) {
+            return;
+        }
+        let is_led = self.way.is_led(id).unwrap_or_else(|error| {
+            complain(id, &error);
+            false
+        });
+        let role = if is_led { Role::hands_over(now) } else { Role::Alone { seen: now } };
+        self.roles.insert(id.clone(), role);
     }
 
     /// Asks who leads.
@@ -201,10 +231,7 @@ impl Sharing {
             (Ok(false), Some(Role::HandsOver { batches, backlog, .. })) => {
                 Role::HandsOver { batches, backlog, seen: now }
             }
-            (Ok(false), _) => {
-                let (batches, backlog) = (Vec::new(), VecDeque::new());
-                Role::HandsOver { batches, backlog, seen: now }
-            }
+            (Ok(false), _) => Role::hands_over(now),
             // Nobody needs to lead.
             (Err(error), role) => {
                 complain(id, &error);
@@ -256,8 +283,9 @@ impl Keeper {
         let Some(sharing) = &mut self.sharing else { return false };
         let is_stale = |role: &Role| match role {
             Role::HandsOver { seen, .. } => now.saturating_sub(*seen) > LED,
-            Role::Leads { .. } => false,
+            Role::Leads { .. } | Role::Alone { .. } => false,
         };
+        sharing.look_around(id, now);
         if sharing.roles.get(id).is_some_and(is_stale) {
             sharing.contend(id, now);
         }
@@ -313,8 +341,7 @@ impl Keeper {
             let letters = match way.take(id, &told) {
                 Ok(Some(letters)) => letters,
                 Ok(None) => {
-                    let (batches, backlog) = (Vec::new(), VecDeque::new());
-                    *role = Role::HandsOver { batches, backlog, seen: now };
+                    *role = Role::hands_over(now);
                     return true;
                 }
                 Err(error) => {
@@ -398,7 +425,8 @@ impl Keeper {
     /// Lets the next replica lead at once.
     pub(super) fn leave(&mut self) {
         let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return };
-        for id in roles.keys() {
+        let leads = |role: &Role| matches!(role, Role::Leads { .. });
+        for (id, _) in roles.iter().filter(|(_, role)| leads(role)) {
             way.resign(id).inspect_err(|error| complain(id, error)).ok();
         }
     }
