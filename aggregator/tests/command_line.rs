@@ -11,9 +11,18 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
 
-fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
+/// Where a program that was built by `.ci/coverage` writes what it has run.
+const COVERAGE: &str = "LLVM_PROFILE_FILE";
+
+/// The program without settings of whoever runs this.
+fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandana"));
-    Ok(command.args(arguments).env_clear().output()?)
+    command.env_clear().envs(std::env::var_os(COVERAGE).map(|path| (COVERAGE, path)));
+    command
+}
+
+fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
+    Ok(program().args(arguments).output()?)
 }
 
 fn printed(arguments: &[&str]) -> anyhow::Result<String> {
@@ -132,8 +141,8 @@ fn a_configuration_is_checked_without_being_used() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = written(folder.path(), "[store]\ndata_dir = \"here\"\nids_max = 7\n")?;
     let file = path.to_str().context("a path in UTF-8")?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bandana"));
-    command.args(["check-config", "--config", file, "--listen", "[::1]:9"]).env_clear();
+    let mut command = program();
+    command.args(["check-config", "--config", file, "--listen", "[::1]:9"]);
     let output = command.env("BANDANA_IDS_MAX", "8").current_dir(folder.path()).output()?;
     let shown = String::from_utf8(output.stdout)?;
     assert!(output.status.success(), "{shown}");

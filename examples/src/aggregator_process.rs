@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::environment::CleanEnvironment as _;
 use crate::simulation::Server;
 
 /// How long an aggregator may take to listen, and to end.
@@ -105,7 +106,7 @@ impl AggregatorProcess {
             .args(flags)
             .args(store)
             // Settings of whoever runs this are not for this aggregator.
-            .env_clear()
+            .clean_environment()
             .env("RUST_LOG", "warn")
             // Far beyond our patience: nothing may need the deadline to end.
             .env("BANDANA_DRAIN_DEADLINE", "3600")

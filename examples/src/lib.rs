@@ -4,6 +4,7 @@ pub mod aggregator_process;
 pub mod curator;
 pub mod disclosing;
 pub mod embedding;
+pub mod environment;
 pub mod instance;
 pub mod load;
 pub mod plot;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -31,7 +32,7 @@ const FIELDS: [&str; 13] = [
 fn generator(json: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["--connections", "2", "--in-flight", "8", "--json"]).arg(json).args(flags);
-    command.env_clear();
+    command.clean_environment();
     command
 }
 

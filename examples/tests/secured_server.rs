@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use anyhow::Context as _;
 use bandana_aggregator::security::{Token, TokenKind, TokenList};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_simulated-users");
@@ -59,7 +60,7 @@ async fn simulated_users_reach_a_secured_server() -> anyhow::Result<()> {
         command.args(["--users", "40", "--refresh", "20", "--connections", "2"]);
         command.args(["--server", &server.device_url, "--operator-url", &server.operator_url]);
         command.args(["--plot", &file("plot.svg"), "--json", &file("result.json")]).args(more);
-        Ok(command.env_clear().output()?)
+        Ok(command.clean_environment().output()?)
     };
     let (anna, anna_key) = (file("anna.pem"), file("anna.key"));
     let all = ["--client-certificate", &anna, "--client-key", &anna_key, "--token-file", &token];

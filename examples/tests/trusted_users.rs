@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trusted-users");
@@ -13,7 +14,7 @@ fn result(flags: &[&str]) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir()?;
     let json = folder.path().join("result.json");
     let mut command = Command::new(PROGRAM);
-    command.args(flags).arg("--json").arg(&json).env_clear();
+    command.args(flags).arg("--json").arg(&json).clean_environment();
     let output = command.output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout)?;

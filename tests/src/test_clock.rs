@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use tokio::process::Command;
 
@@ -39,7 +40,7 @@ impl TestClock {
     /// The program with this clock.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.env_clear().env("TEST_CLOCK", &self.file).kill_on_drop(true);
+        command.clean_environment().env("TEST_CLOCK", &self.file).kill_on_drop(true);
         command
     }
 

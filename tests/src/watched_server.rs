@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,7 +41,7 @@ impl WatchedServer {
     /// When it does not serve in time.
     pub async fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
-        command.env_clear();
+        command.clean_environment();
         Self::launch(command, data_dir, arguments, "info").await
     }
 
@@ -158,7 +159,7 @@ impl StartingServer {
     /// When there can be no process.
     pub fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
-        command.env_clear();
+        command.clean_environment();
         Self::launch(command, data_dir, arguments, "info")
     }
 

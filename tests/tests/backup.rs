@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::UploadStatus as S;
 use bandana_tests::harness::{Aggregator, keep_uploading, submit_one, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    command.args(arguments).clean_environment().stdin(Stdio::null()).kill_on_drop(true);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -179,7 +180,7 @@ async fn a_backup_that_can_not_grow_leaves_nothing() -> anyhow::Result<()> {
     let output = Command::new("/bin/sh")
         .args(["-c", script, PROGRAM, "backup", "--data-dir"])
         .args([store.path(), Path::new("--out"), &out])
-        .env_clear()
+        .clean_environment()
         .stdin(Stdio::null())
         .output()
         .await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, ListDataSetsRequest, OpenSessionRequest,
@@ -282,7 +283,7 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
 
 fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    command.env_clear().env("BANDANA_OPERATOR_URL", url);
+    command.clean_environment().env("BANDANA_OPERATOR_URL", url);
     Ok(command.arg("query").args(arguments).output()?)
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::Context as _;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{ListAuditEntriesRequest, UploadStatus as S};
@@ -180,7 +181,7 @@ async fn damage_that_a_start_or_a_question_meets_ends_the_server_too() -> anyhow
     let serve =
         ["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--data-dir"];
     let mut command = Command::new(PROGRAM);
-    command.args(serve).arg(copy.path()).env_clear().kill_on_drop(true);
+    command.args(serve).arg(copy.path()).clean_environment().kill_on_drop(true);
     let output = command.stdin(Stdio::null()).output().await?;
     assert_damaged(&copy, output.status.code(), &String::from_utf8(output.stderr)?);
     Ok(())

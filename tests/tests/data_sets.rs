@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -185,7 +186,10 @@ async fn an_answer_that_was_lost_is_paid_for_once() -> anyhow::Result<()> {
     let url = server.process.operator_url.clone();
     let printed = |id: &str| -> anyhow::Result<String> {
         let mut command = std::process::Command::new(PROGRAM);
-        command.env_clear().env("BANDANA_OPERATOR_URL", &url).args(["query", "count", "people"]);
+        command
+            .clean_environment()
+            .env("BANDANA_OPERATOR_URL", &url)
+            .args(["query", "count", "people"]);
         command.args(["--where", "city=Ulm", "--epsilon", "0.25", "--question-id", id]);
         let output = command.output()?;
         let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
@@ -30,7 +31,7 @@ async fn start(
     arguments: &[&str],
 ) -> anyhow::Result<WatchedServer> {
     let mut command = Command::new(LIMITED);
-    command.env_clear();
+    command.clean_environment();
     command.args([soft.to_string(), hard.to_string()]).arg(PROGRAM);
     WatchedServer::launch(command, folder.path(), arguments, "info").await
 }

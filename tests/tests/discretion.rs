@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -55,7 +56,7 @@ const UPLOAD: u128 = 0x5ca1_ab1e_5ca1_ab1e_5ca1_ab1e_5ca1_ab1e;
 async fn secret(folder: &Path, command: &str) -> anyhow::Result<String> {
     let file = folder.join(command);
     let mut program = Command::new(PROGRAM);
-    program.args([command, "new", "--name", "anna", "--file"]).arg(file).env_clear();
+    program.args([command, "new", "--name", "anna", "--file"]).arg(file).clean_environment();
     if command == "token" {
         program.args(["--role", "administrator"]);
     }
@@ -210,7 +211,7 @@ async fn neither_log_nor_answers_tell_what_they_should_not() -> anyhow::Result<(
         let data_dir = data_dir.join(tls.to_string());
         let mut answers = Answers::default();
         let mut command = Command::new(PROGRAM);
-        command.env_clear();
+        command.clean_environment();
         let server = WatchedServer::launch(command, &data_dir, &arguments, "trace").await?;
         let mut operator = OperatorClient::new(clear(&server.operator).await?);
         let experiment = operate(&mut operator, &token, &mut answers).await?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_client::grpc::Transport;
 use bandana_client::{Acceptance, Bandana, Budget, Clock, Consent, SystemClock, Timestamp};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Day;
@@ -47,7 +48,7 @@ fn with_small_files(blocks: u32) -> Command {
     let mut command = Command::new("/bin/sh");
     // Without the signal a write beyond the limit fails, as on a full disk.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
-    command.args(["-c", &script, PROGRAM]).env_clear();
+    command.args(["-c", &script, PROGRAM]).clean_environment();
     command
 }
 
@@ -59,7 +60,7 @@ async fn start_in_vain(mut command: Command, data_dir: &Path) -> anyhow::Result<
         .arg(data_dir)
         .args(addresses)
         .kill_on_drop(true);
-    let output = command.stdin(Stdio::null()).env_clear().output();
+    let output = command.stdin(Stdio::null()).clean_environment().output();
     let output = tokio::time::timeout(PATIENCE, output).await??;
     let said = String::from_utf8(output.stderr)?;
     ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
@@ -129,7 +130,7 @@ async fn a_full_disk_ends_the_server_and_loses_nothing() -> anyhow::Result<()> {
     let disk = Disk::new(folder.path().join("disk"), "1m")?;
     let data_dir = disk.path().join("data");
     let mut command = Command::new(PROGRAM);
-    command.env_clear();
+    command.clean_environment();
     let log = upload_until_it_fails(command, &data_dir, || disk.change("size=64m")).await?;
     for part in ["is full; make room", data_dir.to_str().context("UTF-8")?] {
         assert!(log.contains(part), "{part:?} is not in {log}");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
@@ -25,7 +26,7 @@ const TODAY: Day = Day::new(20_000);
 
 async fn bandana(server: &WatchedServer, arguments: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    command.args(["experiment", "export"]).args(arguments).env_clear().kill_on_drop(true);
+    command.args(["experiment", "export"]).args(arguments).clean_environment().kill_on_drop(true);
     command.env("BANDANA_OPERATOR_URL", format!("http://{}", server.operator));
     Ok(command.output().await?)
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use bandana_client::grpc::AppKey;
 use bandana_client::{Bandana, Choice, DefaultReason};
 use bandana_examples::embedding::{self, EXPERIMENT, TurnedClock, UNTIL_RELEASED};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -77,7 +78,7 @@ fn keys_file(folder: &Path) -> PathBuf {
 async fn app_key(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let file = keys_file(folder);
     let mut command = Command::new(PROGRAM);
-    command.arg("app-key").args(arguments).arg("--file").arg(file).env_clear();
+    command.arg("app-key").args(arguments).arg("--file").arg(file).clean_environment();
     let output = command.kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

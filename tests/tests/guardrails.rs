@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::decode_specification;
@@ -21,7 +22,11 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 async fn printed(aggregator: &Aggregator, arguments: &[&str]) -> anyhow::Result<String> {
     let url = &aggregator.process.operator_url;
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().env("BANDANA_OPERATOR_URL", url).stdin(Stdio::null());
+    command
+        .args(arguments)
+        .clean_environment()
+        .env("BANDANA_OPERATOR_URL", url)
+        .stdin(Stdio::null());
     let output = command.kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)

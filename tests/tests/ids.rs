@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -100,7 +101,7 @@ fn new_key(name: &str, file: &Path) -> anyhow::Result<String> {
     let output = Command::new(PROGRAM)
         .args(["app-key", "new", "--name", name, "--file"])
         .arg(file)
-        .env_clear()
+        .clean_environment()
         .output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::curator_client::CuratorClient;
@@ -35,7 +36,7 @@ const LONG: usize = 32;
 
 async fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().env("BANDANA_OPERATOR_URL", url).kill_on_drop(true);
+    command.args(arguments).clean_environment().env("BANDANA_OPERATOR_URL", url).kill_on_drop(true);
     Ok(command.output().await?)
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{ExperimentName, UploadStatus};
 use bandana_tests::harness::{Aggregator, three_arms, upload};
@@ -33,7 +34,7 @@ const CHECKOUT: [&str; 12] = [
 /// A command without a terminal, for this server.
 fn command(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().env("BANDANA_OPERATOR_URL", url);
+    command.args(arguments).clean_environment().env("BANDANA_OPERATOR_URL", url);
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }
@@ -364,7 +365,7 @@ async fn a_taken_port_is_told_with_the_flag_that_changes_it() -> anyhow::Result<
     ] {
         let mut command = Command::new(PROGRAM);
         command.args(["serve", "--data-dir", data_dir, flag, &address, other, "127.0.0.1:0"]);
-        let output = command.env_clear().kill_on_drop(true).output().await?;
+        let output = command.clean_environment().kill_on_drop(true).output().await?;
         let errors = String::from_utf8(output.stderr)?;
         assert_eq!(output.status.code(), Some(1), "{errors}");
         let told = format!("can't listen on {address}, where another program does; choose another");

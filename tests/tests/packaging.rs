@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_tests::suite::{Requirement, Suite};
 use saphyr::{LoadableYamlNode as _, Yaml};
 
@@ -44,7 +45,7 @@ fn check(arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Outpu
     let (serve, flags) = arguments.split_first().context("no command")?;
     ensure!(*serve == "serve", "{arguments:?}");
     let mut command = Command::new(PROGRAM);
-    command.arg("check-config").args(flags).env_clear().envs(variables.iter().copied());
+    command.arg("check-config").args(flags).clean_environment().envs(variables.iter().copied());
     let output = command.output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{arguments:?} {variables:?}: {errors}");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
@@ -37,7 +38,7 @@ async fn guarded(folder: &Path) -> anyhow::Result<(WatchedServer, String)> {
     let mut command = Command::new(PROGRAM);
     command
         .args(["token", "new", "--name", "anna", "--role", "administrator", "--file", file])
-        .env_clear();
+        .clean_environment();
     let token = String::from_utf8(command.output().await?.stdout)?.trim().to_owned();
     let arguments = ["--operator-tokens-file", file];
     let server = WatchedServer::start(PROGRAM, &folder.join("data"), &arguments).await?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -133,7 +134,7 @@ impl Guarded {
 
 async fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().kill_on_drop(true);
+    command.args(arguments).clean_environment().kill_on_drop(true);
     Ok(command.output().await?)
 }
 

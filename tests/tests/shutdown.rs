@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::UploadStatus;
@@ -225,7 +226,7 @@ async fn connections_without_calls_do_not_hold_up_the_end() -> anyhow::Result<()
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let output = Command::new(PROGRAM)
         .args(arguments)
-        .env_clear()
+        .clean_environment()
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()

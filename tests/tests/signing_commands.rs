@@ -9,6 +9,7 @@ use anyhow::ensure;
 use bandana_client::{
     Acceptance, Bandana, Budget, Choice, Consent, DefaultReason, Refusal, SignatureRefusal, Signers,
 };
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::Rewards;
@@ -22,7 +23,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// Runs a command without a terminal.
 fn bandana<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    Ok(command.args(arguments).env_clear().stdin(Stdio::null()).output()?)
+    Ok(command.args(arguments).clean_environment().stdin(Stdio::null()).output()?)
 }
 
 /// What a command printed that must succeed.

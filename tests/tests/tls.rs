@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use anyhow::Context as _;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
@@ -66,7 +67,7 @@ impl Files {
 
     async fn run(&self, words: &[&str], flags: &[(&str, &str)]) -> anyhow::Result<Output> {
         let mut command = Command::new(PROGRAM);
-        command.args(words).args(self.flags(flags)).env_clear().kill_on_drop(true);
+        command.args(words).args(self.flags(flags)).clean_environment().kill_on_drop(true);
         Ok(command.output().await?)
     }
 }

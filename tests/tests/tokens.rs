@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -83,7 +84,7 @@ fn tokens_file(folder: &Path) -> PathBuf {
 
 async fn bandana(arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().envs(variables.iter().copied()).kill_on_drop(true);
+    command.args(arguments).clean_environment().envs(variables.iter().copied()).kill_on_drop(true);
     Ok(command.output().await?)
 }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::Specification;
 use bandana_tests::add_async;
 use bandana_tests::browser::Browser;
@@ -120,7 +121,7 @@ async fn the_app_can_be_built_from_what_its_manifest_names() -> anyhow::Result<(
 async fn app(url: &str) -> anyhow::Result<(String, String)> {
     let folder = tempfile::tempdir()?;
     let mut app = Command::new(APP);
-    let output = app.arg(url).current_dir(folder.path()).env_clear().output().await?;
+    let output = app.arg(url).current_dir(folder.path()).clean_environment().output().await?;
     ensure!(output.status.success(), "{output:?}");
     Ok((String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
 }

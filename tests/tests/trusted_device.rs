@@ -10,6 +10,7 @@ use bandana_client::trusted::{
     Agreement, DisclosedReward, Disclosures, TrustedError, TrustedExperiment,
 };
 use bandana_client::{Clock as _, SystemClock};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::disclose_request::Played;
@@ -69,7 +70,7 @@ struct App {
 impl App {
     fn start(directory: &Path, url: &str, kept: u32) -> anyhow::Result<Self> {
         let mut command = Command::new(APP);
-        command.arg(directory).arg(url).arg(kept.to_string()).env_clear();
+        command.arg(directory).arg(url).arg(kept.to_string()).clean_environment();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let output = child.stdout.take().context("no standard output")?;

@@ -5,6 +5,7 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, ensure};
 use bandana_client::trusted::{DisclosedReward, TrustedError};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
 use bandana_shared::wire::v1::{ReleasedMean, ReleasedStatistics, TrustedExperimentName};
 use bandana_tests::harness::{Aggregator, three_arms};
@@ -31,7 +32,12 @@ const HEADLINES: [&str; 10] = [
 /// A command of `bandana trusted` without a terminal, for this server.
 async fn trusted(server: &Aggregator, arguments: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(PROGRAM);
-    command.arg("trusted").args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .arg("trusted")
+        .args(arguments)
+        .clean_environment()
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     command.env("BANDANA_OPERATOR_URL", &server.process.operator_url);
     Ok(command.output().await?)
 }
@@ -156,7 +162,7 @@ async fn a_trusted_experiment_is_created_and_lives_its_life() -> anyhow::Result<
     assert_eq!(cells, ["headlines", "stopped", "adac-ucb", "3", "arms", "0.5", "1", "1"]);
 
     let mut audit = Command::new(PROGRAM);
-    audit.args(["audit", "headlines", "--json"]).env_clear();
+    audit.args(["audit", "headlines", "--json"]).clean_environment();
     let audit = audit.env("BANDANA_OPERATOR_URL", &server.process.operator_url).output().await?;
     let audit: Value = serde_json::from_slice(&audit.stdout)?;
     let entries = audit["entries"].as_array().context("no entries")?;

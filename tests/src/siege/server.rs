@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -105,7 +106,7 @@ impl Server {
             .args(["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
             .args(&self.arguments)
             .args(more)
-            .env_clear()
+            .clean_environment()
             .env("RUST_LOG", "info")
             .env("RUST_BACKTRACE", "1")
             .stdin(Stdio::null())

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bandana_examples::environment::CleanEnvironment as _;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
@@ -443,7 +444,8 @@ pub(super) async fn run(
     arguments: &[&str],
 ) -> anyhow::Result<(Option<i32>, String)> {
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true).process_group(0);
+    command.args(arguments).clean_environment();
+    command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
     let output = command.output().await?;
     let said = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))

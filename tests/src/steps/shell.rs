@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
@@ -63,7 +64,7 @@ impl Shell {
         let [device, operator, ..] = ports.map(|port| format!("127.0.0.1:{port}"));
         let mut bash = Command::new("bash")
             .args(["--noprofile", "--norc", "-u", "-o", "pipefail"])
-            .env_clear()
+            .clean_environment()
             .env("PATH", path)
             .env("HOME", &work)
             .env("BANDANA_OPERATOR_URL", format!("http://{operator}"))

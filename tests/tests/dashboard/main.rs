@@ -14,6 +14,7 @@ mod trusted;
 use std::process::ExitCode;
 
 use anyhow::ensure;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_tests::add_async;
 use bandana_tests::suite::Suite;
 use serde_json::Value;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
 /// What a command prints with `--json`, of the server with this URL.
 async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).arg("--json").env_clear().env("BANDANA_OPERATOR_URL", url);
+    command.args(arguments).arg("--json").clean_environment().env("BANDANA_OPERATOR_URL", url);
     let output = command.output().await?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{arguments:?}: {}: {errors}", output.status);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_tests::authority::Authority;
 use bandana_tests::browser::Browser;
 use bandana_tests::watched_server::WatchedServer;
@@ -11,7 +12,8 @@ use super::PROGRAM;
 
 /// Prints of a command, for a file of tokens.
 async fn token(arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(PROGRAM).arg("token").args(arguments).env_clear().output().await?;
+    let output =
+        Command::new(PROGRAM).arg("token").args(arguments).clean_environment().output().await?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -17,6 +17,7 @@ use bandana_client::{
     SystemClock, Task, Timestamp,
 };
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::{Policy, Weights};
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
-    Ok(Command::new(PROGRAM).args(arguments).env_clear().output()?)
+    Ok(Command::new(PROGRAM).args(arguments).clean_environment().output()?)
 }
 
 /// Starts a server that must not start, and returns its exit code and what it says.
@@ -145,7 +146,7 @@ async fn a_store_is_made_once_and_keeps_its_id_in_a_backup() -> anyhow::Result<(
     let mut child = tokio::process::Command::new(PROGRAM)
         .args(serve)
         .args(["--data-dir", &directory])
-        .env_clear()
+        .clean_environment()
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
@@ -314,7 +315,7 @@ async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
     let mut child = tokio::process::Command::new(PROGRAM)
         .args(["serve", "--init", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"])
         .args(["--store", &url])
-        .env_clear()
+        .clean_environment()
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
         .stderr(fs::File::create(&log)?)

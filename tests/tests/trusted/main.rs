@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::trusted_client::TrustedClient;
@@ -161,7 +162,7 @@ fn disclosure(
 /// Runs the program, and tells what it ended with and said.
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    command.args(arguments).clean_environment().stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await?;
     let said = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8(said)?))
