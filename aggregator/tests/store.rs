@@ -214,6 +214,20 @@ fn ids_that_are_not_as_they_were_written_are_noticed() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_group_whose_day_is_not_as_it_was_written_is_not_taken_for_an_expired_one()
+-> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let mut store = SqliteStore::open(directory.path())?;
+    store.expire_before(Day::new(7))?;
+    store.commit_group(&[group(7, &[1, 2, 3], &[])?])?;
+    assert_eq!(SeenIds::load(&store)?.len(), 3);
+    let change = "UPDATE upload_group SET day = 6";
+    Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(change)?;
+    assert!(is_damage(SeenIds::load(&store), directory.path()));
+    Ok(())
+}
+
+#[test]
 fn daily_tallies_are_read_beside_a_writer() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;

@@ -124,22 +124,17 @@ impl Table {
         connection: &Connection,
         found: &mut impl FnMut(String),
     ) -> rusqlite::Result<u64> {
-        let Self { name, columns, .. } = self;
+        let Self { name, .. } = self;
         let query = format!("SELECT checksum, {} FROM main.\"{name}\"", self.list(""));
         let mut statement = connection.prepare(&query)?;
         let mut rows = statement.query([])?;
         let (mut number, mut sum) = (0_i64, 0_i64);
         while let Some(row) = rows.next()? {
-            let mut checksum = Checksum::new(name.as_bytes());
-            for column in 0..columns.len() {
-                checksum.add(row.get_ref(column + 1)?);
-            }
-            let stored = row.get_ref(0)?;
-            if stored != ValueRef::Integer(checksum.value()) {
+            if !is_intact(name, row)? {
                 found(format!("{} is not as it was written", self.place(row)?));
             }
             number += 1;
-            sum += stored.as_i64().unwrap_or_default();
+            sum += row.get_ref(0)?.as_i64().unwrap_or_default();
         }
         let query = format!("SELECT rows, sum FROM {SUMS} WHERE name = ?");
         let mut sums = connection.prepare(&query)?;
@@ -179,6 +174,16 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// Whether a row of this table is as it was written: its checksum first, then all other columns in
+/// their order.
+pub(super) fn is_intact(table: &str, row: &Row<'_>) -> rusqlite::Result<bool> {
+    let mut checksum = Checksum::new(table.as_bytes());
+    for column in 1..row.as_ref().column_count() {
+        checksum.add(row.get_ref(column)?);
+    }
+    Ok(row.get_ref(0)? == ValueRef::Integer(checksum.value()))
 }
 
 /// The tables that a connection has, but for the table of sums.

@@ -49,9 +49,6 @@ impl SeenIds {
     /// [`StoreError`] when the store can't be read.
     pub fn load(store: &SqliteStore) -> Result<Self, StoreError> {
         let mut seen = Self::new();
-        for (day, count) in store.id_counts()? {
-            seen.reserve(day, count);
-        }
         // One shard at a time fits the processor's cache; all of them do not.
         let mut shards = vec![Vec::new(); SHARDS];
         let mut day = Day::new(0);
@@ -100,14 +97,6 @@ impl SeenIds {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ids == 0
-    }
-
-    /// Makes room for `additional` ids of a day, for filling it at once.
-    pub fn reserve(&mut self, day: Day, additional: usize) {
-        let hasher = &self.hasher;
-        for shard in &mut self.days.entry(day).or_insert_with(DayIds::new).shards {
-            shard.reserve(additional.div_ceil(SHARDS), |id| hasher.hash_one(id.as_bytes()));
-        }
     }
 
     /// Adds an id; `false` when it was there already.
@@ -183,7 +172,6 @@ mod tests {
         let mut seen = SeenIds::new();
         let id = |n: u32| UploadId::new(u128::from(n).to_be_bytes());
         let day = Day::new(1);
-        seen.reserve(day, 1000);
         for n in (0..20_000).step_by(2) {
             assert!(seen.insert(day, id(n)));
         }

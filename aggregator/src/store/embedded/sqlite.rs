@@ -240,17 +240,22 @@ impl SqliteStore {
     /// [`StoreError::Database`]; [`StoreError::Damaged`] when ids are not as they
     /// were written.
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
-        let mut statement = self
-            .connection
-            .prepare(
-                "SELECT day, ids FROM intact_upload_group
-                WHERE day >= (SELECT oldest_day FROM intact_watermark) ORDER BY key",
-            )
-            .map_err(reading)?;
+        let oldest = self.oldest_day()?;
+        // A row is compared here, since the view would read it twice; and before its day is
+        // believed.
+        let query = "SELECT checksum, key, day, ids, deltas FROM upload_group ORDER BY key";
+        let mut statement = self.connection.prepare(query).map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
         while let Some(row) = rows.next().map_err(reading)? {
-            let day = Day::new(row.get(0).map_err(reading)?);
-            let ids = row.get_ref(1).map_err(reading)?;
+            if !checksums::is_intact("upload_group", row).map_err(reading)? {
+                let key: i64 = row.get(1).map_err(reading)?;
+                return Err(damaged(format!("group {key} of uploads is not as it was written")));
+            }
+            let day = Day::new(row.get(2).map_err(reading)?);
+            if day < oldest {
+                continue;
+            }
+            let ids = row.get_ref(3).map_err(reading)?;
             let ids = ids.as_blob().map_err(|error| damaged(error.to_string()))?;
             let ids = ids.as_chunks().0;
             // SQLite notices damage to its own structures only, and these are bytes to it.
@@ -260,18 +265,6 @@ impl SqliteStore {
             visit(day, ids);
         }
         Ok(())
-    }
-
-    /// Number of ids of each day in the replay window.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn id_counts(&self) -> Result<Vec<(Day, usize)>, StoreError> {
-        let query = "SELECT day, sum(length(ids)) / 16 FROM upload_group
-            WHERE day >= (SELECT oldest_day FROM watermark) GROUP BY day";
-        let mut statement = self.connection.prepare(query).map_err(reading)?;
-        let rows = statement.query_map([], |row| Ok((Day::new(row.get(0)?), row.get(1)?)));
-        rows.map_err(reading)?.collect::<Result<_, _>>().map_err(reading)
     }
 
     /// Commits a group of uploads: their ids and what they add, in one
