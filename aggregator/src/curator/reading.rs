@@ -146,6 +146,10 @@ fn parquet_rows(
         let what = "a column is not where the file says".to_owned();
         return Err(ReadError::Parquet { what });
     }
+    if !has_dictionaries(&reader).map_err(unreadable)? {
+        let what = "a page names entries of a dictionary that is not there".to_owned();
+        return Err(ReadError::Parquet { what });
+    }
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
     let places = places(schema, |name| names.iter().position(|n| *n == name))?;
@@ -180,6 +184,35 @@ fn has_columns_within(file: &parquet::file::metadata::ParquetMetaData, bytes: us
         let end = range.and_then(|(begin, length)| begin.checked_add(length));
         end.is_some_and(|end| end <= bytes)
     })
+}
+
+/// Whether each column begins with a dictionary if one of its pages needs it. The library panics
+/// where it does not.
+#[cfg(feature = "parquet")]
+fn has_dictionaries(
+    file: &impl parquet::file::reader::FileReader,
+) -> Result<bool, parquet::errors::ParquetError> {
+    use parquet::basic::Encoding;
+
+    for group in 0..file.num_row_groups() {
+        let group = file.get_row_group(group)?;
+        for column in 0..group.num_columns() {
+            let mut has_dictionary = false;
+            for page in group.get_column_page_reader(column)? {
+                let page = page?;
+                if page.is_dictionary_page() {
+                    has_dictionary = true;
+                    continue;
+                }
+                // One encoding, by its names in both versions of the format.
+                let of_entries = [Encoding::RLE_DICTIONARY, Encoding::PLAIN_DICTIONARY];
+                if of_entries.contains(&page.encoding()) && !has_dictionary {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// What the whole numbers of a column count.
@@ -242,8 +275,29 @@ fn text_of(field: &parquet::record::Field, unit: Option<Unit>) -> Option<Vec<u8>
         (Field::Int(count), Some(unit)) => unit.text(i64::from(*count)).into_bytes(),
         // There is no other kind of field for these.
         (Field::Long(count), Some(unit)) => unit.text(*count).into_bytes(),
-        (other, _) => other.to_string().into_bytes(),
+        (other, _) if is_printable(other) => other.to_string().into_bytes(),
+        (other, _) => format!("{other:?}").into_bytes(),
     })
+}
+
+/// Whether the library can write a value as text. It panics at days beyond its calendar, of which a
+/// file has more.
+#[cfg(feature = "parquet")]
+fn is_printable(field: &parquet::record::Field) -> bool {
+    use chrono::DateTime;
+    use parquet::record::Field;
+
+    match field {
+        Field::Date(days) => DateTime::from_timestamp(86_400 * i64::from(*days), 0).is_some(),
+        Field::TimestampMillis(count) => DateTime::from_timestamp_millis(*count).is_some(),
+        Field::TimestampMicros(count) => DateTime::from_timestamp_micros(*count).is_some(),
+        Field::Group(row) => row.get_column_iter().all(|(_, field)| is_printable(field)),
+        Field::ListInternal(list) => list.elements().iter().all(is_printable),
+        Field::MapInternal(map) => {
+            map.entries().iter().all(|(key, value)| is_printable(key) && is_printable(value))
+        }
+        _ => true,
+    }
 }
 
 #[cfg(feature = "parquet")]
@@ -440,6 +494,45 @@ mod tests {
         }
         group.close().unwrap();
         file.into_inner().unwrap()
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn days_beyond_the_calendar_are_values_like_others() {
+        use std::sync::Arc;
+
+        use parquet::data_type::{Int32Type, Int64Type};
+        use parquet::file::writer::SerializedFileWriter;
+        use parquet::schema::parser::parse_message_type;
+
+        // One in a column, one within a value that has parts.
+        let message = "message m { required int32 age; required int32 day (DATE);
+            required group seen { required int64 at (TIMESTAMP(MILLIS,true)); } }";
+        let message = Arc::new(parse_message_type(message).unwrap());
+        let file = |day: i32, at: i64| {
+            let properties = Arc::default();
+            let message = Arc::clone(&message);
+            let mut file = SerializedFileWriter::new(Vec::new(), message, properties).unwrap();
+            let mut group = file.next_row_group().unwrap();
+            for value in [18, day] {
+                let mut column = group.next_column().unwrap().unwrap();
+                column.typed::<Int32Type>().write_batch(&[value], None, None).unwrap();
+                column.close().unwrap();
+            }
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&[at], None, None).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+            DataFile::of(file.into_inner().unwrap(), "days.parquet")
+        };
+        let schema = Schema::parse(&["age:18..20"]).unwrap();
+        let content = |day, at| file(day, at).rows_and_content(&schema).unwrap().1;
+        let known = content(i32::MAX, i64::MAX);
+        assert_eq!(content(i32::MAX, i64::MAX), known);
+        for (day, at) in [(i32::MIN, i64::MAX), (i32::MAX, i64::MIN), (0, i64::MAX), (i32::MAX, 0)]
+        {
+            assert_ne!(content(day, at), known, "{day} {at}");
+        }
     }
 
     #[cfg(feature = "parquet")]
