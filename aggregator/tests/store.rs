@@ -372,6 +372,32 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
     Ok(())
 }
 
+#[test]
+fn a_start_names_what_is_damaged_and_says_where_there_is_more() -> Result<(), Failure> {
+    for (statement, words) in [
+        ("UPDATE watermark SET oldest_day = 3", &["watermark, one 1 is not as it was"][..]),
+        (
+            "UPDATE upload_group SET day = 6",
+            &["upload_group, key 1", "and 1 more; `bandana verify`"],
+        ),
+        ("DELETE FROM table_sum WHERE name = 'audit'", &["audit has no sum of its checksums"]),
+        ("DELETE FROM upload_group WHERE key = 2", &["has 1 rows, and 2 were written"]),
+        ("UPDATE sqlite_sequence SET seq = 7", &["the numbers of audit go on after 7", "is 1"]),
+    ] {
+        let directory = tempfile::tempdir()?;
+        let mut store = SqliteStore::open(directory.path())?;
+        store.create_experiment(&specification("a")?, CONDUCT, RUNNING, &entry("any")?)?;
+        store.commit_group(&[group(7, &[1], &[])?, group(8, &[2], &[])?])?;
+        store.close()?;
+        Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(statement)?;
+        let found = SqliteStore::open(directory.path()).err().ok_or(statement)?;
+        let said = found.to_string();
+        assert!(matches!(found, StoreError::Damaged { .. }), "{statement}: {said}");
+        assert!(words.iter().all(|words| said.contains(words)), "{statement}: {said}");
+    }
+    Ok(())
+}
+
 #[cfg(unix)]
 #[test]
 fn only_its_owner_can_read_a_new_directory() -> Result<(), Failure> {

@@ -324,3 +324,52 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
     ensure!(plan.starts_with("100 counts: none is off by more than 760 rows"), "{plan}");
     server.process.stop().await
 }
+
+#[tokio::test]
+async fn sessions_are_opened_and_asked_from_the_command_line() -> anyhow::Result<()> {
+    let server = Server::start().await?;
+    let url = server.process.operator_url.clone();
+    let printed = |arguments: &[&str]| -> anyhow::Result<String> {
+        let Output { status, stdout, stderr } = bandana(&url, arguments)?;
+        ensure!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+        Ok(String::from_utf8(stdout)?)
+    };
+    let register = ["register", "people", "--file", "people.csv", "--column", "age:0..99"];
+    let more = ["--column", "city:Bonn|Ulm", "--column", "ill:no|yes", "--epsilon", "32"];
+    printed(&[&register[..], &more].concat())?;
+    let open = ["--data-set", "people", "--column", "city", "--column", "ill", "--epsilon"];
+    let own = ["20", "--updates", "2", "--threshold", "300"];
+    let opened = printed(&[&["open", "habits"][..], &open, &own].concat())?;
+    let (first, rest) = opened.split_once("; ").context("one clause only")?;
+    ensure!(first == "session habits over 4 cells: at most 2 updates, threshold 300 rows");
+    ensure!(rest == "nothing is promised about errors; paid: 20\n", "{opened}");
+    let promise = ["2", "--queries", "9"];
+    let promised = printed(&[&["open", "sure"][..], &open, &promise].concat())?;
+    ensure!(promised.contains("no answer is off by more than "), "{promised}");
+
+    let ask = ["ask", "habits", "--where", "ill=yes", "--question-id"];
+    let id = "07".repeat(16);
+    let answer = printed(&[&ask[..], &[&id]].concat())?;
+    let (number, left) = answer.split_once('\n').context("one line only")?;
+    let number: f64 = number.parse()?;
+    ensure!((950.0..=1_050.0).contains(&number) && left == "updates left: 1\n", "{answer}");
+    // The same question is not answered anew.
+    let again = printed(&[&ask[..], &[&id, "--json"]].concat())?;
+    let again: serde_json::Value = serde_json::from_str(&again)?;
+    ensure!(again["kept"] == true && again["updates_left"] == 1, "{again}");
+    ensure!(again["answer"].as_f64().map(f64::round) == Some(number), "{again}");
+    let nobody = bandana(&url, &["ask", "nobody", "--where", "*"])?;
+    ensure!(nobody.status.code() == Some(3), "{nobody:?}");
+
+    let by_city = printed(&["histogram", "people", "--column", "city", "--epsilon", "5"])?;
+    ensure!(by_city.contains("city=Bonn") && by_city.contains("city=Ulm"), "{by_city}");
+    let median = ["choose", "people", "--column", "age", "--quantile", "0.5", "--epsilon", "5"];
+    let median = printed(&median)?;
+    let age: u32 = median.lines().next().context("nothing was printed")?.parse()?;
+    ensure!((42..=47).contains(&age), "{median}");
+    let within = printed(&["plan", "--epsilon", "1", "--alpha-rows", "760"])?;
+    ensure!(within.starts_with("100 counts: none is off by more than 7"), "{within}");
+    let never = printed(&["plan", "--epsilon", "1", "--alpha-rows", "1"])?;
+    ensure!(never == "not one count is that accurate at this price\n", "{never}");
+    server.process.stop().await
+}

@@ -1,7 +1,7 @@
 //! A database file that is not as it was written.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -184,5 +184,28 @@ async fn damage_that_a_start_or_a_question_meets_ends_the_server_too() -> anyhow
     command.args(serve).arg(copy.path()).clean_environment().kill_on_drop(true);
     let output = command.stdin(Stdio::null()).output().await?;
     assert_damaged(&copy, output.status.code(), &String::from_utf8(output.stderr)?);
+    Ok(())
+}
+
+/// A disk without room for the note beside the database must not cost what has room in it.
+#[tokio::test]
+async fn uploads_are_acknowledged_where_their_number_can_not_be_noted() -> anyhow::Result<()> {
+    let store = Store::new().await?;
+    let data = store.folder.path().join("data");
+    let note = data.join("bandana.sqlite3-acknowledged");
+    std::fs::remove_file(&note)?;
+    symlink("/dev/full", &note)?;
+    let day = TODAY.forward(1);
+    for number in [UPLOADS + 1, UPLOADS + 2] {
+        let server = store.clock.serve(PROGRAM, &data).await?;
+        let (mut device, mut operator) = server.clients().await?;
+        assert_eq!(submit_one(&mut device, &store.experiment, day, number).await?, S::Accepted);
+        assert_eq!(submit_one(&mut device, &store.experiment, day, number).await?, S::Duplicate);
+        let counted = tallies(&mut operator, &store.experiment).await?[0].0;
+        assert_eq!(u128::from(counted), number + 1);
+        drop((device, operator));
+        let log = server.stop().await?;
+        assert!(log.contains("what is acknowledged can't be noted beside the store"), "{log}");
+    }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_client::grpc::{Transport, run_until};
 use bandana_client::{Acceptance, Clock as _, Reward, SimulatedClient, SystemClock, Timestamp};
+use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::rewards::{RewardRange, Rewards};
@@ -20,6 +21,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::harness::{Aggregator, three_arms, upload};
 use prost::Message as _;
+use tokio::process::Command;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -197,7 +199,60 @@ async fn shares_of_categories_are_estimated_and_arms_are_not_compared() -> anyho
             assert!(symbol.low <= expected && expected <= symbol.high, "{arm:?}");
         }
     }
+    shown_to_people(&aggregator, &estimates).await?;
     aggregator.process.stop().await
+}
+
+/// The command line shows the shares, and writes them to files.
+async fn shown_to_people(aggregator: &Aggregator, known: &v1::Estimates) -> anyhow::Result<()> {
+    let bandana = async |arguments: &[&str]| -> anyhow::Result<String> {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).arg("colours").clean_environment();
+        let url = &aggregator.process.operator_url;
+        let output = command.env("BANDANA_OPERATOR_URL", url).output().await?;
+        ensure!(output.status.success(), "{arguments:?}: {output:?}");
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let shown = bandana(&["estimate"]).await?;
+    let (means, shares) =
+        shown.split_once("share of each category, before").context("no shares")?;
+    ensure!(means.contains("categories have no order, so no arm is best"), "{shown}");
+    let rows: Vec<Vec<&str>> =
+        shares.lines().map(|line| line.split_whitespace().collect()).collect();
+    for arm in &known.arms {
+        for (place, symbol) in arm.symbols.iter().enumerate() {
+            let share = format!("{:.4}", symbol.frequency.context("no share")?);
+            let row = [arm.arm.to_string(), place.to_string(), symbol.count.to_string(), share];
+            ensure!(
+                rows.iter().any(|shown| shown.starts_with(&row.each_ref().map(|c| &**c))),
+                "{shown}"
+            );
+        }
+    }
+    let csv = bandana(&["experiment", "export"]).await?;
+    let mut lines = csv.lines();
+    let names: Vec<_> = lines.next().context("no names")?.split(',').collect();
+    for (line, arm) in lines.zip(&known.arms) {
+        let cells: Vec<_> = line.split(',').collect();
+        for (place, symbol) in arm.symbols.iter().enumerate() {
+            let at = |name: String| names.iter().position(|known| **known == name);
+            let count = at(format!("symbol_{place}")).context("no column")?;
+            let share = at(format!("frequency_{place}")).context("no column")?;
+            ensure!(cells[count].parse() == Ok(symbol.count), "{csv}");
+            ensure!(cells[share].parse().ok() == symbol.frequency, "{csv}");
+        }
+    }
+    // All reports are of one day.
+    let tallies = bandana(&["experiment", "export", "--what", "tallies"]).await?;
+    let mut lines = tallies.lines();
+    let names: Vec<_> = lines.next().context("no names")?.split(',').collect();
+    let first = names.iter().position(|name| *name == "symbol_0").context("no symbols")?;
+    for (line, arm) in lines.zip(&known.arms) {
+        let counts = line.split(',').skip(first).map(str::parse).take(arm.symbols.len());
+        let counts: Vec<u64> = counts.collect::<Result<_, _>>()?;
+        ensure!(counts.into_iter().eq(arm.symbols.iter().map(|symbol| symbol.count)), "{tallies}");
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -244,6 +244,22 @@ async fn the_command_line_shows_its_token_to_the_right_server_only() -> anyhow::
     let output = bandana(&with_file, &[]).await?;
     assert!(output.status.success(), "{output:?}");
 
+    // What is no token goes nowhere, and is not printed.
+    for (content, what) in [(Some(""), "is not a token"), (None, "can't read the token file")] {
+        std::fs::remove_file(file)?;
+        content.map_or(Ok(()), |content| std::fs::write(file, content))?;
+        let output = bandana(&with_file, &[]).await?;
+        let errors = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(what) && errors.contains(file), "{errors}");
+    }
+    let twice = ("BANDANA_OPERATOR_TOKEN", &*format!("{0}\n{0}", guarded.anna));
+    let output = bandana(&list, &[twice]).await?;
+    let errors = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("$BANDANA_OPERATOR_TOKEN is not a token"), "{errors}");
+    assert!(!errors.contains(&guarded.anna));
+
     let elsewhere = ["experiment", "list", "--operator-url", "http://192.0.2.1:7302"];
     let output = bandana(&elsewhere, &[variable]).await?;
     let errors = String::from_utf8(output.stderr)?;
