@@ -11,6 +11,8 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
 use bandana_tests::harness::{create, keep_uploading, submit_one, tallies, three_arms};
 use bandana_tests::watched_server::WatchedServer;
+use rusqlite::Connection;
+use rusqlite::backup::Progress;
 use rustix::process::Signal;
 
 use super::{DATABASE, PROGRAM, bandana, names, serve_in_vain};
@@ -246,6 +248,49 @@ pub(crate) async fn a_server_that_nobody_calls_notices_what_is_written_over_it()
     file.write_all_at(&fs::read(backup)?, 0)?;
     let (code, log) = server.ended().await?;
     ensure!(code == Some(6) && log.contains("was written over"), "{code:?}: {log}");
+    Ok(())
+}
+
+/// What `.restore` of sqlite3 does: a transaction like any other.
+pub(crate) async fn nothing_is_acknowledged_once_another_program_has_restored_a_backup()
+-> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (server, experiment, day) = with_reports(folder.path()).await?;
+    let (mut device, _) = server.clients().await?;
+    let backup = folder.path().join("backup.sqlite3");
+    let (data, out) = (folder.path().to_string_lossy(), backup.to_string_lossy());
+    ensure!(bandana(&["backup", "--data-dir", &data, "--out", &out])?.status.success());
+    for number in 10..15 {
+        let status = submit_one(&mut device, &experiment, day, number).await?;
+        assert_eq!(status, UploadStatus::Accepted);
+    }
+    let mut other = Connection::open(folder.path().join(DATABASE))?;
+    other.restore("main", &backup, None::<fn(Progress)>)?;
+    let answer = submit_one(&mut device, &experiment, day, 100).await;
+    ensure!(answer.is_err(), "it was acknowledged: {answer:?}");
+    let (code, log) = server.ended().await?;
+    ensure!(code == Some(6) && log.contains("another program has written"), "{code:?}: {log}");
+    drop(other);
+    let (code, said) = serve_in_vain(&["--data-dir", &data])?;
+    ensure!(code == Some(6), "{code:?}: {said}");
+    ensure!(said.contains("what was acknowledged is missing"), "{said}");
+    Ok(())
+}
+
+pub(crate) async fn a_program_that_takes_nothing_away_ends_no_server() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (server, experiment, day) = with_reports(folder.path()).await?;
+    let (mut device, _) = server.clients().await?;
+    let other = Connection::open(folder.path().join(DATABASE))?;
+    for (number, statement) in [(10, "PRAGMA wal_checkpoint(TRUNCATE)"), (11, "VACUUM")] {
+        other.execute_batch(statement)?;
+        let status = submit_one(&mut device, &experiment, day, number).await?;
+        assert_eq!(status, UploadStatus::Accepted, "{statement}");
+    }
+    drop(other);
+    server.stop().await?;
+    let verification = verify_directory(folder.path())?;
+    ensure!(verification.findings.is_empty(), "{:?}", verification.findings);
     Ok(())
 }
 

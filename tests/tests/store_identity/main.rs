@@ -57,6 +57,8 @@ fn main() -> ExitCode {
         files::a_server_whose_lock_is_removed_ends,
         files::nothing_is_acknowledged_once_a_file_is_written_over,
         files::a_server_that_nobody_calls_notices_what_is_written_over_it,
+        files::nothing_is_acknowledged_once_another_program_has_restored_a_backup,
+        files::a_program_that_takes_nothing_away_ends_no_server,
         files::what_was_acknowledged_is_missed_when_its_log_is_gone,
         a_store_is_made_once_and_keeps_its_id_in_a_backup,
         files::nothing_is_acknowledged_once_the_database_is_removed,

@@ -6,6 +6,7 @@
 //! outlives a killed process, and after a power cut it may be an older one, which says less. It is
 //! written only after the commit is durable, so it never says more than there was.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -22,9 +23,10 @@ const LEN_MAX: u64 = 1024;
 
 /// How far a store has come: every commit of what is acknowledged makes it later.
 ///
-/// Numbers that are given once come first, since a change that takes something away has an entry
-/// in the audit log. Groups of uploads go away only with a commit that has a later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A change that takes something away has an entry in the audit log, and so one more of the
+/// entries, whose numbers are given once. Groups of uploads go away only with a commit that has a
+/// later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     entries: u64,
     disclosures: u64,
@@ -49,9 +51,23 @@ impl Progress {
         })
     }
 
+    /// Whether anything is missing. Where no entry tells of what was taken away, each number is
+    /// compared: a backup ends trusted experiments, and that counts as a commit of theirs.
+    fn is_behind(self, acknowledged: Self) -> bool {
+        match self.entries.cmp(&acknowledged.entries) {
+            Ordering::Less => true,
+            Ordering::Equal => {
+                self.disclosures < acknowledged.disclosures
+                    || self.rounds < acknowledged.rounds
+                    || self.groups < acknowledged.groups
+            }
+            Ordering::Greater => false,
+        }
+    }
+
     /// What is missing in a store that has come this far, in words.
     pub(super) fn lacks(self, acknowledged: Self) -> Option<String> {
-        (self < acknowledged).then(|| {
+        self.is_behind(acknowledged).then(|| {
             format!(
                 "what was acknowledged is missing: the store had come to {acknowledged}, and is at \
                  {self}. Its log was cut, overwritten or removed, or an older database was put in \
@@ -187,5 +203,7 @@ mod tests {
         assert_eq!(Progress { disclosures: 0, ..at(4, 7) }.lacks(at(3, 7)), None);
         assert!(at(3, 6).lacks(at(3, 7)).unwrap().contains("bandana seal"));
         assert!(at(2, 7).lacks(at(3, 7)).is_some());
+        // A backup has ended trusted experiments.
+        assert!(Progress { disclosures: 6, ..at(3, 6) }.lacks(at(3, 7)).is_some());
     }
 }

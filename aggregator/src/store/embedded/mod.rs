@@ -124,13 +124,13 @@ impl EmbeddedStore {
     }
 
     /// Has `work` done, whose errors are told with the place. What it has committed is said to be
-    /// done only if it is in the files that the next start will find; before it, that spares
-    /// others' files a log that is not theirs.
+    /// done only if it is in the files that the next start will find, and nobody else has written
+    /// to them; before it, that spares others' files a log that is not theirs.
     fn here<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let outcome = self.database.check_files().and_then(|()| work(self));
+        let outcome = self.database.check().and_then(|()| work(self));
         // What SQLite says when its files are gone is not what is wrong.
         let checked = self.database.check_files().and(outcome);
         let noted = checked.and_then(|done| self.database.acknowledge().map(|()| done));

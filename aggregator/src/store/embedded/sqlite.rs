@@ -43,6 +43,15 @@ pub struct SqliteStore {
     _lock: DirectoryLock,
     /// None: it can't be written.
     acknowledged: Option<Acknowledged>,
+    left: Left,
+}
+
+/// What the database was like when its only writer left it.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// SQLite's number for it, which changes when another connection has written.
+    version: i64,
+    progress: Progress,
 }
 
 impl SqliteStore {
@@ -105,6 +114,8 @@ impl SqliteStore {
         prepare(&mut connection)?;
         let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
         let id = StoreId::new(id.map_err(reading)?);
+        let progress = Progress::of(&connection).map_err(reading)?;
+        let left = Left { version: version(&connection).map_err(reading)?, progress };
         // It has been read, so the files are open.
         let files = Arc::new(OpenFiles::of(directory, database)?);
         // The process before this one may not have come to the end.
@@ -117,6 +128,7 @@ impl SqliteStore {
             owes_erasure: false,
             _lock: lock,
             acknowledged: None,
+            left,
         })
     }
 
@@ -146,6 +158,28 @@ impl SqliteStore {
         })
     }
 
+    /// Whether the store is as it was left, and what is committed now is in the store that the
+    /// next start finds.
+    ///
+    /// # Errors
+    /// Those of [`Self::check_files`]; [`StoreError::Damaged`] when another program has written.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        self.check_files()?;
+        let version = version(&self.connection).map_err(reading)?;
+        if version == self.left.version {
+            return Ok(());
+        }
+        let Left { progress: expected, .. } = self.left;
+        let found = Progress::of(&self.connection).map_err(reading)?;
+        if found != expected {
+            self.keep_log();
+            return Err(written(&format!("the store had come to {expected}, and is at {found}")));
+        }
+        // The log was copied, or the file made smaller.
+        self.left.version = version;
+        Ok(())
+    }
+
     /// That the store has all that was acknowledged.
     fn check_acknowledged(&self, directory: &Path) -> Result<(), StoreError> {
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
@@ -163,10 +197,16 @@ impl SqliteStore {
     /// Notes what is about to be acknowledged, after it was committed.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::Database`]; [`StoreError::Damaged`] when another program has written
+    /// meanwhile: what was committed may be on top of an older store.
     pub(super) fn acknowledge(&mut self) -> Result<(), StoreError> {
-        let Some(file) = &mut self.acknowledged else { return Ok(()) };
+        if version(&self.connection).map_err(reading)? != self.left.version {
+            self.keep_log();
+            return Err(written("it did so during a commit"));
+        }
         let progress = Progress::of(&self.connection).map_err(reading)?;
+        self.left.progress = progress;
+        let Some(file) = &mut self.acknowledged else { return Ok(()) };
         if let Err(error) = file.note(progress) {
             // It is committed all the same. What the file has says less, and nothing wrong.
             cannot_note(&error);
@@ -295,14 +335,26 @@ impl SqliteStore {
     /// both.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; those of [`Self::check_files`].
-    pub fn close(self) -> Result<(), StoreError> {
-        self.check_files()?;
+    /// [`StoreError::Database`]; those of [`Self::check`].
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.check()?;
         let failed = |source| StoreError::Database { doing: "closing", source };
         self.checkpoint().map_err(failed)?;
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         self.connection.close().map_err(|(_, source)| failed(source))
     }
+}
+
+/// SQLite's number for what others have committed: another one, once they have.
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+}
+
+fn written(what: &str) -> StoreError {
+    damaged(format!(
+        "another program has written to the database while a server had it open, as `.restore` of \
+         sqlite3 does: {what}"
+    ))
 }
 
 /// Makes a new store in a file of its own. Who makes it syncs it, or throws it away.
