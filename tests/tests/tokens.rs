@@ -15,6 +15,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::harness::three_arms;
 use bandana_tests::watched_server::WatchedServer;
+use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -277,5 +278,36 @@ async fn a_server_without_its_tokens_does_not_start() -> anyhow::Result<()> {
     let error = WatchedServer::start(PROGRAM, folder.path(), &arguments).await.unwrap_err();
     let error = format!("{error:#}");
     assert!(error.contains("tokens file") && error.contains("bandana token new"), "{error}");
+    Ok(())
+}
+
+fn make_pipe(path: &Path) -> anyhow::Result<()> {
+    Ok(mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?)
+}
+
+/// Whoever opens a pipe waits for somebody who writes to it.
+#[tokio::test]
+async fn a_pipe_in_the_place_of_the_tokens_keeps_nobody_waiting() -> anyhow::Result<()> {
+    let mut guarded = Guarded::start().await?;
+    let anna = format!("Bearer {}", guarded.anna);
+    std::fs::remove_file(guarded.file())?;
+    make_pipe(&guarded.file())?;
+    guarded.server.reload().await?;
+    assert!(guarded.server.logged.contains("tokens are left as they were"));
+    assert!(guarded.server.logged.contains("no regular file"), "{}", guarded.server.logged);
+    assert_eq!(code(guarded.call(Some(&anna)).await), Code::Ok);
+    guarded.server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_starts_with_no_pipe_in_the_place_of_its_tokens() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = tokens_file(folder.path());
+    make_pipe(&file)?;
+    let arguments = ["--operator-tokens-file", file.to_str().context("a path in UTF-8")?];
+    let error = WatchedServer::start(PROGRAM, folder.path(), &arguments).await.unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("tokens file") && error.contains("no regular file"), "{error}");
     Ok(())
 }

@@ -5,6 +5,7 @@ mod app_keys;
 mod authorization;
 mod media_type;
 mod operator_gate;
+mod regular_file;
 mod reloader;
 mod role;
 mod tls;

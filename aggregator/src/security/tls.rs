@@ -1,6 +1,5 @@
 //! TLS: certificates and keys in files that may change while the server runs.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ServerConfig, VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
 use zeroize::Zeroizing;
+
+use super::regular_file;
 
 /// Longest certificate or key file, in bytes: far more than any chain has.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
@@ -131,7 +132,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
+    let file = regular_file::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let capacity = usize::try_from(length).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
     // Long enough from the start: a buffer that grows leaves copies of a key.

@@ -1,6 +1,5 @@
 //! The tokens that count now: a file that may change while the server runs.
 
-use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use super::regular_file;
 use super::role::Roles;
 use super::token::{TokenHash, TokenKind, TokenName};
 use super::token_list::{TokenList, TokenListError};
@@ -163,7 +163,7 @@ impl Tokens {
     fn revoke_only(&self, source: TokenListError) -> Result<(), TokensError> {
         let Self { kind, path, .. } = self;
         let failed = |source| TokensError::Read { kind: *kind, path: path.clone(), source };
-        let file = File::open(path).map_err(failed)?.take(SEARCHED_BYTES_MAX);
+        let file = regular_file::open(path).map_err(failed)?.take(SEARCHED_BYTES_MAX);
         let (list, before) = (self.list.borrow().clone(), self.count());
         let list = list.left_by(*kind, BufReader::new(file)).map_err(failed)?;
         let (left, revoked) = (list.names().len(), before - list.names().len());
@@ -190,7 +190,7 @@ fn warn_of_power(kind: TokenKind, list: &TokenList) {
 fn read(kind: TokenKind, path: &Path) -> Result<TokenList, TokensError> {
     let failed = |source| TokensError::Read { kind, path: path.to_owned(), source };
     let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
+    let file = regular_file::open(path).map_err(failed)?;
     // One byte more than a list has tells that it is too long.
     let longest = TokenList::BYTES_MAX as u64 + 1;
     file.take(longest).read_to_string(&mut text).map_err(failed)?;
