@@ -11,7 +11,7 @@ use bandana_aggregator::curator::price::{ConcentratedLoss, Price, PureLoss};
 use bandana_aggregator::curator::questions::{Aim, Answer, Chooser, Class, Question, Size, answer};
 use bandana_aggregator::curator::rows::Rows;
 use bandana_aggregator::curator::synthetic::{SyntheticRelease, rows_for};
-use bandana_aggregator::curator::universe::Schema;
+use bandana_aggregator::curator::universe::{Column, Schema};
 use bandana_aggregator::curator::weights::{MultiplicativeWeights, Promise, Round, SessionPlan};
 use rand::{Rng as _, RngExt as _};
 use rand_chacha::ChaCha20Rng;
@@ -97,6 +97,15 @@ fn no_utilities_and_no_weights_make_a_choice_long() {
     }
     let far = [i64::MIN, i64::MAX];
     assert_eq!(mechanism.choose(&far, None, &mut rng).unwrap(), 1);
+}
+
+#[test]
+fn a_column_has_few_values_however_far_apart_they_are() {
+    assert_eq!("n:-1..65534".parse::<Column>().unwrap().values(), 65_536);
+    for range in ["0..65536", "-9223372036854775808..9223372036854775807"] {
+        let error = format!("n:{range}").parse::<Column>().unwrap_err().to_string();
+        assert!(error.contains("more than 65536 values"), "{range}: {error}");
+    }
 }
 
 #[test]

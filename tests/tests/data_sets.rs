@@ -306,6 +306,13 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
     let status = server.spend("more", 0.1).await.err().context("another file was asked")?;
     ensure!(status.code() == Code::FailedPrecondition, "{status}");
     ensure!(status.message().contains("is not the one that was registered"), "{status}");
+    // Which of two columns of one name is meant would be up to their order.
+    for (name, text) in [("one", "ill,ill\nno,yes\n"), ("other", "ill,ill\nyes,no\n")] {
+        std::fs::write(server.file("ill.csv"), text)?;
+        let status = server.refused(name, "ill.csv", &["ill:no|yes"]).await?;
+        ensure!(status.code() == Code::InvalidArgument, "{status}");
+        ensure!(status.message().contains("give each a name of its own"), "{status}");
+    }
     server.process.stop().await
 }
 

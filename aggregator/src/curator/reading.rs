@@ -27,6 +27,19 @@ impl DataFile {
         self.read_rows(schema, true)
     }
 
+    /// Whether no two columns have one name. If two do, their order decides which of them a
+    /// question is about, and the same rows in another order would be another content. For new
+    /// data sets: older ones go on as they were.
+    ///
+    /// # Errors
+    /// [`ReadError::SameName`]; [`ReadError`] of files that can't be read.
+    pub fn check_headings(&self) -> Result<(), ReadError> {
+        if self.is_parquet {
+            return check_parquet_headings(self);
+        }
+        check_names(csv_headings(&mut csv_reader(self))?.iter().collect())
+    }
+
     fn read_rows(&self, schema: &Schema, content: bool) -> Result<(Rows, [u8; 32]), ReadError> {
         let read = if self.is_parquet { parquet_rows } else { csv_rows };
         let (rows, content) = read(self, schema, content)?;
@@ -90,6 +103,15 @@ impl Reading {
     }
 }
 
+fn check_names(mut names: Vec<&[u8]>) -> Result<(), ReadError> {
+    // As contents have them.
+    for name in &mut names {
+        *name = name.trim_ascii();
+    }
+    names.sort_unstable();
+    if names.is_sorted_by(|one, next| one < next) { Ok(()) } else { Err(ReadError::SameName) }
+}
+
 /// Where each declared column is.
 fn places(schema: &Schema, place: impl Fn(&str) -> Option<usize>) -> Result<Vec<usize>, ReadError> {
     let find = |column: &super::universe::Column| {
@@ -98,13 +120,21 @@ fn places(schema: &Schema, place: impl Fn(&str) -> Option<usize>) -> Result<Vec<
     schema.columns().iter().map(find).collect()
 }
 
+fn csv_reader(file: &DataFile) -> csv::Reader<&[u8]> {
+    csv::ReaderBuilder::new().flexible(true).from_reader(&file.bytes[..])
+}
+
+fn csv_headings(reader: &mut csv::Reader<&[u8]>) -> Result<csv::ByteRecord, ReadError> {
+    Ok(reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone())
+}
+
 fn csv_rows(
     file: &DataFile,
     schema: &Schema,
     content: bool,
 ) -> Result<(Rows, [u8; 32]), ReadError> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&file.bytes[..]);
-    let headings = reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone();
+    let mut reader = csv_reader(file);
+    let headings = csv_headings(&mut reader)?;
     let names: Vec<&[u8]> = headings.iter().collect();
     let places = places(schema, |name| names.iter().position(|n| *n == name.as_bytes()))?;
     let mut reading = Reading::new(schema, &names, content);
@@ -127,8 +157,23 @@ fn csv_rows(
 }
 
 #[cfg(not(feature = "parquet"))]
+fn check_parquet_headings(_: &DataFile) -> Result<(), ReadError> {
+    Err(ReadError::NoParquet)
+}
+
+#[cfg(not(feature = "parquet"))]
 fn parquet_rows(_: &DataFile, _: &Schema, _: bool) -> Result<(Rows, [u8; 32]), ReadError> {
     Err(ReadError::NoParquet)
+}
+
+#[cfg(feature = "parquet")]
+fn check_parquet_headings(file: &DataFile) -> Result<(), ReadError> {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
+    let reader = SerializedFileReader::new(file.bytes.clone());
+    let reader = reader.map_err(|error| ReadError::Parquet { what: error.to_string() })?;
+    let root = reader.metadata().file_metadata().schema_descr().root_schema();
+    check_names(root.get_fields().iter().map(|field| field.name().as_bytes()).collect())
 }
 
 #[cfg(feature = "parquet")]
@@ -350,6 +395,9 @@ pub enum ReadError {
         /// The column.
         column: String,
     },
+    /// Two columns of one name.
+    #[error("two columns of the file have the same name; give each a name of its own")]
+    SameName,
     /// A value beyond what was declared.
     #[error(
         "the value of column {column:?} in line {line} is none that was declared; widen the \
@@ -409,6 +457,15 @@ mod tests {
         let rows = from_csv("city,other,age\nUlm,x,20\nBonn,\"a,b\",18\n").unwrap();
         let universe = rows.schema().universe::<&str>(&[]).unwrap();
         assert_eq!(rows.histogram(&universe), [1, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn two_columns_of_one_name_are_refused_whether_declared_or_not() {
+        let check = |text: &str| DataFile::of(text.to_owned().into(), "a.csv").check_headings();
+        assert!(check("age,city,Age\n").is_ok());
+        for text in ["age,city,age\n", "age,city, age\n", "age,,city,\n"] {
+            assert!(matches!(check(text), Err(ReadError::SameName)), "{text}");
+        }
     }
 
     #[test]

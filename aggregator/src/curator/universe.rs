@@ -49,7 +49,8 @@ impl Column {
     pub fn values(&self) -> usize {
         match &self.domain {
             Domain::Integers { lowest, highest } => {
-                usize::try_from(highest.abs_diff(*lowest)).map_or(usize::MAX, |span| span + 1)
+                let span = usize::try_from(highest.abs_diff(*lowest)).unwrap_or(usize::MAX);
+                span.saturating_add(1)
             }
             Domain::Names(names) => names.len(),
         }

@@ -57,7 +57,8 @@ pub(super) fn register(
         return Err(Status::already_exists(refusal.to_string()));
     }
     let (rows, content) = file
-        .rows_and_content(&schema)
+        .check_headings()
+        .and_then(|()| file.rows_and_content(&schema))
         .map_err(|error| unshelved(&super::shelf::ShelfError::Read(error)))?;
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
     Ok(DataSetRecord {
