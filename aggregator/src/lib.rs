@@ -3,7 +3,7 @@
 //!
 //! The way of an upload: [`service`] checks its form, [`ingest`] decides, commits
 //! it to the [`store`] and acknowledges, [`registry`] publishes the tallies,
-//! [`policy`] asks a [`learner`] for weights, and devices fetch them.
+//! [`policy`] asks a [learner](bandana_learners) for weights, and devices fetch them.
 //!
 //! Nothing in this crate ever holds a reward, except what [`trusted`] is told of experiments
 //! whose users disclose theirs.
@@ -12,8 +12,8 @@ pub mod alarms;
 pub mod cli;
 pub mod clock;
 pub mod configuration;
-pub mod curator;
 pub mod dashboard;
+pub mod datasets;
 pub mod ending;
 pub mod estimates;
 mod experiment_answers;
@@ -26,9 +26,7 @@ pub mod health;
 pub mod held;
 pub mod http;
 pub mod ingest;
-pub mod learner;
 pub mod network;
-pub mod noise;
 mod opening;
 pub mod operator_client;
 pub mod policy;

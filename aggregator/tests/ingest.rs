@@ -15,12 +15,12 @@ use bandana_aggregator::ingest::{
     Administration, AdministrationError, Arrival, Ingest, IngestError, Order, Verdict, Writer,
     WriterError,
 };
-use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     Conduct, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
 };
 use bandana_aggregator::telemetry::metrics::{IngestMetrics, Metrics};
+use bandana_learners::Learner;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;

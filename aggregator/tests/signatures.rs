@@ -12,8 +12,6 @@ use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ending::ending;
 use bandana_aggregator::held::Budget;
 use bandana_aggregator::ingest::Writer;
-use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::guardrails::Guardrails;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::store::{
@@ -21,6 +19,8 @@ use bandana_aggregator::store::{
     SqliteStore, StoreError, StoreReader, seal_directory, verify_directory,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
+use bandana_learners::Learner;
+use bandana_learners::guardrails::Guardrails;
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};

@@ -5,11 +5,11 @@ mod two_arms;
 use std::fs;
 use std::path::Path;
 
-use bandana_aggregator::learner::Learner;
 use bandana_aggregator::store::{
     Conduct, DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore,
     StoreError, StoreReader, seal_directory,
 };
+use bandana_learners::Learner;
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::specification::Arm;

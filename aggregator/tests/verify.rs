@@ -6,11 +6,11 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use bandana_aggregator::learner::Learner;
 use bandana_aggregator::store::{
     Backup, Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore,
     StoreError, seal_directory, verify_directory, verify_file,
 };
+use bandana_learners::Learner;
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;

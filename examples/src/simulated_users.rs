@@ -13,14 +13,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::learner::Learner;
 use bandana_aggregator::operator_client::{TlsSource, TokenSource};
 use bandana_client::grpc::AppKey;
+use bandana_learners::Learner;
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::rewards::RewardKind;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
@@ -51,7 +52,7 @@ struct Arguments {
     #[arg(long, value_name = "K", default_value_t = 6)]
     levels: u32,
     /// Who chooses the arms.
-    #[arg(long, value_enum, default_value_t = Learner::LdpTs)]
+    #[arg(long, value_parser = learner(), default_value_t = Learner::LdpTs)]
     learner: Learner,
     /// Rewards of the arms, as CSV with the columns arm, label, reward (0 to 1)
     /// and count. Without it: the 20 arms of the LDP bandit papers.
@@ -120,6 +121,11 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A learner by its name.
+fn learner() -> impl TypedValueParser<Value = Learner> {
+    PossibleValuesParser::new(Learner::ALL.map(Learner::name)).try_map(|name| name.parse())
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {

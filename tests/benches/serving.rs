@@ -176,7 +176,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         vec![bandana_shared::specification::Arm::new("only")?],
         bandana_shared::specification::ReleaseTiming::IMMEDIATE,
     )?;
-    let learner = bandana_aggregator::learner::Learner::LdpTs;
+    let learner = bandana_learners::Learner::LdpTs;
     let conduct = bandana_aggregator::store::Conduct::new(learner);
     let entry = bandana_aggregator::store::AuditEntry {
         at: bandana_shared::identity::UnixSeconds::new(0),

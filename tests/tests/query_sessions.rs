@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::curator::universe::Schema;
-use bandana_aggregator::curator::weights::{MultiplicativeWeights, SessionPlan};
 use bandana_aggregator::store::{CuratorName, PostgresSettings, SessionUpdate, StoreReader};
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_mechanisms::queries::universe::Schema;
+use bandana_mechanisms::queries::weights::{MultiplicativeWeights, SessionPlan};
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::{
     AskSessionRequest, AskSessionResponse, OpenSessionRequest, RegisterDataSetRequest,

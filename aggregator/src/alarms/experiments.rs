@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use bandana_learners::{Learner, Situation};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 use super::{Beginning, Vigil};
-use crate::learner::{Learner, Situation};
 use crate::registry::{Serving, shares};
 use crate::store::ExperimentRecord;
 

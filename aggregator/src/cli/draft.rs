@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use bandana_learners::Learner;
 use bandana_shared::curve::Curvature;
 use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::failure::Failure;
 use super::seconds::{deserialize, seconds};
-use crate::learner::Learner;
 use crate::service::NONLINEAR;
 
 /// What is said of a new experiment. The names in a file are those of the flags, with
@@ -72,7 +73,7 @@ pub(crate) struct Draft {
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     curvature: Option<f64>,
     /// Who chooses the arms [default: ldp-ts, or uniform for categories].
-    #[arg(long)]
+    #[arg(long, value_parser = learner())]
     learner: Option<Learner>,
     /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
     /// [default: 0].
@@ -333,6 +334,11 @@ impl Draft {
             }
         })
     }
+}
+
+/// A learner by its name.
+fn learner() -> impl TypedValueParser<Value = Learner> {
+    PossibleValuesParser::new(Learner::ALL.map(Learner::name)).try_map(|name| name.parse())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! An experiment, for people and for programs.
 
 use anyhow::Context as _;
+use bandana_learners::Learner;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::estimate::Estimand;
 use bandana_shared::rewards::{OutOfRange, RewardKind};
@@ -13,7 +14,6 @@ use serde::Serialize;
 use super::alarm_view::{self, AlarmView};
 use super::connection::current_revision;
 use super::table::{Side, Table, visible};
-use crate::learner::Learner;
 
 /// What the help says of the fields.
 pub(super) const FIELDS: &str = "\

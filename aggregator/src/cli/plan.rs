@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use bandana_learners::bounds::order_breaking_share;
+use bandana_learners::plan::{Forecast, Plan as Planned};
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::ErrorLevel;
@@ -10,8 +12,6 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::{say, say_json};
-use crate::learner::bounds::order_breaking_share;
-use crate::learner::plan::{Forecast, Plan as Planned};
 
 /// How many users an experiment needs until its best arm is certain.
 ///

@@ -1,5 +1,7 @@
 //! `bandana query`.
 
+use bandana_mechanisms::queries::counting;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, choice,
@@ -16,8 +18,6 @@ use super::query_view::{
 use super::question_id::Repeatable;
 use super::table::terminal_columns;
 use super::{say, say_json};
-use crate::curator::counting;
-use crate::curator::price::{ConcentratedLoss, Price, PureLoss};
 use crate::operator_client::Curator;
 
 const PREDICATES: &str = "\
@@ -467,7 +467,8 @@ fn open(open: Open) -> anyhow::Result<()> {
 }
 
 fn plan(wanted: &Plan) -> anyhow::Result<()> {
-    let incomplete = |error: crate::curator::CuratorError| Failure::Incomplete(error.to_string());
+    let incomplete =
+        |error: bandana_mechanisms::queries::QueryError| Failure::Incomplete(error.to_string());
     let Cost { epsilon, rho, beta } = wanted.cost;
     let price = match (epsilon, rho) {
         (Some(epsilon), _) => PureLoss::new(epsilon).map(Price::Pure),

@@ -67,7 +67,7 @@ pub(super) fn router() -> Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learner::Learner;
+    use bandana_learners::Learner;
 
     fn text(name: &str) -> String {
         let asset = ASSETS.iter().find(|asset| asset.path == format!("/assets/{name}"));

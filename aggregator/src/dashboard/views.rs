@@ -1,5 +1,6 @@
 //! JSON views of experiments, which the dashboard's pages show.
 
+use bandana_learners::{Learner, Situation};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::Level;
@@ -15,7 +16,6 @@ use super::refusal::Refusal;
 use crate::cli::estimates_view::EstimatesView;
 use crate::cli::experiment_view::ExperimentView;
 use crate::cli::summary_view::SummaryView;
-use crate::learner::{Learner, Situation};
 
 /// As `bandana experiment delete --json`.
 #[derive(Debug, Serialize)]

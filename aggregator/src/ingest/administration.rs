@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bandana_learners::{LearnerError, Situation};
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -9,7 +10,6 @@ use bandana_shared::tally::Tally;
 
 use super::writer::{Writer, WriterError};
 use super::{Administration, AdministrationError, Order, Revise};
-use crate::learner::{LearnerError, Situation};
 use crate::registry::{Experiment, Revision, Serving};
 use crate::store::{
     AuditAction, AuditEntry, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,

@@ -19,10 +19,10 @@ pub use plan::{AppShare, Arrival, Plan, Situation, Verdict, plan};
 pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
-use crate::learner::LearnerError;
 use crate::store::{
     Conduct, CuratorChange, ExperimentState, OpenFiles, StoreError, Transition, TrustedChange,
 };
+use bandana_learners::LearnerError;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
+use bandana_learners::LearnerError;
 use bandana_shared::identity::{Day, UnixSeconds};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,7 +15,6 @@ use super::plan::{Arrival, Verdict};
 use super::room::Room;
 use super::{Command, Ingest, IngestError, QUEUE_MAX};
 use crate::clock::Clock;
-use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry};
 use crate::service::explain;
 use crate::store::{Committed, ExperimentKey, Outcome, Store, StoreError, Window};

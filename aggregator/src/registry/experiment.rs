@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bandana_learners::pending::Flow;
+use bandana_learners::window::Days;
+use bandana_learners::{Evidence, LearnerError, Situation};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
@@ -17,9 +20,6 @@ use crate::alarms::experiments::{probability_best, vigil_over};
 use crate::alarms::{Alarm, Question, Vigil};
 use crate::clock::Clock;
 use crate::experiment_answers::ExperimentAnswers;
-use crate::learner::pending::Flow;
-use crate::learner::window::Days;
-use crate::learner::{Evidence, LearnerError, Situation};
 use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 
 /// Seconds after which a device should ask for a new policy.

@@ -13,10 +13,10 @@ pub(crate) use experiment::{Counted, policy, shares, weigh};
 pub use experiment::{Experiment, Serving};
 
 use crate::clock::Clock;
-use crate::learner::LearnerError;
 use crate::replica::FollowerHandle;
 use crate::store::ExperimentRecord;
 use crate::trusted::TrustedExperiments;
+use bandana_learners::LearnerError;
 
 /// All experiments, by name and by the digest of every revision.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 pub use follower::Follower;
 
-use crate::learner::LearnerError;
 use crate::registry::{Experiment, Registry, Revision, Serving};
 use crate::store::ExperimentState;
 use crate::trusted::TrustedExperiment;
+use bandana_learners::LearnerError;
 
 /// Questions that wait at most. Beyond it callers are told to come back.
 const QUESTIONS_MAX: usize = 1024;

@@ -1,6 +1,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bandana_learners::Learner;
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::window::Memory;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::Estimand;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision, UnixSeconds};
@@ -29,9 +32,6 @@ use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::estimates::EstimatesSettings;
 use crate::ingest::{Administration, AdministrationError, Ingest, Order, Revise};
-use crate::learner::Learner;
-use crate::learner::guardrails::Guardrails;
-use crate::learner::window::Memory;
 use crate::registry::{Experiment, Registry};
 use crate::replica::Unanswered;
 use crate::security::Caller;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_mechanisms::noise::secure_generator;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator;
 use bandana_shared::wire::v1::trusted_server::Trusted;
@@ -13,6 +14,9 @@ use bandana_shared::wire::v1::{
     ListTrustedExperimentsResponse, RecommendRequest, RecommendResponse, ReleasedStatistics,
     TrustedExperimentName, TrustedSpecification, TrustedStatus, Vector, disclose_request,
 };
+use bandana_zcdp::adac_ucb::ReleasedMean;
+use bandana_zcdp::state::{NoiseKey, SecretState};
+use bandana_zcdp::{Action, Plan, Played, Shown, ZcdpError, actions_of};
 use tonic::{Request, Response, Status};
 
 use super::operator::{decline, state_of};
@@ -22,18 +26,12 @@ use crate::clock::Clock;
 use crate::gates::{Admission, exhausted};
 use crate::held::{Budget, SharedAnswer};
 use crate::ingest::{Ingest, IngestError};
-use crate::noise::secure_generator;
 use crate::registry::Registry;
 use crate::security::Caller;
 use crate::store::Transition;
 use crate::telemetry::metrics::{TrustedMetrics, status_of};
-use crate::trusted::adac_ucb::ReleasedMean;
 use crate::trusted::keeper::{Creation, KeeperHandle, Step};
-use crate::trusted::state::{NoiseKey, SecretState};
-use crate::trusted::{
-    Action, Disclosure, DisclosureVerdict, Plan, Played, Shown, TrustedError, TrustedExperiment,
-    actions_of,
-};
+use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
 /// How long a client should wait whose disclosure the server had no room for. It adds a
 /// random time of its own.
@@ -117,7 +115,7 @@ fn disclosure(
 ) -> Result<Disclosure, String> {
     let id = UploadId::try_from(&request.disclosure_id[..])
         .map_err(|_| "`disclosure_id` must have 16 bytes".to_owned())?;
-    let explain = |error: TrustedError| error.to_string();
+    let explain = |error: ZcdpError| error.to_string();
     let played = match request.played {
         Some(disclose_request::Played::Arm(arm)) => {
             Played::Arm(usize::try_from(arm).unwrap_or(usize::MAX))

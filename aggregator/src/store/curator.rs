@@ -3,12 +3,12 @@
 
 use std::fmt;
 
+use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
 use thiserror::Error;
 
 use super::{AuditEntry, StoreError, Verification};
-use crate::curator::fingerprint::Fingerprint;
-use crate::curator::price::Measure;
+use crate::datasets::fingerprint::Fingerprint;
 
 /// The name of a data set or of a session: 1 to 64 lower-case letters, digits and hyphens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -49,9 +49,9 @@ pub use trusted::{
 pub use verification::{Check, Finding, Verification};
 
 use crate::ingest::{Arrival, Verdict};
-use crate::learner::Learner;
-use crate::learner::guardrails::Guardrails;
-use crate::learner::window::{Days, Memory};
+use bandana_learners::Learner;
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::window::{Days, Memory};
 
 /// What a writer keeps what it is told in. Whatever it returns without an error is
 /// durable.

@@ -15,7 +15,7 @@ use super::{
     KeptAnswer, PostgresSettings, QuestionKey, SessionRecord, SessionUpdate, StoreError,
     TrustedRecord,
 };
-use crate::curator::fingerprint::FingerprintKey;
+use crate::datasets::fingerprint::FingerprintKey;
 
 /// Reads what is committed, on connections of its own: no commit waits for it.
 ///

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
 use bandana_shared::wire::v1::TrustedSpecification;
+use bandana_zcdp::LatticeReward;
+use bandana_zcdp::Played;
+use bandana_zcdp::ZcdpError;
+use bandana_zcdp::state::{ReleasedState, SecretState};
 use prost::Message as _;
 
-use super::algorithm::Played;
 use super::answers::TrustedAnswers;
-use super::error::TrustedError;
-use super::lattice::LatticeReward;
-use super::state::{ReleasedState, SecretState};
 use crate::store::{DISCLOSURES_MAX, ExperimentState, StoreError, TrustedRecord, TrustedVersion};
 
 /// A trusted experiment as of its last commit.
@@ -105,7 +105,7 @@ pub enum DisclosureVerdict {
     /// It counted before, or under the same name in the same group.
     Duplicate,
     /// It can't be taken.
-    Malformed(TrustedError),
+    Malformed(ZcdpError),
     /// Its day is before the window.
     Expired {
         /// Oldest day that is taken.
@@ -121,7 +121,7 @@ pub enum DisclosureVerdict {
     /// The experiment has ended.
     Stopped,
     /// The experiment has as many rewards as it can add up.
-    Full(TrustedError),
+    Full(ZcdpError),
     /// The experiment can't release what is due, for this reason, and takes nothing more.
     Halted(String),
     /// The window lies after today: the clock is wrong, and nothing can be said.
@@ -173,7 +173,7 @@ pub fn plan(
                     plan.counted.push(name);
                     DisclosureVerdict::Counted
                 }
-                Err(error @ TrustedError::Full { .. }) => DisclosureVerdict::Full(error),
+                Err(error @ ZcdpError::Full { .. }) => DisclosureVerdict::Full(error),
                 Err(error) => DisclosureVerdict::Malformed(error),
             };
         }
@@ -215,9 +215,9 @@ fn observe(
     plan: &mut GroupPlan,
     experiment: &TrustedExperiment,
     disclosure: &Disclosure,
-) -> Result<(), TrustedError> {
+) -> Result<(), ZcdpError> {
     // One that runs has its secret state.
-    let secret = experiment.secret.as_ref().ok_or(TrustedError::NothingDue)?;
+    let secret = experiment.secret.as_ref().ok_or(ZcdpError::NothingDue)?;
     // What is refused changes nothing.
     let next = plan.next.get_or_insert_with(|| secret.clone());
     next.observe(&disclosure.played, disclosure.reward)
@@ -228,10 +228,10 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::algorithm::Plan;
-    use super::super::lattice::{Protection, RewardRange};
-    use super::super::state::NoiseKey;
     use super::*;
+    use bandana_zcdp::Plan;
+    use bandana_zcdp::lattice::{Protection, RewardRange};
+    use bandana_zcdp::state::NoiseKey;
 
     const TODAY: Day = Day::new(100);
 
@@ -256,11 +256,11 @@ mod tests {
     }
 
     fn ucb() -> Plan {
-        Plan::Ucb(super::super::adac_ucb::UcbSettings {
+        Plan::Ucb(bandana_zcdp::adac_ucb::UcbSettings {
             arms: 3,
             protection: Protection::concentrated(0.5).unwrap(),
             exploration: 1.0,
-            memory: super::super::adac_ucb::Memory::Forgetting,
+            memory: bandana_zcdp::adac_ucb::Memory::Forgetting,
         })
     }
 

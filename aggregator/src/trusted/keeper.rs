@@ -26,7 +26,6 @@ pub use handle::{Creation, KeeperHandle, Step};
 use self::handle::{Answer, Command};
 use self::sharing::Sharing;
 use super::engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
-use super::state::{NoiseKey, ReleaseError};
 use crate::clock::Clock;
 use crate::ingest::{Ingest, IngestError, QUEUE_MAX, Today};
 use crate::registry::Registry;
@@ -36,6 +35,7 @@ use crate::store::{
 };
 use crate::telemetry::Lines;
 use crate::telemetry::metrics::TrustedMetrics;
+use bandana_zcdp::state::{NoiseKey, ReleaseError};
 
 /// How often something is decided about anew, because another replica was faster.
 const ATTEMPTS: usize = 50;

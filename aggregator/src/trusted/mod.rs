@@ -1,74 +1,14 @@
-//! Bandits with a trusted curator, under zero-concentrated differential privacy (zCDP).
+//! Trusted experiments: users disclose rewards to the server, which releases noisy statistics only.
 //!
-//! Here users trust the server with their rewards, but not the world with what it does:
-//! what is protected is one reward against everybody who sees which arms are recommended,
-//! and every statistic that is shown. The algorithms are AdaC-UCB, AdaC-GOPE and AdaC-OFUL of
-//! Azize and Basu, "Concentrated Differential Privacy for Bandits" (arXiv 2309.00557), beside
-//! the same without noise, and variants of our own that say so.
-//!
-//! Each is a state machine that is told what was played, adds up rewards, and asks for noise
-//! when a statistic is due. It draws nothing and reads no clock: with equal noise and equal
-//! plays it is in an equal state. Noise comes from the caller, in whole units of the
-//! [`lattice`], as many as [`NoiseScale`] says, and must be durable before what was made of
-//! it is used.
-//!
-//! # Privacy
-//! All of them rest on one claim. A *buffer* is a sum of rewards that nothing has been said
-//! of. **If (1) which buffer a reward enters, and when a buffer is released, follow from what
-//! was released before, from what was played and from how many rewards came, never from the
-//! rewards; (2) every reward enters at most one buffer, and a buffer is released once, with
-//! Gaussian noise that makes this one release ρ-zCDP for the change of one reward; and (3) all
-//! else is computed from released statistics, then all that is ever seen is ρ-zCDP, however
-//! many buffers are open at the same time, and whoever chooses the arms.**
-//!
-//! *Proof.* Fix an adversary with its coins, who chooses every arm that is played from what was
-//! recommended, and two tables of rewards that differ in the row of one user, at time s. Let
-//! O_1, O_2, ... be the released statistics in their order, P and Q their laws under the two
-//! tables. By (1) and (3) arms, counts, and the times of releases follow from the coins and
-//! the statistics so far. So the arm played at time s, the buffer B that this reward enters,
-//! and whether release k is the one of B, are functions of O_1..O_{k-1}. If release k is not
-//! that of B, the sum in it is the same under both tables by (2) and the noise is
-//! independent: `P(O_k | O_<k) = Q(O_k | O_<k)`. If it is, the order-α Rényi divergence of
-//! the two conditional laws is at most ρα. At most one k is of this kind in each sequence,
-//! and it is known before O_k is drawn, so the likelihood ratio L of the whole sequence is
-//! the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <= exp((α - 1) ρ α)`.
-//! What is seen is a function of the statistics and the coins. ∎
-//!
-//! It is the adaptive form of parallel composition; nowhere does it use that one
-//! buffer closes before the next one opens.
-//!
-//! ρ is the price of *one* reward. Someone with k rewards in the data pays up to k² ρ
-//! ([`Rho::for_group`](bandana_shared::accounting::concentrated::Rho::for_group)).
-//!
-//! The noise is discrete Gaussian: for integer sums of sensitivity Δ (Euclidean), independent
-//! noise of parameter σ² on each coordinate is Δ²/(2σ²)-zCDP, exactly as the continuous one
-//! (Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020,
-//! theorem 4). Rewards are rounded to the lattice before they are added and action
-//! vectors are on a lattice, so sums are exact integers and each Δ is an exact integer too: no
-//! slack for rounding is needed.
+//! The algorithms, their noise and the proof of their privacy are those of [`bandana_zcdp`]. Here
+//! is what serves them: what has been said is taken, committed and answered once, and everything
+//! that is shown comes from released statistics.
 
-pub mod adac_gope;
-pub mod adac_oful;
-pub mod adac_ucb;
-mod algorithm;
 mod answers;
-pub mod bounds;
-pub mod design;
 mod engine;
-mod error;
-pub mod estimator;
 mod experiments;
 pub mod keeper;
-pub mod lattice;
-pub mod lazy_release;
-mod specification;
-pub mod state;
-mod tail;
 
-pub use algorithm::{Plan, Played, Shown};
 pub use answers::TrustedAnswers;
 pub use engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
-pub use error::TrustedError;
 pub use experiments::TrustedExperiments;
-pub use lattice::{Action, LatticeReward, NoiseScale, Protection, RewardRange};
-pub use specification::{SpecificationError, actions_of};

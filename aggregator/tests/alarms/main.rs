@@ -4,9 +4,9 @@
 mod world;
 
 use bandana_aggregator::alarms::AlarmName;
-use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::guardrails::Guardrails;
-use bandana_aggregator::learner::window::Memory;
+use bandana_learners::Learner;
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::window::Memory;
 
 use world::{DEFECT_DAY, Defect, Failure, World};
 

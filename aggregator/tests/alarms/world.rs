@@ -10,9 +10,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bandana_aggregator::alarms::{AlarmName, Beginning, Question, Vigil};
-use bandana_aggregator::learner::guardrails::Guardrails;
-use bandana_aggregator::learner::window::{Days, Memory};
-use bandana_aggregator::learner::{Learner, Situation};
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::window::{Days, Memory};
+use bandana_learners::{Learner, Situation};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::{Channel, Floor};
 use bandana_shared::epsilon::Epsilon;

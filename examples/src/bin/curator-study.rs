@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::trusted::Protection;
 use bandana_examples::curator::algorithm::Algorithm;
 use bandana_examples::curator::outcome::CuratorOutcome;
 use bandana_examples::curator::picture;
 use bandana_examples::curator::runner::CuratorStudy;
 use bandana_examples::curator::trial::Course;
+use bandana_zcdp::Protection;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::curator::counting::queries_within;
-use bandana_aggregator::curator::price::{Price, PureLoss};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::queries::contest::{Outcome, Settings, play};
 use bandana_examples::queries::tour::{Stop, tour};
 use bandana_examples::queries::{people, picture};
+use bandana_mechanisms::queries::counting::queries_within;
+use bandana_mechanisms::queries::price::{Price, PureLoss};
 use clap::Parser;
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn serve_and_ask(
-    people: &bandana_aggregator::curator::rows::Rows,
+    people: &bandana_mechanisms::queries::rows::Rows,
 ) -> anyhow::Result<Vec<Stop>> {
     let directory = tempfile::tempdir()?;
     let data_sets = directory.path().join("data-sets");

@@ -1,9 +1,9 @@
 //! The algorithms of a study, by name.
 
-use bandana_aggregator::trusted::adac_gope::{GopeSettings, PhaseLength};
-use bandana_aggregator::trusted::adac_ucb::Memory;
-use bandana_aggregator::trusted::estimator::Placement;
-use bandana_aggregator::trusted::{Action, Protection, RewardRange};
+use bandana_zcdp::adac_gope::{GopeSettings, PhaseLength};
+use bandana_zcdp::adac_ucb::Memory;
+use bandana_zcdp::estimator::Placement;
+use bandana_zcdp::{Action, Protection, RewardRange};
 use clap::ValueEnum;
 
 /// δ of the published experiments.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use bandana_aggregator::trusted::Protection;
+use bandana_zcdp::Protection;
 
 use super::algorithm::Algorithm;
 use super::outcome::{CuratorOutcome, Row};

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bandana_aggregator::trusted::adac_gope::AdacGope;
-use bandana_aggregator::trusted::adac_oful::{AdacOful, OfulSettings};
-use bandana_aggregator::trusted::adac_ucb::{AdacUcb, UcbSettings};
-use bandana_aggregator::trusted::lattice::UNITS;
-use bandana_aggregator::trusted::lazy_release::LazyRelease;
-use bandana_aggregator::trusted::{Action, NoiseScale, Protection, RewardRange};
+use bandana_zcdp::adac_gope::AdacGope;
+use bandana_zcdp::adac_oful::{AdacOful, OfulSettings};
+use bandana_zcdp::adac_ucb::{AdacUcb, UcbSettings};
+use bandana_zcdp::lattice::UNITS;
+use bandana_zcdp::lazy_release::LazyRelease;
+use bandana_zcdp::{Action, NoiseScale, Protection, RewardRange};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_distr::{Binomial, Distribution as _, StandardNormal};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bandana_aggregator::curator::cells::CellSet;
-use bandana_aggregator::curator::counting::CountingMechanism;
-use bandana_aggregator::curator::price::{ConcentratedLoss, Price, PureLoss};
-use bandana_aggregator::curator::rows::Rows;
-use bandana_aggregator::curator::universe::Universe;
-use bandana_aggregator::curator::weights::{MultiplicativeWeights, Round, SessionPlan};
+use bandana_mechanisms::queries::cells::CellSet;
+use bandana_mechanisms::queries::counting::CountingMechanism;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::universe::Universe;
+use bandana_mechanisms::queries::weights::{MultiplicativeWeights, Round, SessionPlan};
 use bandana_shared::accounting::delta::Delta;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng};

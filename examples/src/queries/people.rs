@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use bandana_aggregator::curator::rows::Rows;
-use bandana_aggregator::curator::universe::{Column, Schema};
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::universe::{Column, Schema};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use bandana_aggregator::curator::counting::accuracy;
-use bandana_aggregator::curator::price::{ConcentratedLoss, Price, PureLoss};
+use bandana_mechanisms::queries::counting::accuracy;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
 use bandana_shared::accounting::delta::Delta;
 use plotters::coord::Shift;
 use plotters::prelude::*;

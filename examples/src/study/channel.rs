@@ -1,7 +1,7 @@
 //! What a learner gets to see of a reward.
 
-use bandana_aggregator::learner::bounds::BoundArm;
-use bandana_aggregator::learner::indices::reward_coin;
+use bandana_learners::bounds::BoundArm;
+use bandana_learners::indices::reward_coin;
 use bandana_shared::channel::{self, Floor, KaryChannel};
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;

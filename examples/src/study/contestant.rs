@@ -1,6 +1,6 @@
 //! The learners of a study, by name.
 
-use bandana_aggregator::learner::bounds::{BoundArm, ldp_ucb, thompson_sampling};
+use bandana_learners::bounds::{BoundArm, ldp_ucb, thompson_sampling};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use clap::ValueEnum;

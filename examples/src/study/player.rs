@@ -1,10 +1,10 @@
 //! Learners that choose one arm at a time.
 
-use bandana_aggregator::learner::divergence::{kl, upper};
-use bandana_aggregator::learner::indices::{
+use bandana_learners::divergence::{kl, upper};
+use bandana_learners::indices::{
     bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
 };
-use bandana_aggregator::learner::{
+use bandana_learners::{
     AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler, scale_max,
 };
 use bandana_shared::curve::Mechanism;
@@ -69,7 +69,7 @@ fn hear(evidence: &mut Evidence, signal: f64) {
 pub enum Rule {
     /// [`ucb1`].
     Ucb1,
-    /// [`kl_ucb`](bandana_aggregator::learner::indices::kl_ucb).
+    /// [`kl_ucb`](bandana_learners::indices::kl_ucb).
     KlUcb,
     /// [`bayes_ucb`].
     BayesUcb,

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::ensure;
-use bandana_aggregator::learner::bounds::{BoundArm, lower_bound};
+use bandana_learners::bounds::{BoundArm, lower_bound};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use rustix::time::{ClockId, clock_gettime};

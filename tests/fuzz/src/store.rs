@@ -6,13 +6,13 @@ use std::sync::{Arc, LazyLock};
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::{Arrival, Verdict};
-use bandana_aggregator::learner::Learner;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, Conduct, EmbeddedSettings, EmbeddedStore,
     ExperimentRecord, ExperimentState, Store, StoreError, StoreReader, Transition,
     verify_directory,
 };
+use bandana_learners::Learner;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;

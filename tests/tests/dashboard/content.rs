@@ -1,7 +1,7 @@
 //! What is shown is what the server knows.
 
 use anyhow::Context as _;
-use bandana_aggregator::learner::{Learner, Situation};
+use bandana_learners::{Learner, Situation};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::{

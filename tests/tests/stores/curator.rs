@@ -3,13 +3,13 @@
 use std::thread;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::curator::fingerprint::Fingerprint;
-use bandana_aggregator::curator::price::Measure;
+use bandana_aggregator::datasets::fingerprint::Fingerprint;
 use bandana_aggregator::store::{
     AnswerToKeep, AuditAction, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,
     KeptAnswer, Outcome, PostgresStore, QuestionKey, QuestionScope, SessionRecord, SessionRound,
     SessionUpdate, Store, StoreError,
 };
+use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
 use bandana_tests::postgres::{Postgres, query};
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::{Arrival, Verdict};
-use bandana_aggregator::learner::Learner;
-use bandana_aggregator::learner::guardrails::Guardrails;
-use bandana_aggregator::learner::window::Memory;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, Conduct, EmbeddedSettings, EmbeddedStore,
     ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
     Verification, verify_database, verify_directory,
 };
+use bandana_learners::Learner;
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::window::Memory;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UnixSeconds, UploadId};

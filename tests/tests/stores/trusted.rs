@@ -13,15 +13,14 @@ use bandana_aggregator::store::{
     TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
 };
 use bandana_aggregator::telemetry::metrics::IngestMetrics;
-use bandana_aggregator::trusted::adac_ucb::{Memory, UcbSettings};
 use bandana_aggregator::trusted::keeper::{Creation, Keeper, KeeperHandle, Step};
-use bandana_aggregator::trusted::state::{NoiseKey, SecretState};
-use bandana_aggregator::trusted::{
-    Disclosure, DisclosureVerdict, Plan, Played, Protection, RewardRange, TrustedExperiment,
-};
+use bandana_aggregator::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
 use bandana_tests::postgres::{Postgres, query};
+use bandana_zcdp::adac_ucb::{Memory, UcbSettings};
+use bandana_zcdp::state::{NoiseKey, SecretState};
+use bandana_zcdp::{Plan, Played, Protection, RewardRange};
 use futures_util::FutureExt as _;
 use prost::Message as _;
 use rand::SeedableRng as _;

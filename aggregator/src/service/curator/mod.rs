@@ -28,19 +28,19 @@ use tonic::{Request, Response, Status};
 use super::pages::{Page, newest};
 use super::{GOING_DOWN, explain, internal, unreadable};
 use crate::clock::Clock;
-use crate::curator::CuratorError;
-use crate::curator::price::Measure;
-use crate::curator::questions;
-use crate::curator::rows::Rows;
-use crate::curator::weights::MultiplicativeWeights;
 use crate::ingest::{AdministrationError, Ingest};
-use crate::noise::secure_generator;
 use crate::security::Caller;
 use crate::store::curator::amount;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
     StoreError, StoreReader,
 };
+use bandana_mechanisms::noise::secure_generator;
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::queries::questions;
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::weights::MultiplicativeWeights;
 use kept::Question;
 use places::{Place, Places};
 use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
@@ -234,9 +234,9 @@ fn name(text: String) -> Result<CuratorName, Status> {
 
 /// What to say of a question that has no answer.
 #[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
-fn refuse(error: CuratorError) -> Status {
+fn refuse(error: QueryError) -> Status {
     match error {
-        CuratorError::SessionExhausted { .. } => Status::failed_precondition(error.to_string()),
+        QueryError::SessionExhausted { .. } => Status::failed_precondition(error.to_string()),
         _ => Status::invalid_argument(error.to_string()),
     }
 }

@@ -54,8 +54,8 @@ impl CuratorService {
         let place = self.0.questions.take(caller).await?;
         let record = self.work(place, move |inner| wire::register(request, at, inner)).await?;
         let measure = match record.measure {
-            crate::curator::price::Measure::Pure => "epsilon",
-            crate::curator::price::Measure::Concentrated => "rho",
+            bandana_mechanisms::queries::price::Measure::Pure => "epsilon",
+            bandana_mechanisms::queries::price::Measure::Concentrated => "rho",
         };
         let columns = record.columns.replace('\n', " ");
         let detail = format!(

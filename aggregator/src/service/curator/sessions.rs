@@ -10,15 +10,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bandana_mechanisms::queries::cells::CellSet;
+use bandana_mechanisms::queries::universe::Universe;
+use bandana_mechanisms::queries::weights::{MultiplicativeWeights, Round, SessionPlan};
 use bandana_shared::wire::v1::AskSessionResponse;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
 use super::kept::Question;
 use super::{Inner, generator, internal, refuse, unreadable};
-use crate::curator::cells::CellSet;
-use crate::curator::universe::Universe;
-use crate::curator::weights::{MultiplicativeWeights, Round, SessionPlan};
 use crate::store::{CuratorName, CuratorRefusal, SessionRecord, SessionRound, SessionUpdate};
 
 /// Most sessions whose hypotheses are in memory; the others are rebuilt when they are asked.

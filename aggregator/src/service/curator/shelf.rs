@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::universe::Schema;
 use thiserror::Error;
 
-use crate::curator::data_file::DataFile;
-use crate::curator::fingerprint::{Fingerprint, FingerprintKey};
-use crate::curator::reading::ReadError;
-use crate::curator::rows::Rows;
-use crate::curator::universe::Schema;
+use crate::datasets::data_file::DataFile;
+use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
+use crate::datasets::reading::ReadError;
 use crate::store::{CuratorName, DataSetRecord};
 
 /// The data sets that were read.

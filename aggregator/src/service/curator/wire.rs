@@ -1,5 +1,10 @@
 //! The curator's messages, and what they mean.
 
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
+use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size};
+use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::identity::UnixSeconds;
@@ -11,11 +16,6 @@ use tonic::Status;
 
 use super::shelf::is_same_file;
 use super::{Inner, measure, name, refuse, unreadable, unshelved};
-use crate::curator::CuratorError;
-use crate::curator::price::{ConcentratedLoss, Measure, Price, PureLoss};
-use crate::curator::questions::{Aim, Answer, Chooser, Class, Question, Size};
-use crate::curator::universe::{Column, Schema};
-use crate::curator::weights::{Promise, SessionPlan};
 use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 
 /// The probability of failure when none is given.
@@ -41,8 +41,8 @@ pub(super) fn register(
         Some(Budget::Approximate(v1::ApproximateBudget { epsilon, delta })) => {
             let loss = PureLoss::new(epsilon).map_err(refuse)?;
             let loss = PrivacyLoss::new(loss.nanos() as f64 * 1e-9)
-                .map_err(|_| refuse(CuratorError::Epsilon(epsilon)))?;
-            let delta = Delta::new(delta).map_err(|_| refuse(CuratorError::Delta(delta)))?;
+                .map_err(|_| refuse(QueryError::Epsilon(epsilon)))?;
+            let delta = Delta::new(delta).map_err(|_| refuse(QueryError::Delta(delta)))?;
             let rho = ConcentratedLoss::within(loss, delta).map_err(refuse)?;
             (Measure::Concentrated, rho.nanos())
         }
@@ -109,18 +109,18 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn new(request: AskRequest) -> Result<Self, CuratorError> {
+    pub(super) fn new(request: AskRequest) -> Result<Self, QueryError> {
         let price = match request.price {
             Some(ask_request::Price::Epsilon(epsilon)) => Price::Pure(PureLoss::new(epsilon)?),
             Some(ask_request::Price::Rho(rho)) => Price::Concentrated(ConcentratedLoss::new(rho)?),
-            None => return Err(CuratorError::Epsilon(0.0)),
+            None => return Err(QueryError::Epsilon(0.0)),
         };
         let beta = if request.beta == 0.0 { BETA } else { request.beta };
-        let question = request.question.ok_or(CuratorError::NoQueries)?;
+        let question = request.question.ok_or(QueryError::NoQueries)?;
         Ok(Self { question: Self::question(question)?, price, beta })
     }
 
-    fn question(question: ask_request::Question) -> Result<Question, CuratorError> {
+    fn question(question: ask_request::Question) -> Result<Question, QueryError> {
         use ask_request::Question as Wire;
         Ok(match question {
             Wire::Counts(v1::Counts { predicates }) => Question::Counts { predicates },
@@ -135,7 +135,7 @@ impl Asked {
                 let aim = match choice.aim {
                     Some(choice::Aim::MostCommon(v1::MostCommon {})) => Aim::MostCommon,
                     Some(choice::Aim::Quantile(share)) => Aim::Quantile(share),
-                    None => return Err(CuratorError::NoQueries),
+                    None => return Err(QueryError::NoQueries),
                 };
                 Question::Choice { column: choice.column, aim, chooser }
             }
@@ -148,7 +148,7 @@ impl Asked {
                 let size = match size {
                     Some(synthetic::Size::Rows(rows)) => Size::Rows(rows),
                     Some(synthetic::Size::Alpha(alpha)) => Size::ForError(alpha),
-                    None => return Err(CuratorError::NoRows),
+                    None => return Err(QueryError::NoRows),
                 };
                 Question::Synthetic { columns, class, size }
             }
@@ -217,7 +217,7 @@ pub(super) struct Planned {
 pub(super) fn plan(
     request: &OpenSessionRequest,
     record: &DataSetRecord,
-) -> Result<Planned, CuratorError> {
+) -> Result<Planned, QueryError> {
     use open_session_request::Plan;
 
     let schema = Schema::parse(&record.columns.lines().collect::<Vec<_>>())?;
@@ -232,7 +232,7 @@ pub(super) fn plan(
         Some(Plan::Choice(v1::SessionChoice { updates, threshold })) => {
             (SessionPlan::chosen(loss, updates, threshold)?, 0.0)
         }
-        None => return Err(CuratorError::Session("say what to promise, or choose the updates")),
+        None => return Err(QueryError::Session("say what to promise, or choose the updates")),
     };
     let columns: Vec<&str> = universe.schema().columns().iter().map(Column::name).collect();
     Ok(Planned { plan, columns: columns.join("\n"), loss, cells, accuracy })
@@ -240,7 +240,7 @@ pub(super) fn plan(
 
 impl Planned {
     /// What it takes from a budget of this measure.
-    pub(super) fn price(&self, measure: Measure) -> Result<u64, CuratorError> {
+    pub(super) fn price(&self, measure: Measure) -> Result<u64, QueryError> {
         Price::Pure(self.loss).nanos(measure)
     }
 

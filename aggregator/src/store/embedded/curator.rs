@@ -1,12 +1,12 @@
 //! The curator's budgets and sessions in the embedded store.
 
+use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::sqlite::{committing, reading};
 use super::{SqliteStore, answers, audit};
-use crate::curator::fingerprint::{Fingerprint, FingerprintKey};
-use crate::curator::price::Measure;
+use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
 use crate::store::curator::exhausted;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,

@@ -1,5 +1,7 @@
 //! Experiments in the tables of the embedded store: read with their tallies, made and changed.
 
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::window::{Days, Memory};
 use bandana_shared::identity::{Day, Digest, ExperimentId};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
@@ -10,8 +12,6 @@ use super::deletion::{ARCHIVED, DELETED, was_deleted};
 use super::sqlite::{committing, reading};
 use super::trusted::trusted_exists;
 use super::{SqliteStore, audit, daily_tallies};
-use crate::learner::guardrails::Guardrails;
-use crate::learner::window::{Days, Memory};
 use crate::store::{
     AuditEntry, Conduct, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
     damaged,

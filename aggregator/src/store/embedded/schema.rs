@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 
 use super::checksums;
-use crate::curator::fingerprint::FingerprintKey;
+use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{StoreError, damaged};
 
 /// Marks the file as ours: "BNDN".

@@ -1,6 +1,7 @@
 //! Changes of experiments, each in one transaction with a policy that fits what the
 //! experiment is then, and with its entry in the audit log.
 
+use bandana_learners::guardrails::Guardrails;
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::Signature;
@@ -10,7 +11,6 @@ use tokio_postgres::{GenericClient, Transaction};
 use super::deletion::{SHOWN, was_deleted};
 use super::records::{days_of_memories, records, tallies};
 use super::{audit, trusted};
-use crate::learner::guardrails::Guardrails;
 use crate::registry::{Counted, weigh};
 use crate::store::{
     AuditEntry, Conduct, ExperimentKey, ExperimentRecord, ExperimentState, Standing, StoreError,

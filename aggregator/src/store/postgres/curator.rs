@@ -2,13 +2,13 @@
 //!
 //! A debit locks the data set's row, so that two replicas can't spend the same.
 
+use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::administration::signed;
 use super::{answers, audit};
-use crate::curator::fingerprint::{Fingerprint, FingerprintKey};
-use crate::curator::price::Measure;
+use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
 use crate::store::curator::exhausted;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,

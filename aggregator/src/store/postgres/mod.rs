@@ -46,7 +46,7 @@ use super::{
     KeptAnswer, Presence, QuestionKey, SessionRecord, SessionUpdate, Standing, Store, StoreError,
     TrustedChange, TrustedRecord, Window, postgres,
 };
-use crate::curator::fingerprint::FingerprintKey;
+use crate::datasets::fingerprint::FingerprintKey;
 use crate::ingest::{Arrival, Verdict};
 use crate::service::explain;
 use administration::Change;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use bandana_learners::window::{Days, Memory};
 use bandana_shared::identity::{ArmIndex, Day, Digest, UnixSeconds};
 use bandana_shared::policy::Weights;
 use bandana_shared::signing::{PublicKey, Signature};
@@ -13,7 +14,6 @@ use tokio_postgres::{GenericClient, Row};
 
 use super::days::{day, number};
 use super::deletion::{ARCHIVED, SHOWN};
-use crate::learner::window::{Days, Memory};
 use crate::registry::{self, Counted};
 use crate::store::counts::{CountRow, Counts};
 use crate::store::{

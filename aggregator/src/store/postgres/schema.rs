@@ -5,7 +5,7 @@ use tokio_postgres::{GenericClient, IsolationLevel};
 
 use super::link::{Session, same};
 use super::{checksums, handover};
-use crate::curator::fingerprint::FingerprintKey;
+use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{Presence, StoreError, damaged, postgres};
 
 /// Oldest server that has all that is used here, as `server_version_num`.

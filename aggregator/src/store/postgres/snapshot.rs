@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bandana_learners::window::Days;
 use bandana_shared::identity::{Day, ExperimentId};
 use tokio_postgres::{IsolationLevel, Transaction};
 
@@ -12,7 +13,6 @@ use super::link::{Link, Session, same};
 use super::records::{Tallies, add, days_of_memories, records, tallies};
 use super::schema::store_id;
 use super::trusted;
-use crate::learner::window::Days;
 use crate::store::{
     ExperimentKey, ExperimentRecord, StoreError, TrustedRecord, TrustedVersion, postgres,
 };

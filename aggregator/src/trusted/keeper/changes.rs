@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
 use bandana_shared::stored;
+use bandana_zcdp::state::SecretState;
 use prost::Message as _;
 
 use super::super::engine::TrustedExperiment;
-use super::super::state::SecretState;
 use super::handle::{Creation, Movement, Step};
 use super::{ATTEMPTS, Keeper, Setback};
 use crate::ingest::AdministrationError;

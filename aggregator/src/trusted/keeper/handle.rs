@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bandana_shared::identity::ExperimentId;
+use bandana_zcdp::Plan;
+use bandana_zcdp::state::SecretState;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::algorithm::Plan;
 use super::super::engine::{Disclosure, DisclosureVerdict, TrustedExperiment};
-use super::super::state::SecretState;
 use super::sharing::Outcomes;
 use crate::ingest::{AdministrationError, IngestError};
 use crate::store::Transition;

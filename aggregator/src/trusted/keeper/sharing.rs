@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored::{self, Stored};
+use bandana_zcdp::Action;
+use bandana_zcdp::Played;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
-use super::super::algorithm::Played;
 use super::super::engine::{Disclosure, DisclosureVerdict, TrustedExperiment};
-use super::super::lattice::{Action, reward_of};
 use super::handle::Answer;
 use super::{Group, Keeper};
 use crate::ingest::{IngestError, QUEUE_MAX};
@@ -159,7 +159,7 @@ impl HandedDisclosure {
             Played::Arm(arm) => HandedPlay::Arm(*arm),
             Played::Vector(action) => HandedPlay::Vector(action.clone()),
         };
-        let reward = reward_of(disclosure.reward.units());
+        let reward = disclosure.reward.disclose();
         let (id, day) = (*disclosure.id.as_bytes(), disclosure.day.get());
         Self { id, day, played, reward }
     }

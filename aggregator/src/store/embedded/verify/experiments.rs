@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bandana_learners::Learner;
 use bandana_shared::identity::{Digest, ExperimentId};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::decode_specification;
@@ -10,7 +11,6 @@ use rusqlite::{Connection, Row};
 use super::super::deletion::deleted_keys;
 use super::super::{schema, signatures};
 use super::{noted, unreadable};
-use crate::learner::Learner;
 use crate::store::{ExperimentState, StoreError, Verification};
 
 /// An experiment, as far as its tallies need to know it.

@@ -1,0 +1,554 @@
+//! Rand-AdaKL; see [`Learner::RandAdaKl`](super::Learner::RandAdaKl).
+//!
+//! With a scale c for all arms, the index of an arm is the largest q with
+//! `kl(p, q) <= c r`, where r is its rate, `max(0, ln(t/H))/N`. As functions of c,
+//! two such indices cross at most once: at the height u they need
+//! `c = kl(p, u)/r`, and the quotient of `kl(p, u)` by `kl(p', u)` falls as u grows,
+//! if p < p', because the slope of a chord of a convex function, `kl(p, u)/(u - p)`,
+//! falls with it faster. So an arm that leads at both ends of a range of c leads
+//! within it, and the shares follow from few comparisons.
+//!
+//! Heights are `-ln(1 - q)`, not q: an arm of few reports beside one of a thousand million
+//! has indices so close to 1 that too little of them is left in q.
+//!
+//! Of reports with more than two symbols the variance v is known too, and `kl(p, q)` makes
+//! way for `(q - p)^2/(2 v)`: the index is `p + sqrt(2 v c r)`, and so is its height. Of
+//! those `(u - p)^2` too the quotient falls as u grows.
+
+use bandana_shared::channel::Channel;
+use rand::{Rng, RngExt as _};
+
+use super::divergence::{kl, kl_risen, rise, upper};
+use super::situation::Evidence;
+
+/// The scale is uniform between 0 and `1.5 - 0.35 s^2`, s the contrast of the channel.
+///
+/// This is measured, not derived. Regret grows with the range, by up to a quarter from 1
+/// to 1.5. With a smaller range, too many trials settle on a wrong arm for a long time, and
+/// the 99th percentile exceeds that of LDP-TS: at ε = 0.5 below about 1.4, at ε = 2 below
+/// about 1.3, at ε = 5 not even at 1.
+pub fn scale_max(channel: impl Into<Channel>) -> f64 {
+    1.5 - 0.35 * channel.into().contrast().powi(2)
+}
+
+/// Ranges of the scale that are not divided further.
+const SCALE_PRECISION: f64 = 1e-10;
+
+/// Halvings in the search for a crossing.
+const HALVINGS: usize = 64;
+
+/// How improbable a number above the mean is for reports like these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Law {
+    /// Of bits.
+    Bernoulli,
+    /// Of reports with this variance.
+    Normal(f64),
+}
+
+impl Law {
+    fn of(arm: Evidence) -> Self {
+        arm.variance().map_or(Self::Bernoulli, Self::Normal)
+    }
+
+    /// The divergence of a number from the mean, which is not above it.
+    fn divergence(self, mean: f64, height: f64) -> f64 {
+        match self {
+            Self::Bernoulli => kl(mean, height),
+            Self::Normal(variance) => (height - mean).powi(2) / (2.0 * variance),
+        }
+    }
+
+    /// How much higher than the mean the largest number of at most this divergence is.
+    fn rise(self, mean: f64, rest: f64, divergence: f64) -> f64 {
+        match self {
+            Self::Bernoulli => rise(mean, rest, divergence),
+            Self::Normal(variance) => libm::sqrt(2.0 * variance * divergence),
+        }
+    }
+
+    /// The divergence of what is so much higher than the mean.
+    fn risen(self, mean: f64, rest: f64, by: f64) -> f64 {
+        match self {
+            Self::Bernoulli => kl_risen(mean, rest, by),
+            Self::Normal(variance) => by * by / (2.0 * variance),
+        }
+    }
+
+    /// The largest number of at most this divergence.
+    fn upper(self, mean: f64, divergence: f64) -> f64 {
+        match self {
+            Self::Bernoulli => upper(mean, divergence),
+            Self::Normal(variance) => mean + libm::sqrt(2.0 * variance * divergence),
+        }
+    }
+}
+
+/// What an index is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Line {
+    mean: f64,
+    /// 1 - the mean, exactly, however small.
+    rest: f64,
+    /// The height of the mean.
+    base: f64,
+    rate: f64,
+    law: Law,
+}
+
+impl Line {
+    /// The line of an arm whose index at scale c has the divergence `c log` over its
+    /// selections; `None` without reports.
+    fn of(arm: Evidence, log: f64) -> Option<Self> {
+        let mean = arm.mean()?;
+        let (law, rate) = (Law::of(arm), log / arm.selections());
+        if law != Law::Bernoulli {
+            return Some(Self { mean, rest: 1.0 - mean, base: mean, rate, law });
+        }
+        let rest = arm.zeros() / arm.reports();
+        let base = if mean < 0.5 { -libm::log1p(-mean) } else { -libm::log(rest) };
+        // The index of a mean of 1 is 1, whatever the rate.
+        let rate = if rest > 0.0 { rate } else { 0.0 };
+        Some(Self { mean, rest, base, rate, law })
+    }
+
+    fn at(self, scale: f64) -> f64 {
+        self.base + self.law.rise(self.mean, self.rest, scale * self.rate)
+    }
+
+    /// The scale at which the index reaches `height`, from the mean on upwards.
+    fn scale_at(self, height: f64) -> f64 {
+        if height <= self.base {
+            return 0.0;
+        }
+        self.law.risen(self.mean, self.rest, height - self.base) / self.rate
+    }
+
+    /// What decides between lines of one mean.
+    fn slope(self) -> f64 {
+        match self.law {
+            Law::Bernoulli => self.rate,
+            Law::Normal(variance) => self.rate * variance,
+        }
+    }
+}
+
+/// `sum of min(N, sqrt(N N'))` over the N' of all arms: how often the arms were
+/// played that an arm with N competes with (Lattimore, "Refining the Confidence
+/// Level for Optimistic Bandit Strategies", 2018).
+fn rivalry(root: f64, roots: &[f64]) -> f64 {
+    root * roots.iter().map(|other| root.min(*other)).sum::<f64>()
+}
+
+/// Steps in which a policy is made that will serve many selections.
+const STEPS: u32 = 32;
+
+/// The share of each arm for a policy that will serve so many selections: the mean of
+/// what the shares would be along the way, as the selections before become pending.
+/// Without this, an arm of little evidence is given all of them at once.
+pub(super) fn shares_ahead(mut arms: Vec<Evidence>, scale_max: f64, ahead: f64) -> Vec<f64> {
+    if ahead <= 1.0 {
+        return shares(&arms, scale_max);
+    }
+    let part = 1.0 / f64::from(STEPS);
+    let mut means = vec![0.0; arms.len()];
+    for _ in 0..STEPS {
+        let shares = shares(&arms, scale_max);
+        for ((arm, mean), share) in arms.iter_mut().zip(&mut means).zip(shares) {
+            *mean += part * share;
+            *arm = arm.with_pending(arm.pending() + part * ahead * share);
+        }
+    }
+    means
+}
+
+/// The share of each arm; they sum to 1. There is at least one arm.
+pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
+    if let Some(shares) = shared_by_beginners(arms) {
+        return shares;
+    }
+    let time: f64 = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
+    let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
+    let line = |(arm, root): (&Evidence, &f64)| {
+        Line::of(*arm, libm::log(time / rivalry(*root, &roots)).max(0.0))
+    };
+    let lines: Vec<Option<Line>> = arms.iter().zip(&roots).map(line).collect();
+    let mut distinct: Vec<Line> = lines.iter().copied().flatten().collect();
+    distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.slope().total_cmp(&a.slope())));
+    // Of equal means the largest slope leads at every scale.
+    distinct.dedup_by(|next, kept| next.mean.total_cmp(&kept.mean).is_eq());
+    let masses = leading_masses(&distinct, scale_max);
+    let mut shares = vec![0.0; arms.len()];
+    for (line, mass) in distinct.iter().zip(masses) {
+        let alike: Vec<usize> = (0..arms.len()).filter(|arm| lines[*arm] == Some(*line)).collect();
+        for arm in &alike {
+            shares[*arm] = mass / alike.len() as f64;
+        }
+    }
+    shares
+}
+
+/// How many selections an arm has at most that comes before all others, whatever their
+/// indices. Arms that nobody was sent to come first; while no report has come at all,
+/// those that fewest were sent to.
+fn beginner_limit(arms: &[Evidence]) -> f64 {
+    if arms.iter().any(|arm| arm.reports() > 0.0) {
+        // Less than one is an estimate of nobody.
+        return 1.0_f64.next_down();
+    }
+    arms.iter().map(|arm| arm.selections()).fold(f64::INFINITY, f64::min)
+}
+
+/// Equal shares for the arms that come before all others, if there are any.
+fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
+    let limit = beginner_limit(arms);
+    let first = |arm: &Evidence| arm.selections() <= limit;
+    let count = arms.iter().filter(|arm| first(arm)).count();
+    let share = 1.0 / count as f64;
+    (count > 0).then(|| arms.iter().map(|arm| if first(arm) { share } else { 0.0 }).collect())
+}
+
+/// For each line, how much of the range of scales it leads on, as a fraction. The
+/// lines have different means, the largest first.
+fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
+    let leader = |scale: f64| {
+        let mut best = (0, f64::NEG_INFINITY);
+        for (place, line) in lines.iter().enumerate() {
+            // The divergence tells more cheaply than an index whether the arm can lead.
+            if best.1 <= line.base || scale > line.scale_at(best.1) {
+                let height = line.at(scale);
+                if height > best.1 {
+                    best = (place, height);
+                }
+            }
+        }
+        best
+    };
+    let mut masses = vec![0.0; lines.len()];
+    // At scale 0 the largest mean leads.
+    let first = (0.0, (0, lines.first().map_or(0.0, |line| line.base)));
+    let mut open = vec![(first, (scale_max, leader(scale_max)))];
+    while let Some(((low, left), (high, right))) = open.pop() {
+        if left.0 == right.0 {
+            masses[left.0] += high - low;
+            continue;
+        }
+        let middle = crossing(lines[left.0], lines[right.0], (left.1, right.1)).clamp(low, high);
+        let there = leader(middle);
+        let is_narrow = middle - low < SCALE_PRECISION || high - middle < SCALE_PRECISION;
+        if there.0 == left.0 || there.0 == right.0 || is_narrow {
+            masses[left.0] += middle - low;
+            masses[right.0] += high - middle;
+        } else {
+            open.push(((low, left), (middle, there)));
+            open.push(((middle, there), (high, right)));
+        }
+    }
+    masses.iter().map(|mass| mass / scale_max).collect()
+}
+
+/// The scale at which `second`, of the lower mean, overtakes `first`, between the
+/// heights at which either of them leads.
+fn crossing(first: Line, second: Line, heights: (f64, f64)) -> f64 {
+    let halve = |(low, high): (f64, f64), _| {
+        let middle = f64::midpoint(low, high);
+        if first.scale_at(middle) < second.scale_at(middle) {
+            (middle, high)
+        } else {
+            (low, middle)
+        }
+    };
+    let (low, high) = (0..HALVINGS).fold(heights, halve);
+    second.scale_at(f64::midpoint(low, high))
+}
+
+/// Draws arms as [`Learner::RandAdaKl`](super::Learner::RandAdaKl) does, one scale for each
+/// draw. Where what is known changes after every draw, as in a simulation, a draw is
+/// much cheaper than weights.
+///
+/// ```
+/// use bandana_learners::AdaKlSampler;
+/// use rand::SeedableRng;
+///
+/// let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
+/// let mut sampler = AdaKlSampler::new(2, 1.5);
+/// let first = sampler.draw(&mut rng);
+/// sampler.select(first);
+/// // Whatever the first arm's bit will be, the other one has its turn before.
+/// assert_eq!(sampler.draw(&mut rng), 1 - first);
+/// ```
+#[derive(Clone, Debug)]
+pub struct AdaKlSampler {
+    arms: Vec<Evidence>,
+    roots: Vec<f64>,
+    /// For each arm the sum of the smaller of its root and another's, over all arms.
+    sums: Vec<f64>,
+    time: f64,
+    scale_max: f64,
+}
+
+impl AdaKlSampler {
+    /// A sampler for arms without reports, all of them active. The scale is uniform
+    /// between 0 and `scale_max`; [`scale_max`] is that of the learner.
+    pub fn new(arms: usize, scale_max: f64) -> Self {
+        let zeros = vec![0.0; arms];
+        Self {
+            arms: vec![Evidence::default(); arms],
+            roots: zeros.clone(),
+            sums: zeros,
+            time: 1.0,
+            scale_max,
+        }
+    }
+
+    /// A sampler for arms of which so much is known.
+    pub fn of(arms: Vec<Evidence>, scale_max: f64) -> Self {
+        let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
+        let least = |root: &f64| roots.iter().map(|other| root.min(*other)).sum();
+        let sums = roots.iter().map(least).collect();
+        let time = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
+        Self { arms, roots, sums, time, scale_max }
+    }
+
+    /// Counts a selection, whose report is still to come.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn select(&mut self, arm: usize) {
+        self.arms[arm].add_pending();
+        self.count(arm);
+    }
+
+    /// Counts a report; one that no selection announced counts as a selection too.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn report(&mut self, arm: usize, bit: bool) {
+        self.hear(arm, |evidence| evidence.add_bit(bit));
+    }
+
+    /// The same for a report of a symbol that lies at this `position`, from 0 for the first
+    /// to 1 for the last one.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn report_level(&mut self, arm: usize, position: f64) {
+        self.hear(arm, |evidence| evidence.add_level(position));
+    }
+
+    fn hear(&mut self, arm: usize, add: impl FnOnce(&mut Evidence)) {
+        let unsolicited = self.arms[arm].pending() < 1.0;
+        add(&mut self.arms[arm]);
+        if unsolicited {
+            self.count(arm);
+        }
+    }
+
+    /// Brings the sums up to date after one selection more of an arm.
+    fn count(&mut self, arm: usize) {
+        self.time += 1.0;
+        let before = self.roots[arm];
+        let root = libm::sqrt(self.arms[arm].selections());
+        self.roots[arm] = root;
+        let mut own = 0.0;
+        for (sum, other) in self.sums.iter_mut().zip(&self.roots) {
+            let least = root.min(*other);
+            *sum += least - before.min(*other);
+            own += least;
+        }
+        self.sums[arm] = own;
+    }
+
+    /// The divergence that the index of an arm may have, for a scale.
+    fn room(&self, place: usize, scale: f64) -> f64 {
+        let rivalry = self.roots[place] * self.sums[place];
+        scale * libm::log(self.time / rivalry).max(0.0) / self.arms[place].selections()
+    }
+
+    /// Draws an arm.
+    pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
+        let scale = self.scale_max * rng.random::<f64>();
+        let start = rng.random_range(0..self.arms.len());
+        // From a random place on, so that ties are broken at random, but for the arm that
+        // was played most: it nearly always leads, and few others need an index then.
+        let favourite = (start..self.arms.len())
+            .chain(0..start)
+            .fold(start, |best, arm| if self.roots[arm] > self.roots[best] { arm } else { best });
+        let mut best = (favourite, f64::NEG_INFINITY);
+        let limit = beginner_limit(&self.arms);
+        let places = (start..self.arms.len()).chain(0..start);
+        for place in std::iter::once(favourite).chain(places) {
+            if self.arms[place].selections() <= limit {
+                return place;
+            }
+            let Some(mean) = self.arms[place].mean() else { continue };
+            let room = self.room(place, scale);
+            // An index reaches the best one if the divergence to it is small enough, which
+            // Pinsker's inequality denies for most.
+            let (law, distance) = (Law::of(self.arms[place]), best.1 - mean);
+            let is_bound = law == Law::Bernoulli && room <= 2.0 * distance * distance;
+            if distance >= 0.0 && (is_bound || room <= law.divergence(mean, best.1)) {
+                continue;
+            }
+            let index = law.upper(mean, room);
+            if index > best.1 {
+                best = (place, index);
+            }
+        }
+        best.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bandana_shared::alphabet::Alphabet;
+
+    const SCALE_MAX: f64 = 1.5;
+
+    fn arms(counts: &[(f64, f64)]) -> Vec<Evidence> {
+        counts.iter().map(|(ones, zeros)| Evidence::new(*ones, *zeros)).collect()
+    }
+
+    /// The midpoint rule over the scale.
+    fn by_counting(arms: &[Evidence], points: u32) -> Vec<f64> {
+        let time = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
+        let index = |arm: &Evidence, scale: f64| {
+            let mine = arm.selections();
+            let rivalry: f64 =
+                arms.iter().map(|other| mine.min((mine * other.selections()).sqrt())).sum();
+            let room = scale * (time / rivalry).ln().max(0.0) / mine;
+            let mean = arm.mean().unwrap();
+            match arm.variance() {
+                Some(variance) => mean + (2.0 * variance * room).sqrt(),
+                None => upper(mean, room),
+            }
+        };
+        let mut counts = vec![0.0; arms.len()];
+        for point in 0..points {
+            let scale = SCALE_MAX * (f64::from(point) + 0.5) / f64::from(points);
+            let indices: Vec<f64> = arms.iter().map(|arm| index(arm, scale)).collect();
+            let most = indices.iter().copied().fold(0.0_f64, f64::max);
+            let leader = indices.iter().position(|index| *index >= most).unwrap();
+            counts[leader] += 1.0 / f64::from(points);
+        }
+        counts
+    }
+
+    #[test]
+    fn shares_agree_with_counting_scales() {
+        for counts in [
+            vec![(30.0, 10.0), (12.0, 9.0), (3.0, 3.0), (1.0, 0.0), (0.0, 2.0)],
+            vec![(700.0, 300.0), (60.0, 40.0), (65.0, 46.0), (20.0, 9.0)],
+            vec![(5e8, 5e8), (4e4, 4.1e4), (2e4, 2.03e4), (900.0, 1000.0)],
+        ] {
+            let arms = arms(&counts);
+            for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000))
+            {
+                assert!((exact - counted).abs() < 3e-5, "{counts:?}: {exact} {counted}");
+            }
+        }
+    }
+
+    #[test]
+    fn so_do_those_of_levels() {
+        // Arms of three levels; one of them never varies, two have one mean.
+        let alphabet = Alphabet::new(3).unwrap();
+        let counts = [[40.0, 300.0, 60.0], [0.0, 90.0, 0.0], [20.0, 5.0, 25.0], [1.0, 8.0, 3.0]];
+        let of = |counts: &[f64; 3]| Evidence::of_counts(&counts.iter().copied(), alphabet);
+        let arms: Vec<Evidence> = counts.iter().map(of).chain([of(&[9.0, 2.0, 9.0])]).collect();
+        for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000)) {
+            assert!((exact - counted).abs() < 3e-5, "{exact} {counted}");
+        }
+    }
+
+    #[test]
+    fn a_sampler_draws_by_the_shares() {
+        for levels in [false, true] {
+            sampler_draws_by_the_shares(levels);
+        }
+    }
+
+    fn sampler_draws_by_the_shares(levels: bool) {
+        use rand::SeedableRng;
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
+        let mut sampler = AdaKlSampler::new(6, SCALE_MAX);
+        for step in 0..400 {
+            let arm = sampler.draw(&mut rng);
+            sampler.select(arm);
+            // The last reports stay away, so that pending counts matter.
+            if step < 300 {
+                let mean = 0.4 + 0.05 * arm as f64;
+                if levels {
+                    sampler.report_level(arm, (mean + 0.2 * rng.random::<f64>()).min(1.0));
+                } else {
+                    sampler.report(arm, rng.random::<f64>() < mean);
+                }
+            }
+        }
+        let shares = shares(&sampler.arms, SCALE_MAX);
+        let mut drawn = [0.0_f64; 6];
+        for _ in 0..200_000 {
+            drawn[sampler.draw(&mut rng)] += 1.0;
+        }
+        for (count, share) in drawn.iter().zip(&shares) {
+            // Six standard deviations, and one arm.
+            let slack = 6.0 * (200_000.0 * share * (1.0 - share)).sqrt() + 1.0;
+            assert!((count - 200_000.0 * share).abs() < slack, "{drawn:?} {shares:?}");
+        }
+    }
+
+    #[test]
+    fn arms_that_nobody_was_sent_to_come_first() {
+        let mut known = arms(&[(5.0, 4.0), (0.0, 0.0), (0.0, 0.0)]);
+        assert_eq!(shares(&known, SCALE_MAX), [0.0, 0.5, 0.5]);
+        known[1] = known[1].with_pending(1.0);
+        assert_eq!(shares(&known, SCALE_MAX), [0.0, 0.0, 1.0]);
+        // All have been sent to, one has reported: the others are waited for.
+        known[2] = known[2].with_pending(3.0);
+        assert_eq!(shares(&known, SCALE_MAX), [1.0, 0.0, 0.0]);
+        let silent = [2.0, 1.0, 1.0].map(|n| Evidence::default().with_pending(n));
+        assert_eq!(shares(&silent, SCALE_MAX), [0.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn a_first_batch_is_spread_evenly() {
+        use rand::SeedableRng;
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(6);
+        let mut sampler = AdaKlSampler::new(20, SCALE_MAX);
+        let mut drawn = [0; 20];
+        for _ in 0..1000 {
+            let arm = sampler.draw(&mut rng);
+            sampler.select(arm);
+            drawn[arm] += 1;
+        }
+        assert_eq!(drawn, [50; 20]);
+        let shares = shares_ahead(vec![Evidence::default(); 20], SCALE_MAX, 1000.0);
+        assert!(shares.iter().all(|share| (share - 0.05).abs() < 1e-12), "{shares:?}");
+        // The first report ends it: what is known is weighed.
+        sampler.report(7, true);
+        assert_eq!(sampler.draw(&mut rng), 7);
+    }
+
+    #[test]
+    fn a_policy_for_many_selections_spreads_them() {
+        // The second arm is known too little: now it leads at most scales, but not for a
+        // thousand selections.
+        let arms = arms(&[(620.0, 380.0), (1.0, 4.0)]);
+        let now = shares_ahead(arms.clone(), SCALE_MAX, 1.0);
+        let long = shares_ahead(arms, SCALE_MAX, 1000.0);
+        assert!(now[1] > 0.6 && long[1] < 0.1, "{now:?} {long:?}");
+        assert!((long[0] + long[1] - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn equal_arms_share() {
+        assert_eq!(shares(&arms(&[(3.0, 2.0); 4]), SCALE_MAX), [0.25; 4]);
+        assert_eq!(shares(&arms(&[(1e9, 1e9); 1]), SCALE_MAX), [1.0]);
+        // All ones: no index is larger than 1, and both have it.
+        assert_eq!(
+            shares(&arms(&[(3.0, 0.0), (9.0, 1.0), (1.0, 0.0)]), SCALE_MAX),
+            [0.5, 0.0, 0.5]
+        );
+    }
+}

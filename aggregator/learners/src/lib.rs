@@ -1,0 +1,435 @@
+//! Learners: from what is known to weights over the arms.
+//!
+//! A learner is a pure function of a [`Situation`]. It reads no clock and draws no
+//! randomness, so equal situations give equal weights, whoever computes them; the
+//! randomness of a choice is drawn where the choice is made.
+//!
+//! All arms of an experiment share one channel with an increasing curve, which
+//! keeps their order. The learners therefore work on the private means, the
+//! shares of ones, and never debias them. Reports of k-ary randomized response have private
+//! means too, between those of the first and the last symbol, and a variance that is less
+//! than that of bits with the same mean: that is where they say more.
+//!
+//! A policy serves for many choices, before the next report comes and afterwards
+//! until devices have heard of a new one. A rule that gives all traffic to the arm of
+//! the largest index is badly served by that; [`Learner`] has one such rule, and the
+//! others are functions in [`indices`], for simulations that choose one at a time.
+//!
+//! # A learner, simulated
+//! Two thousand users of three arms, whose rewards reach nobody but as private bits:
+//! ```
+//! use bandana_learners::{Learner, Situation};
+//! use bandana_shared::channel::Floor;
+//! use bandana_shared::curve::{Curve, Level, Mechanism};
+//! use bandana_shared::epsilon::Epsilon;
+//! use bandana_shared::tally::Tally;
+//! use rand::{Rng, RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
+//!
+//! let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+//! let (means, epsilon) = ([0.2, 0.5, 0.8], Epsilon::new(2.0)?);
+//! let (curve, floor) = (Curve::new(Mechanism::Linear, epsilon), Floor::for_epsilon(epsilon));
+//! let mut tallies = [Tally::EMPTY; 3];
+//! let mut regret = 0.0;
+//! for _ in 0..20 {
+//!     let weights = Learner::LdpTs.weights(&Situation::new(&tallies, &[true; 3], floor))?;
+//!     for _ in 0..100 {
+//!         let arm = weights.draw(rng.next_u32()).get();
+//!         let reward = if rng.random_bool(means[arm]) { 1.0 } else { 0.0 };
+//!         let threshold = floor.threshold(curve.apply(Level::from_unit(reward)?));
+//!         let bit = threshold.bit(rng.next_u64(), rng.next_u64());
+//!         tallies[arm] += Tally::of_bit(bit);
+//!         regret += 0.8 - means[arm];
+//!     }
+//! }
+//! // Choosing blindly costs 600.
+//! assert!(regret < 200.0, "{regret}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod ada_kl;
+pub mod bounds;
+pub mod divergence;
+pub mod guardrails;
+pub mod indices;
+mod ldp_ts;
+mod ldp_ucb;
+pub mod pending;
+pub mod plan;
+mod posterior;
+mod situation;
+mod thompson_sampler;
+mod truncated_sampler;
+pub mod window;
+
+use std::fmt;
+use std::str::FromStr;
+
+use bandana_shared::limits::ARMS_MAX;
+use bandana_shared::policy::{PolicyError, Weights};
+use bandana_shared::wire::v1;
+use serde::Deserialize;
+use thiserror::Error;
+
+pub use ada_kl::{AdaKlSampler, scale_max};
+use guardrails::{Guardrails, GuardrailsError};
+pub use situation::{Evidence, Situation};
+pub use thompson_sampler::ThompsonSampler;
+pub use truncated_sampler::TruncatedSampler;
+
+/// A rule that turns tallies into weights.
+///
+/// ```
+/// use bandana_learners::{Learner, Situation};
+/// use bandana_shared::{channel::Floor, epsilon::Epsilon, tally::Tally};
+///
+/// let learner: Learner = "ldp-ts".parse()?;
+/// let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
+/// // Posteriors Beta(1, 1) and Beta(2, 1): the second sample wins 2 times in 3.
+/// let tallies = [Tally::EMPTY, Tally::of_bit(true)];
+/// let weights = learner.weights(&Situation::new(&tallies, &[true, true], floor))?;
+/// assert!((weights.share(1) - 2.0 / 3.0).abs() < 1e-6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Learner {
+    /// Thompson sampling (LDP-TS of Jiang, Zhao and Li, "Thompson Sampling under
+    /// Bernoulli Rewards with Local Differential Privacy", 2023, arXiv
+    /// 2307.00863): the weight of an arm is the posterior probability that its
+    /// private mean is the largest, each mean with the posterior
+    /// Beta(1 + ones, 1 + zeros).
+    ///
+    /// We differ in computing that probability, to within `1e-6`, where the
+    /// paper draws one sample per step. Reports with more than two symbols count as so
+    /// many bits as would say as much: [`Evidence::as_bits`].
+    ///
+    /// The default.
+    #[default]
+    LdpTs,
+    /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff,
+    /// "Multi-Armed Bandits with Local Differential Privacy", 2020,
+    /// arXiv 2007.03121): arms without reports come first; then the arm with the
+    /// largest `p + sqrt(2 ln t / n)` has all the weight, where p is its private
+    /// mean, n its reports and t the reports of all active arms. Arms that come
+    /// first together share equally.
+    ///
+    /// The paper's index is the debiased mean plus
+    /// `(e^ε + 1)/(e^ε - 1) sqrt(2 ln t / n)`. For the linear curve that is an
+    /// increasing linear function of ours, the same for all arms, so both put
+    /// the arms in the same order.
+    LdpUcb,
+    /// Thompson sampling from the exact posterior: a private mean lies between
+    /// `t0/2^64` and `1 - t0/2^64`, t0 the channel's floor, so a uniform prior on the
+    /// mean of g(reward) makes the posterior of [`Self::LdpTs`], cut to that range.
+    ///
+    /// For rewards that a linear curve carries this is the Bayesian answer. It differs
+    /// little from LDP-TS.
+    TruncatedTs,
+    /// Rand-AdaKL, a rule of our own, without a proof: the index of an arm is the
+    /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`, where p is its private mean,
+    /// N its reports with those pending, t all of them plus one, and H the sum of
+    /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
+    /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
+    /// the probability that its index is the largest, exactly. Arms that nobody was
+    /// sent to come first and, before the first report, those that fewest were sent to.
+    /// Where a policy is for many selections, the weights are the
+    /// mean of those that the rule would have gone through while they were made.
+    ///
+    /// It puts together the confidence level of Lattimore, "Refining the Confidence
+    /// Level for Optimistic Bandit Strategies" (2018), the divergence of Garivier and
+    /// Cappé (2011), and the shared random scale of Vaswani, Mehrabian, Durand and
+    /// Kveton, "Old Dog Learns New Tricks: Randomized UCB for Bandit Problems" (2020).
+    ///
+    /// With policies for up to 100 selections, its mean regret was below that of LDP-TS or
+    /// not distinguishable from it on every instance that was tried; its 99th percentile was
+    /// not below everywhere, so it is not the default. `docs/studies/regret-study.md` has the figures.
+    ///
+    /// Of reports with more than two symbols it knows the variance v too, and its index is
+    /// `p + sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the
+    /// last one at 1.
+    RandAdaKl,
+    /// The same share for every arm in play: for comparing arms with equal certainty, and
+    /// for categories, whose arms have no order.
+    Uniform,
+}
+
+impl Learner {
+    /// All learners.
+    pub const ALL: [Self; 5] =
+        [Self::LdpTs, Self::LdpUcb, Self::TruncatedTs, Self::RandAdaKl, Self::Uniform];
+
+    /// The name in configuration files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LdpTs => "ldp-ts",
+            Self::LdpUcb => "ldp-ucb",
+            Self::TruncatedTs => "truncated-ts",
+            Self::RandAdaKl => "rand-ada-kl",
+            Self::Uniform => "uniform",
+        }
+    }
+
+    /// Weighs the arms.
+    ///
+    /// An arm that is not active weighs exactly 0 and does not influence the others.
+    /// Every active arm has at least the situation's `floor_weight`, between 0 and 1
+    /// divided by the number of active arms, both included, up to the rounding
+    /// of [`Weights`], which is less than `2^-32`. What else the rule does not decide about,
+    /// and in which order, is said in [`guardrails`].
+    ///
+    /// # Errors
+    /// [`LearnerError::Policy`] without arms or with more than 1,024,
+    /// [`LearnerError::Lengths`] when there are not as many flags as arms,
+    /// [`LearnerError::NoActiveArm`], [`LearnerError::FloorWeight`] for a
+    /// floor weight out of its range and [`LearnerError::Guardrails`] for such a holdout.
+    pub fn weights(self, situation: &Situation) -> Result<Weights, LearnerError> {
+        let Situation { arms, active, floor_weight, holdout_share, .. } = situation;
+        check_arm_count(arms.len())?;
+        if arms.len() != active.len() {
+            return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
+        }
+        let count = active.iter().filter(|active| **active).count();
+        if count == 0 {
+            return Err(LearnerError::NoActiveArm);
+        }
+        if !(0.0..=1.0 / count as f64).contains(floor_weight) {
+            let floor_weight = *floor_weight;
+            return Err(LearnerError::FloorWeight { floor_weight, arms: count });
+        }
+        Guardrails::new(0, *holdout_share)?;
+        let even = 1.0 / count as f64;
+        let burns = |arm: usize| situation.burning_in.get(arm).copied().unwrap_or(false);
+        let is_judged = |arm: &usize| active[*arm] && !burns(*arm);
+        let judged: Vec<usize> = (0..arms.len()).filter(is_judged).collect();
+        let mut learnt = vec![0.0; arms.len()];
+        let part = judged.len() as f64 / count as f64;
+        for (arm, share) in judged.iter().zip(self.shares(situation, &judged)) {
+            learnt[*arm] = part * share;
+        }
+        // Rounding can put the product just above 1.
+        let free = (1.0 - count as f64 * floor_weight).max(0.0);
+        let mixed = |arm: usize| {
+            let learnt = if burns(arm) { even } else { learnt[arm] };
+            let floored = floor_weight + free * learnt;
+            (1.0 - holdout_share) * floored + holdout_share * even
+        };
+        let spread: Vec<f64> =
+            active.iter().enumerate().map(|(arm, on)| if *on { mixed(arm) } else { 0.0 }).collect();
+        Ok(Weights::from_shares(&spread)?)
+    }
+
+    /// What the rule itself gives each of these arms, as if there were no others.
+    fn shares(self, situation: &Situation, judged: &[usize]) -> Vec<f64> {
+        let contenders: Vec<Evidence> = judged.iter().map(|arm| situation.arms[*arm]).collect();
+        if contenders.is_empty() {
+            return Vec::new();
+        }
+        let channel = situation.channel;
+        match self {
+            Self::LdpTs => ldp_ts::shares(&as_bits(&contenders)),
+            Self::LdpUcb => ldp_ucb::shares(&contenders),
+            Self::TruncatedTs => {
+                ldp_ts::truncated_shares(&as_bits(&contenders), channel.highest_log_odds())
+            }
+            Self::RandAdaKl => {
+                ada_kl::shares_ahead(contenders, scale_max(channel), situation.ahead)
+            }
+            Self::Uniform => vec![1.0 / contenders.len() as f64; contenders.len()],
+        }
+    }
+}
+
+impl Learner {
+    /// The learner of a message; `None` for none that is known.
+    pub fn from_wire(learner: v1::Learner) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.to_wire() == learner)
+    }
+
+    /// The learner in messages.
+    pub fn to_wire(self) -> v1::Learner {
+        match self {
+            Self::LdpTs => v1::Learner::LdpTs,
+            Self::LdpUcb => v1::Learner::LdpUcb,
+            Self::TruncatedTs => v1::Learner::TruncatedTs,
+            Self::RandAdaKl => v1::Learner::RandAdaKl,
+            Self::Uniform => v1::Learner::Uniform,
+        }
+    }
+}
+
+impl fmt::Display for Learner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Learner {
+    type Err = LearnerError;
+
+    fn from_str(name: &str) -> Result<Self, LearnerError> {
+        Self::ALL
+            .into_iter()
+            .find(|learner| learner.name() == name)
+            .ok_or_else(|| LearnerError::UnknownName(name.to_owned()))
+    }
+}
+
+/// What keeps a learner from weighing the arms.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum LearnerError {
+    /// A name that no learner has.
+    #[error("there is no learner {0:?}; the learners are {names}", names = names())]
+    UnknownName(String),
+    /// Slices that describe different numbers of arms.
+    #[error("{arms} arms but {active} activity flags; expected one for each arm")]
+    Lengths {
+        /// Number of arms.
+        arms: usize,
+        /// Number of flags.
+        active: usize,
+    },
+    /// Nothing to choose from.
+    #[error("all arms are retired; keep at least one active")]
+    NoActiveArm,
+    /// A floor that the active arms cannot all have.
+    #[error("floor weight {floor_weight} is not between 0 and 1/{arms}, for {arms} active arms")]
+    FloorWeight {
+        /// The floor.
+        floor_weight: f64,
+        /// Number of active arms.
+        arms: usize,
+    },
+    /// A holdout that there can't be.
+    #[error(transparent)]
+    Guardrails(#[from] GuardrailsError),
+    /// Weights that make no policy.
+    #[error("these arms make no policy")]
+    Policy(#[from] PolicyError),
+}
+
+/// What learners that know bits only are told.
+fn as_bits(arms: &[Evidence]) -> Vec<Evidence> {
+    arms.iter().map(|arm| arm.as_bits()).collect()
+}
+
+/// The names of all learners, for people.
+fn names() -> String {
+    Learner::ALL.map(Learner::name).join(", ")
+}
+
+/// Refuses what [`Weights`] cannot hold before anything is computed.
+fn check_arm_count(arms: usize) -> Result<(), PolicyError> {
+    if (1..=ARMS_MAX).contains(&arms) { Ok(()) } else { Err(PolicyError::ArmCount { arms }) }
+}
+
+/// Equal shares for the arms whose score is the largest, exact ties included.
+/// At least one score is a number.
+#[expect(clippy::float_cmp, reason = "exact ties are meant")]
+fn shared_by_largest(scores: &[f64]) -> Vec<f64> {
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let winners = scores.iter().filter(|score| **score == largest).count();
+    let share = 1.0 / winners as f64;
+    scores.iter().map(|score| if *score == largest { share } else { 0.0 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::channel::Floor;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::tally::Tally;
+
+    use super::*;
+
+    fn situation(tallies: &[Tally], active: &[bool], floor_weight: f64) -> Situation {
+        let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
+        Situation::new(tallies, active, floor).with_floor_weight(floor_weight)
+    }
+
+    fn tallies(counts: &[(u64, u64)]) -> Vec<Tally> {
+        counts.iter().filter_map(|&(reports, ones)| Tally::new(reports, ones).ok()).collect()
+    }
+
+    #[test]
+    fn names_are_read_back_and_others_refused() {
+        for learner in Learner::ALL {
+            assert_eq!(learner.name().parse(), Ok(learner));
+            assert_eq!(Learner::from_wire(learner.to_wire()), Some(learner));
+        }
+        let message = "LDP-TS".parse::<Learner>().unwrap_err().to_string();
+        assert!(message.contains("\"LDP-TS\""), "{message}");
+        let names = "ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, uniform";
+        assert!(message.contains(names), "{message}");
+    }
+
+    #[test]
+    fn retired_arms_weigh_nothing_and_change_nothing() {
+        let all = tallies(&[(40, 30), (1_000_000, 999_999), (50, 33), (0, 0), (9, 4)]);
+        let active = [true, false, true, false, true];
+        let kept = tallies(&[(40, 30), (50, 33), (9, 4)]);
+        for learner in Learner::ALL {
+            for floor_weight in [0.0, 0.1] {
+                let some = learner.weights(&situation(&all, &active, floor_weight)).unwrap();
+                let alone = learner.weights(&situation(&kept, &[true; 3], floor_weight)).unwrap();
+                let of_kept = [some.get(0), some.get(2), some.get(4)];
+                assert_eq!(of_kept.to_vec(), alone.iter().collect::<Vec<u64>>());
+                assert_eq!((some.get(1), some.get(3)), (0, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_active_arm_takes_all() {
+        let all = tallies(&[(40, 30), (7, 0), (50, 33)]);
+        for learner in Learner::ALL {
+            for floor_weight in [0.0, 0.5, 1.0] {
+                let only = situation(&all, &[false, true, false], floor_weight);
+                let weights = learner.weights(&only).unwrap();
+                assert_eq!(weights.get(1), Weights::TOTAL);
+            }
+        }
+    }
+
+    #[test]
+    fn the_floor_is_kept_and_the_rest_is_mixed() {
+        // The second arm wins without doubt, so the others have the bare floor.
+        let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
+        for learner in Learner::ALL.into_iter().filter(|learner| *learner != Learner::Uniform) {
+            let weights = learner.weights(&situation(&all, &[true; 3], 0.05)).unwrap();
+            for (arm, expected) in [0.05, 0.90, 0.05].into_iter().enumerate() {
+                assert!((weights.share(arm) - expected).abs() < 1e-9, "{learner:?}");
+            }
+            let uniform = learner.weights(&situation(&all, &[true; 3], 1.0 / 3.0)).unwrap();
+            assert!(uniform.iter().all(|w| w.abs_diff(Weights::TOTAL / 3) <= 1));
+        }
+        // A mixture, not a clamp: 2/3 and 1/3 under a floor of 1/4.
+        let pair = [Tally::of_bit(true), Tally::EMPTY];
+        let weights = Learner::LdpTs.weights(&situation(&pair, &[true; 2], 0.25)).unwrap();
+        assert!((weights.share(0) - (0.25 + 0.5 * 2.0 / 3.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn impossible_requests_are_refused() {
+        let two = tallies(&[(4, 3), (5, 3)]);
+        for learner in Learner::ALL {
+            let refused = |tallies: &[Tally], active: &[bool], floor_weight: f64| {
+                learner.weights(&situation(tallies, active, floor_weight)).unwrap_err()
+            };
+            let many = vec![Tally::EMPTY; ARMS_MAX + 1];
+            for arms in [0, ARMS_MAX + 1] {
+                let error = refused(&many[..arms], &vec![true; arms], 0.0);
+                assert_eq!(error, LearnerError::Policy(PolicyError::ArmCount { arms }));
+            }
+            let lengths = LearnerError::Lengths { arms: 2, active: 3 };
+            assert_eq!(refused(&two, &[true; 3], 0.0), lengths);
+            assert_eq!(refused(&two, &[false; 2], 0.0), LearnerError::NoActiveArm);
+            for floor in [-0.001, 0.501, f64::NAN, f64::INFINITY] {
+                let error = refused(&two, &[true; 2], floor);
+                assert!(matches!(error, LearnerError::FloorWeight { arms: 2, .. }), "{error}");
+            }
+            // One retired arm more, and the same floor is small enough.
+            assert!(learner.weights(&situation(&two, &[true, false], 0.501)).is_ok());
+            assert!(learner.weights(&situation(&many[1..], &[true; ARMS_MAX], 0.0)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! How many users an experiment needs.
+
+use bandana_shared::channel::Floor;
+use bandana_shared::confidence::best_arm;
+use bandana_shared::interval::ErrorLevel;
+use bandana_shared::limits::ARMS_MAX;
+use bandana_shared::tally::Tally;
+use thiserror::Error;
+
+use super::bounds::{BoundArm, lower_bound};
+
+/// An experiment to plan: one arm is better than all others by a gap, and these are
+/// alike, which is the hardest case for that gap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    arms: usize,
+    floor: Floor,
+    gap: f64,
+    alpha: ErrorLevel,
+    rival_share: f64,
+}
+
+/// What a plan comes to.
+///
+/// Users are counted as if the traffic were shared as planned from the first one on. A
+/// learner with a small floor weight explores more at first and needs fewer, down to about
+/// half as many.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// Users until the best arm is certain, in at least half of all runs.
+    pub typical_users: u64,
+    /// Users until it is in at least [`Plan::PROBABILITY`] of all runs.
+    pub users: u64,
+    /// Expected regret up to there, in rewards scaled to 0..=1, if the traffic is
+    /// shared as planned.
+    pub regret: f64,
+    /// What the lower bound of the channel comes to at as many users. It is asymptotic: a
+    /// learner that looks for the least regret and not for certainty, such as LDP-TS, stays
+    /// well below it at such numbers.
+    pub learner_regret: f64,
+}
+
+impl Plan {
+    /// The probability that [`Forecast::users`] suffice.
+    pub const PROBABILITY: f64 = 0.9;
+
+    /// Most users that a forecast counts to.
+    pub const USERS_MAX: u64 = 1 << 50;
+
+    /// A plan with equal traffic for all arms. `gap` is that of the mean rewards, scaled
+    /// to 0..=1, for rewards with a linear curve or of two values.
+    ///
+    /// # Errors
+    /// [`PlanError`] for fewer than two arms or too many, and for a gap out of 0..=1.
+    pub fn new(arms: usize, floor: Floor, gap: f64, alpha: ErrorLevel) -> Result<Self, PlanError> {
+        if !(2..=ARMS_MAX).contains(&arms) {
+            return Err(PlanError::Arms { arms });
+        }
+        if !(gap > 0.0 && gap <= 1.0) {
+            return Err(PlanError::Gap { gap });
+        }
+        Ok(Self { arms, floor, gap, alpha, rival_share: 1.0 / arms as f64 })
+    }
+
+    /// The same, but every arm other than the best gets only this share of the
+    /// traffic, as a learner with this floor weight does once it knows.
+    ///
+    /// # Errors
+    /// [`PlanError::FloorWeight`] unless it is above 0 and at most 1 / arms.
+    pub fn with_floor_weight(self, floor_weight: f64) -> Result<Self, PlanError> {
+        if floor_weight > 0.0 && floor_weight * self.arms as f64 <= 1.0 {
+            Ok(Self { rival_share: floor_weight, ..self })
+        } else {
+            Err(PlanError::FloorWeight { floor_weight, arms: self.arms })
+        }
+    }
+
+    /// Computes the numbers, by the stopping rule of
+    /// [`best_arm`] on the tallies that are
+    /// expected, and on those where the closest rival comes out too well.
+    ///
+    /// # Errors
+    /// [`PlanError::TooMany`] beyond [`Self::USERS_MAX`] users.
+    pub fn forecast(&self) -> Result<Forecast, PlanError> {
+        let rivals = (self.arms - 1) as f64;
+        // The closest of several rivals, by the union bound.
+        let unlucky = upper_normal_quantile((1.0 - Self::PROBABILITY) / rivals);
+        let typical_users =
+            self.users_at(upper_normal_quantile(1.0 - 0.5_f64.powf(1.0 / rivals)))?;
+        let users = self.users_at(unlucky)?;
+        let private = |mean| BoundArm { mean, private_mean: 0.5 + self.floor.contrast() * mean };
+        let mut arms = vec![private(-self.gap / 2.0); self.arms];
+        arms[0] = private(self.gap / 2.0);
+        let played = users as f64;
+        let at_once = rivals / self.arms as f64 * self.gap * played;
+        Ok(Forecast {
+            typical_users,
+            users,
+            regret: rivals * self.rival_share * self.gap * played,
+            learner_regret: (lower_bound(&arms) * libm::log(played)).min(at_once),
+        })
+    }
+
+    /// Users until the rule stops when the observed gap is smaller than the true one by
+    /// so many of its standard deviations.
+    fn users_at(&self, deviations: f64) -> Result<u64, PlanError> {
+        let stops = |users: u64| best_arm(&self.tallies(users, deviations), self.alpha).is_some();
+        let mut high = self.arms as u64;
+        while !stops(high) {
+            high *= 2;
+            if high > Self::USERS_MAX {
+                return Err(PlanError::TooMany);
+            }
+        }
+        let mut low = high / 2;
+        while high - low > 1 + high / 10_000 {
+            let middle = u64::midpoint(low, high);
+            if stops(middle) { high = middle } else { low = middle }
+        }
+        Ok(high)
+    }
+
+    /// Tallies after so many users. The private means lie around 1/2, where their
+    /// variance is largest.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rounded numbers from 0 to about 2^50"
+    )]
+    fn tallies(&self, users: u64, deviations: f64) -> Vec<Tally> {
+        let rival = self.rival_share * users as f64;
+        let best = users as f64 - (self.arms - 1) as f64 * rival;
+        let gap = self.floor.contrast() * self.gap;
+        let spread = (1.0 - gap * gap) / 4.0;
+        let deviation = libm::sqrt(spread / rival + spread / best);
+        let observed = gap - deviations * deviation;
+        let tally = |reports: f64, mean: f64| {
+            let reports = reports.round().max(1.0);
+            let ones = (reports * mean.clamp(0.0, 1.0)).round();
+            Tally::new(reports as u64, ones as u64).unwrap_or_default()
+        };
+        let mut tallies = vec![tally(rival, 0.5 - observed / 2.0); self.arms];
+        tallies[0] = tally(best, 0.5 + observed / 2.0);
+        tallies
+    }
+}
+
+/// The number that a standard normal variable exceeds with this probability.
+fn upper_normal_quantile(probability: f64) -> f64 {
+    let exceeds = |x: f64| 0.5 * libm::erfc(x / std::f64::consts::SQRT_2);
+    let halve = |(low, high): (f64, f64), _| {
+        let middle = f64::midpoint(low, high);
+        if exceeds(middle) > probability { (middle, high) } else { (low, middle) }
+    };
+    (0..60).fold((-9.0, 9.0), halve).0
+}
+
+/// A plan that can't be made.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Too few arms, or too many.
+    #[error("a plan is for 2 to {max} arms, not {arms}", max = ARMS_MAX)]
+    Arms {
+        /// How many there were.
+        arms: usize,
+    },
+    /// No gap, or more than there can be.
+    #[error("the gap {gap} between the best arm and the next is not above 0 and at most 1")]
+    Gap {
+        /// The gap.
+        gap: f64,
+    },
+    /// A share that the arms can't all have, or none.
+    #[error("the floor weight {floor_weight} is not above 0 and at most 1/{arms}")]
+    FloorWeight {
+        /// The share.
+        floor_weight: f64,
+        /// Number of arms.
+        arms: usize,
+    },
+    /// More users than there will be.
+    #[error(
+        "so small a gap needs more than 10^15 users at this epsilon; plan for a larger gap, a \
+         larger epsilon or fewer arms"
+    )]
+    TooMany,
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::identity::ArmIndex;
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::{Evidence, ThompsonSampler};
+
+    fn plan(arms: usize, epsilon: f64, gap: f64) -> Plan {
+        let floor = Floor::for_epsilon(Epsilon::new(epsilon).unwrap());
+        Plan::new(arms, floor, gap, ErrorLevel::FIVE_PERCENT).unwrap()
+    }
+
+    /// The users of one simulated run until the rule stops, looked at every 1%. Arms are
+    /// played in turn or, if they have a floor weight, by LDP-TS with that.
+    fn users_until_certain(plan: &Plan, limit: u64, rng: &mut ChaCha8Rng) -> u64 {
+        let gap = plan.floor.contrast() * plan.gap;
+        let free = 1.0 - plan.rival_share * plan.arms as f64;
+        let mut tallies = vec![Tally::EMPTY; plan.arms];
+        let mut sampler = ThompsonSampler::new(&vec![Evidence::default(); plan.arms]).unwrap();
+        for user in 0..limit {
+            let arm = if free < 1e-9 {
+                usize::try_from(user).unwrap() % plan.arms
+            } else if rng.random_bool(free) {
+                sampler.draw(rng).get()
+            } else {
+                rng.random_range(0..plan.arms)
+            };
+            let mean = if arm == 0 { 0.5 + gap / 2.0 } else { 0.5 - gap / 2.0 };
+            tallies[arm] += Tally::of_bit(rng.random::<f64>() < mean);
+            sampler.update(ArmIndex::new(arm).unwrap(), tallies[arm].into());
+            if user % (limit / 100) == 0 && best_arm(&tallies, plan.alpha).is_some() {
+                return user;
+            }
+        }
+        limit
+    }
+
+    #[test]
+    fn simulated_experiments_need_as_many_users_as_planned() {
+        const RUNS: usize = 200;
+        // With a floor weight the forecasts are upper estimates, by about twice at most.
+        let floored = plan(3, 4.0, 0.3).with_floor_weight(0.02).unwrap();
+        for (seed, plan, excess) in
+            [(1, plan(2, 1.0, 0.2), 1.3), (2, plan(5, 2.0, 0.15), 1.3), (3, floored, 2.0)]
+        {
+            let forecast = plan.forecast().unwrap();
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut runs: Vec<u64> = (0..RUNS)
+                .map(|_| users_until_certain(&plan, 2 * forecast.users, &mut rng))
+                .collect();
+            runs.sort_unstable();
+            let stopped_by = |limit: u64| runs.partition_point(|users| *users <= limit);
+            // If 90% suffice, fewer than 82% in 200 runs have a probability of 3e-4; if half
+            // do, fewer than 38% one of 4e-4.
+            assert!(stopped_by(forecast.users) >= RUNS * 82 / 100, "{forecast:?} {runs:?}");
+            assert!(stopped_by(forecast.typical_users) >= RUNS * 38 / 100, "{forecast:?} {runs:?}");
+            let median = runs[RUNS / 2] as f64;
+            assert!(forecast.typical_users as f64 <= excess * median, "{forecast:?} {median}");
+        }
+    }
+
+    #[test]
+    fn more_privacy_more_arms_and_smaller_gaps_need_more_users() {
+        let users = |plan: Plan| plan.forecast().unwrap().users;
+        let base = users(plan(3, 1.0, 0.1));
+        assert!(base < users(plan(3, 0.5, 0.1)));
+        assert!(base < users(plan(4, 1.0, 0.1)));
+        assert!(base < users(plan(3, 1.0, 0.05)));
+        assert!(base < users(plan(3, 1.0, 0.1).with_floor_weight(0.05).unwrap()));
+        let error = plan(3, Epsilon::MIN, 1e-9).forecast().unwrap_err();
+        assert_eq!(error, PlanError::TooMany);
+    }
+}

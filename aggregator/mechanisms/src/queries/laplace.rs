@@ -1,0 +1,69 @@
+//! The Laplace mechanism (Dwork, McSherry, Nissim and Smith, "Calibrating noise to
+//! sensitivity in private data analysis", 2006; Dwork and Roth 2014, section 3.3).
+
+use rand::Rng;
+
+use super::QueryError;
+use super::price::{PureLoss, check_beta};
+use crate::noise::{DiscreteLaplace, Ratio};
+
+/// Independent discrete Laplace noise of scale Δ/ε on every value of a vector, in lattice
+/// steps.
+///
+/// ```
+/// use bandana_mechanisms::queries::{laplace::LaplaceMechanism, price::PureLoss};
+/// use bandana_mechanisms::noise::secure_generator;
+/// // A histogram: whoever changes a row takes 1 from one cell and gives it to another.
+/// let mechanism = LaplaceMechanism::new(2, PureLoss::new(0.5)?)?;
+/// let released = mechanism.release(&[120, 80, 300], &mut secure_generator()?);
+/// assert_eq!(released.len(), 3);
+/// // With probability 95 % all three errors are at most:
+/// assert_eq!(mechanism.accuracy(3, 0.05)?, 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Privacy
+/// ε-differentially private: the probability of a vector k of noise is proportional to
+/// exp(-|k|_1 ε/Δ), and a neighbour moves the vector that is needed by at most Δ in the sum of
+/// magnitudes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaplaceMechanism {
+    noise: DiscreteLaplace,
+}
+
+impl LaplaceMechanism {
+    /// For vectors of which one person changes the sum of magnitudes by at most
+    /// `sensitivity` lattice steps.
+    ///
+    /// # Errors
+    /// [`QueryError::Insensitive`], or [`QueryError::Noise`] when the scale is too large.
+    pub fn new(sensitivity: u64, loss: PureLoss) -> Result<Self, QueryError> {
+        if sensitivity == 0 {
+            return Err(QueryError::Insensitive);
+        }
+        let scale = Ratio::whole(sensitivity)?.over(loss.ratio()?)?;
+        Ok(Self { noise: DiscreteLaplace::new(scale) })
+    }
+
+    /// The noise on each value.
+    pub fn noise(self) -> DiscreteLaplace {
+        self.noise
+    }
+
+    /// The vector with noise.
+    pub fn release<R: Rng + ?Sized>(self, values: &[i64], rng: &mut R) -> Vec<i64> {
+        values.iter().map(|&value| self.noise.release(value, rng)).collect()
+    }
+
+    /// An error that all of `values` values keep within with probability 1 - `beta`, in
+    /// steps: each exceeds it with probability at most β/k.
+    ///
+    /// # Errors
+    /// [`QueryError::Beta`], and [`QueryError::NoQueries`] without values.
+    pub fn accuracy(self, values: u64, beta: f64) -> Result<u64, QueryError> {
+        if values == 0 {
+            return Err(QueryError::NoQueries);
+        }
+        Ok(self.noise.quantile(check_beta(beta)? / values as f64))
+    }
+}

@@ -1,0 +1,250 @@
+//! What releases cost: whole billionths of ε or ρ, so that sums are exact.
+
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::accounting::delta::Delta;
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::accounting::renyi::{Orders, RenyiCurve};
+
+use super::QueryError;
+use crate::noise::{Ratio, RatioError};
+
+/// Billionths in one.
+const NANOS: u64 = 1_000_000_000;
+
+/// The ε of a release: the nearest whole number of nano-nats, 1 to 32 billion of them. Noise
+/// and price follow from this same number, so neither is off by a rounded float.
+///
+/// ```
+/// use bandana_mechanisms::queries::price::PureLoss;
+/// assert_eq!(PureLoss::new(0.1)?.nanos(), 100_000_000);
+/// assert!(PureLoss::new(0.0).is_err() && PureLoss::new(f64::NAN).is_err());
+/// # Ok::<(), bandana_mechanisms::queries::QueryError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PureLoss(u64);
+
+impl PureLoss {
+    /// Checks the range, and rounds to the nearest billionth.
+    ///
+    /// # Errors
+    /// [`QueryError::Epsilon`].
+    pub fn new(epsilon: f64) -> Result<Self, QueryError> {
+        nanos(epsilon, 32.0).map(Self).ok_or(QueryError::Epsilon(epsilon))
+    }
+
+    /// So many nano-nats; one for none.
+    pub(super) fn of_nanos(nanos: u64) -> Self {
+        Self(nanos.max(1))
+    }
+
+    /// ε in nano-nats.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// ε in nats, rounded up.
+    pub fn loss(self) -> PrivacyLoss {
+        NanoNats::new(self.0).to_loss()
+    }
+
+    /// ε, exactly.
+    pub(super) fn ratio(self) -> Result<Ratio, RatioError> {
+        Ratio::new(self.0, NANOS)
+    }
+
+    /// `numerator`/`denominator` of it, rounded down.
+    ///
+    /// # Errors
+    /// [`QueryError::TooManyParts`] when that is nothing.
+    pub(super) fn part(self, numerator: u64, denominator: u64) -> Result<Self, QueryError> {
+        let part = u128::from(self.0) * u128::from(numerator) / u128::from(denominator.max(1));
+        match u64::try_from(part) {
+            Ok(part) if part > 0 => Ok(Self(part)),
+            _ => Err(QueryError::TooManyParts { parts: denominator }),
+        }
+    }
+}
+
+/// The ρ of a zero-concentrated release: the nearest whole number of billionths, from one to
+/// 512 billion of them.
+///
+/// ```
+/// use bandana_mechanisms::queries::price::ConcentratedLoss;
+/// use bandana_shared::accounting::{delta::Delta, loss::PrivacyLoss};
+/// let delta = Delta::new(1e-6)?;
+/// let rho = ConcentratedLoss::within(PrivacyLoss::new(1.0)?, delta)?;
+/// assert!(rho.rho().loss(delta).get() <= 1.0 && rho.rho().get() > 0.02);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConcentratedLoss(u64);
+
+impl ConcentratedLoss {
+    /// The largest.
+    const MAX: u64 = 512 * NANOS;
+
+    /// Checks the range, and rounds to the nearest billionth.
+    ///
+    /// # Errors
+    /// [`QueryError::Rho`].
+    pub fn new(rho: f64) -> Result<Self, QueryError> {
+        nanos(rho, 512.0).map(Self).ok_or(QueryError::Rho(rho))
+    }
+
+    /// The largest that is (ε, δ)-differentially private.
+    ///
+    /// # Errors
+    /// [`QueryError::Delta`] for a δ of 0 or 1, [`QueryError::NoRho`] when no ρ is small
+    /// enough.
+    pub fn within(epsilon: PrivacyLoss, delta: Delta) -> Result<Self, QueryError> {
+        if delta == Delta::ZERO || delta == Delta::VACUOUS {
+            return Err(QueryError::Delta(delta.get()));
+        }
+        let fits = |nanos: u64| Self(nanos).rho().loss(delta) <= epsilon;
+        let (mut fitting, mut beyond) = (0, Self::MAX + 1);
+        while beyond - fitting > 1 {
+            let middle = fitting + (beyond - fitting) / 2;
+            if fits(middle) { fitting = middle } else { beyond = middle }
+        }
+        let none = QueryError::NoRho { epsilon: epsilon.get(), delta: delta.get() };
+        if fitting == 0 { Err(none) } else { Ok(Self(fitting)) }
+    }
+
+    /// ρ in billionths.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// ρ, rounded up.
+    pub fn rho(self) -> Rho {
+        rho_of_nanos(self.0)
+    }
+
+    /// The Rényi divergence at these orders, rounded up.
+    pub fn renyi(self, orders: &Orders) -> RenyiCurve {
+        RenyiCurve::concentrated(orders, self.rho())
+    }
+
+    /// ρ, exactly.
+    pub(super) fn ratio(self) -> Result<Ratio, RatioError> {
+        Ratio::new(self.0, NANOS)
+    }
+}
+
+/// So many billionths of ρ, rounded up.
+pub fn rho_of_nanos(nanos: u64) -> Rho {
+    // A billionth is the same part of either unit.
+    Rho::new(NanoNats::new(nanos).to_loss().get()).unwrap_or(Rho::ZERO)
+}
+
+/// How losses add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// As ε, by basic composition. What is released is purely differentially private.
+    Pure,
+    /// As ρ of zero-concentrated differential privacy.
+    Concentrated,
+}
+
+impl Measure {
+    /// Its name in the store.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Concentrated => "concentrated",
+        }
+    }
+
+    /// The measure of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Pure, Self::Concentrated].into_iter().find(|measure| measure.name() == name)
+    }
+}
+
+/// What somebody pays for a release, and so the kind of its noise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// ε: Laplace noise, and the choices.
+    Pure(PureLoss),
+    /// ρ: Gaussian noise.
+    Concentrated(ConcentratedLoss),
+}
+
+impl Price {
+    /// What it takes from a budget of this measure, in billionths, rounded up. ε costs
+    /// ρ = ε tanh(ε/2), less than ε²/2 ([`Rho::of_pure`]).
+    ///
+    /// # Errors
+    /// [`QueryError::NotPure`] for ρ from a budget of ε.
+    pub fn nanos(self, measure: Measure) -> Result<u64, QueryError> {
+        match (self, measure) {
+            (Self::Pure(loss), Measure::Pure) => Ok(loss.nanos()),
+            (Self::Pure(loss), Measure::Concentrated) => {
+                let rho = Rho::of_pure(loss.loss()).get();
+                let loss = PrivacyLoss::new(rho).map_err(|_| QueryError::Rho(rho))?;
+                NanoNats::from_loss(loss).map(NanoNats::get).map_err(|_| QueryError::Rho(rho))
+            }
+            (Self::Concentrated(loss), Measure::Concentrated) => Ok(loss.nanos()),
+            (Self::Concentrated(_), Measure::Pure) => Err(QueryError::NotPure),
+        }
+    }
+
+    /// ε, for what has no other price.
+    pub(super) fn pure(self, what: &'static str) -> Result<PureLoss, QueryError> {
+        match self {
+            Self::Pure(loss) => Ok(loss),
+            Self::Concentrated(_) => Err(QueryError::NeedsEpsilon { what }),
+        }
+    }
+}
+
+/// The nearest number of billionths, if it is at least one, and `value` at most `most`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a whole number below 2^40"
+)]
+fn nanos(value: f64, most: f64) -> Option<u64> {
+    let nanos = (value * NANOS as f64).round();
+    (value <= most && nanos >= 1.0).then_some(nanos as u64)
+}
+
+/// A probability of failure.
+pub(super) fn check_beta(beta: f64) -> Result<f64, QueryError> {
+    if beta > 0.0 && beta < 1.0 { Ok(beta) } else { Err(QueryError::Beta(beta)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_exact_and_never_below_the_loss() {
+        let tenth = Price::Pure(PureLoss::new(0.1).unwrap());
+        assert_eq!(tenth.nanos(Measure::Pure), Ok(100_000_000));
+        // 0.1 tanh(0.05) = 0.004995837495788...
+        assert_eq!(tenth.nanos(Measure::Concentrated), Ok(4_995_838));
+        let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+        assert_eq!(rho.nanos(Measure::Concentrated), Ok(500_000_000));
+        assert_eq!(rho.nanos(Measure::Pure), Err(QueryError::NotPure));
+    }
+
+    #[test]
+    fn losses_out_of_range_are_refused() {
+        for epsilon in [0.0, -1.0, 1e-10, 32.1, f64::NAN, f64::INFINITY] {
+            assert!(PureLoss::new(epsilon).is_err(), "{epsilon}");
+        }
+        for rho in [0.0, -1.0, 513.0, f64::NAN, f64::INFINITY] {
+            assert!(ConcentratedLoss::new(rho).is_err(), "{rho}");
+        }
+        let one = PrivacyLoss::new(1.0).unwrap();
+        for delta in [Delta::ZERO, Delta::VACUOUS] {
+            assert!(ConcentratedLoss::within(one, delta).is_err());
+        }
+        let delta = Delta::new(1e-9).unwrap();
+        assert!(ConcentratedLoss::within(PrivacyLoss::ZERO, delta).is_err());
+        let most = ConcentratedLoss::within(one, delta).unwrap();
+        assert!(rho_of_nanos(most.nanos() + 1).loss(delta) > one);
+    }
+}

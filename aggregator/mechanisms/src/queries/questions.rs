@@ -1,0 +1,411 @@
+//! One question about a data set, and its answer.
+
+use rand::Rng;
+
+use super::QueryError;
+use super::cells::CellSet;
+use super::counting::CountingMechanism;
+use super::exponential::ExponentialMechanism;
+use super::gaussian::GaussianMechanism;
+use super::halfspaces::{halfspaces, vc_dimension};
+use super::laplace::LaplaceMechanism;
+use super::noisy_max::NoisyMax;
+use super::price::{Price, check_beta};
+use super::rows::Rows;
+use super::selection::Selection;
+use super::synthetic::{SyntheticRelease, rows_for};
+use crate::noise::Ratio;
+
+/// Most counts, columns or candidates in one question.
+pub const PARTS_MAX: usize = 10_000;
+
+/// What is asked. Predicates are text, as [`Selection`] reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// How many rows meet each predicate.
+    Counts {
+        /// The predicates.
+        predicates: Vec<String>,
+    },
+    /// How many rows each combination of values of these columns has.
+    Histogram {
+        /// The columns.
+        columns: Vec<String>,
+    },
+    /// The sum of each of these columns of integers.
+    Sums {
+        /// The columns.
+        columns: Vec<String>,
+    },
+    /// One value of a column.
+    Choice {
+        /// The column.
+        column: String,
+        /// Which one.
+        aim: Aim,
+        /// How it is chosen.
+        chooser: Chooser,
+    },
+    /// A synthetic database.
+    Synthetic {
+        /// Its columns.
+        columns: Vec<String>,
+        /// The class of predicates that it is good for.
+        class: Class,
+        /// The size of the database.
+        size: Size,
+    },
+}
+
+/// The value that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Aim {
+    /// The one that most rows have.
+    MostCommon,
+    /// The one that this share of the rows is at or below, 0 to 1.
+    Quantile(f64),
+}
+
+/// How a value is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chooser {
+    /// By the exponential mechanism, with a weight for each value or one for all.
+    Exponential(Option<Vec<u32>>),
+    /// By report noisy max.
+    NoisyMax,
+}
+
+/// A class of predicates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// All halfspaces, of columns with two values each.
+    Halfspaces,
+    /// These.
+    Predicates(Vec<String>),
+}
+
+/// The size of a synthetic database.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// So many rows.
+    Rows(u32),
+    /// As many as are needed so that one is off by at most this share.
+    ForError(f64),
+}
+
+/// What is released.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Numbers in the order of the question, with what none of them is off by more than, with
+    /// probability 1 - β.
+    Numbers {
+        /// What each is about, and the number.
+        numbers: Vec<(String, i64)>,
+        /// The error bound.
+        accuracy: f64,
+    },
+    /// A value.
+    Value {
+        /// The value.
+        value: String,
+        /// By how many rows it may miss the best one, with probability 1 - β.
+        shortfall: u64,
+    },
+    /// A database.
+    Database {
+        /// Its columns.
+        columns: Vec<String>,
+        /// Its rows.
+        rows: Vec<Vec<String>>,
+        /// The share of rows by which a predicate of the class may be off, with probability
+        /// 1 - β.
+        accuracy: f64,
+    },
+}
+
+/// Answers a question at a price. Nothing is debited: whoever calls does that before the
+/// answer leaves. Whether there is an error follows from the question and from what is public,
+/// and not from the rows.
+///
+/// # Errors
+/// [`QueryError`].
+pub fn answer<R: Rng + ?Sized>(
+    rows: &Rows,
+    question: &Question,
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Answer, QueryError> {
+    check_beta(beta)?;
+    match question {
+        Question::Counts { predicates } => counts(rows, predicates, price, beta, rng),
+        Question::Histogram { columns } => histogram(rows, columns, price, beta, rng),
+        Question::Sums { columns } => sums(rows, columns, price, beta, rng),
+        Question::Choice { column, aim, chooser } => {
+            choice(rows, column, *aim, chooser, price, beta, rng)
+        }
+        Question::Synthetic { columns, class, size } => {
+            synthetic(rows, columns, class, *size, price, beta, rng)
+        }
+    }
+}
+
+fn counts<R: Rng + ?Sized>(
+    rows: &Rows,
+    predicates: &[String],
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Answer, QueryError> {
+    check_parts(predicates.len())?;
+    let queries = predicates.len() as u64;
+    let mechanism = CountingMechanism::new(queries, price)?;
+    let accuracy = mechanism.accuracy(queries, beta)?;
+    let selections: Vec<Selection> = predicates
+        .iter()
+        .map(|text| Selection::parse(text, rows.schema()))
+        .collect::<Result<_, _>>()?;
+    let exact: Vec<i64> =
+        selections.iter().map(|selection| signed(rows.selected(selection))).collect();
+    let noisy = mechanism.release(&exact, rng);
+    Ok(Answer::Numbers { numbers: predicates.iter().cloned().zip(noisy).collect(), accuracy })
+}
+
+/// A changed row takes 1 from one cell and gives it to another: 2 in the sum of magnitudes,
+/// sqrt(2) in Euclidean distance, however many cells there are.
+fn histogram<R: Rng + ?Sized>(
+    rows: &Rows,
+    columns: &[String],
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Answer, QueryError> {
+    if columns.is_empty() {
+        return Err(QueryError::NoQueries);
+    }
+    let universe = rows.schema().universe(columns)?;
+    if universe.cells() > PARTS_MAX {
+        let cells = universe.cells() as u128;
+        return Err(QueryError::TooManyCells { cells, most: PARTS_MAX });
+    }
+    let cells = universe.cells() as u64;
+    let (released, accuracy) = {
+        let exact = || -> Vec<i64> { rows.histogram(&universe).into_iter().map(signed).collect() };
+        match price {
+            Price::Pure(loss) => {
+                let mechanism = LaplaceMechanism::new(2, loss)?;
+                (mechanism.release(&exact(), rng), mechanism.accuracy(cells, beta)? as f64)
+            }
+            Price::Concentrated(loss) => {
+                let mechanism = GaussianMechanism::new(Ratio::whole(2)?, loss)?;
+                (mechanism.release(&exact(), rng), mechanism.accuracy(cells, beta)?)
+            }
+        }
+    };
+    let label = |cell: usize| {
+        let columns = universe.schema().columns().iter().zip(universe.codes(cell));
+        let parts =
+            columns.map(|(column, code)| format!("{}={}", column.name(), column.value(code)));
+        parts.collect::<Vec<_>>().join(",")
+    };
+    let numbers = released.into_iter().enumerate().map(|(cell, rows)| (label(cell), rows));
+    Ok(Answer::Numbers { numbers: numbers.collect(), accuracy })
+}
+
+/// A changed row moves the sum of a column by at most the width W of its range; so several by
+/// at most the sum of the W in the sum of magnitudes, and by the root of the sum of the W² in
+/// Euclidean distance. Values are whole numbers, and need no rounding.
+fn sums<R: Rng + ?Sized>(
+    rows: &Rows,
+    columns: &[String],
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Answer, QueryError> {
+    check_parts(columns.len())?;
+    let (mut widths, mut places) = (Vec::new(), Vec::new());
+    for name in columns {
+        let (place, column) = rows.schema().find(name)?;
+        let range = column.range();
+        let (lowest, highest) =
+            range.ok_or_else(|| QueryError::NotNumbers { column: name.clone() })?;
+        widths.push(highest.abs_diff(lowest));
+        places.push((place, lowest));
+    }
+    let exact = || -> Vec<i64> {
+        let sum = |&(place, lowest): &(usize, i64)| {
+            let frequencies = rows.frequencies(place).into_iter().zip(lowest..);
+            let sum: i128 = frequencies.map(|(n, value)| i128::from(n) * i128::from(value)).sum();
+            i64::try_from(sum).unwrap_or(if sum > 0 { i64::MAX } else { i64::MIN })
+        };
+        places.iter().map(sum).collect()
+    };
+    let count = columns.len() as u64;
+    let (released, accuracy) = match price {
+        Price::Pure(loss) => {
+            let mechanism = LaplaceMechanism::new(widths.iter().sum(), loss)?;
+            (mechanism.release(&exact(), rng), mechanism.accuracy(count, beta)? as f64)
+        }
+        Price::Concentrated(loss) => {
+            let squares: u64 = widths.iter().map(|width| width * width).sum();
+            let squares = Ratio::whole(squares).map_err(|_| QueryError::Insensitive)?;
+            let mechanism = GaussianMechanism::new(squares, loss)?;
+            (mechanism.release(&exact(), rng), mechanism.accuracy(count, beta)?)
+        }
+    };
+    Ok(Answer::Numbers { numbers: columns.iter().cloned().zip(released).collect(), accuracy })
+}
+
+fn choice<R: Rng + ?Sized>(
+    rows: &Rows,
+    name: &str,
+    aim: Aim,
+    chooser: &Chooser,
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Answer, QueryError> {
+    let loss = price.pure("a choice")?;
+    let (place, column) = rows.schema().find(name)?;
+    let utilities = match aim {
+        // A changed row changes a frequency by at most 1.
+        Aim::MostCommon => rows.frequencies(place),
+        Aim::Quantile(share) => {
+            if column.range().is_none() {
+                return Err(QueryError::NotNumbers { column: name.to_owned() });
+            }
+            if !(0.0..=1.0).contains(&share) {
+                return Err(QueryError::Alpha(share));
+            }
+            ranks(&rows.frequencies(place), wanted_rank(rows.count(), share))
+        }
+    };
+    let candidates = utilities.len() as u64;
+    let (chosen, shortfall) = match chooser {
+        Chooser::Exponential(weights) => {
+            let mechanism = ExponentialMechanism::new(1, loss)?;
+            // The bound is for the worst case, that the best value has the least weight.
+            let shortfall = match weights {
+                None => mechanism.shortfall(candidates, beta)?,
+                Some(weights) => {
+                    let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
+                    let least = weights.iter().filter(|&&weight| weight > 0).min();
+                    let least = least.copied().map_or(0.0, f64::from);
+                    mechanism.shortfall_of_share(least / total.max(1) as f64, beta)?
+                }
+            };
+            (mechanism.choose(&utilities, weights.as_deref(), rng)?, shortfall)
+        }
+        Chooser::NoisyMax => {
+            let mechanism = NoisyMax::new(1, loss)?;
+            (mechanism.choose(&utilities, rng)?, mechanism.shortfall(candidates, beta)?)
+        }
+    };
+    let value = column.value(u16::try_from(chosen).unwrap_or(u16::MAX));
+    Ok(Answer::Value { value, shortfall })
+}
+
+/// The rank that a quantile has, 1 to n.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a whole number of rows"
+)]
+fn wanted_rank(rows: u64, share: f64) -> i64 {
+    signed(((rows as f64 * share).ceil() as u64).clamp(1, rows.max(1)))
+}
+
+/// How many rows each value is away from having rank t: the negative of
+/// max(t - rows at or below it, rows below it + 1 - t, 0). A changed row changes either number
+/// of rows by at most 1.
+fn ranks(frequencies: &[i64], t: i64) -> Vec<i64> {
+    let mut below = 0;
+    let utility = |&here: &i64| {
+        let missing = (t - below - here).max(below + 1 - t).max(0);
+        below += here;
+        -missing
+    };
+    frequencies.iter().map(utility).collect()
+}
+
+fn synthetic<R: Rng + ?Sized>(
+    rows: &Rows,
+    columns: &[String],
+    class: &Class,
+    size: Size,
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Answer, QueryError> {
+    let loss = price.pure("a synthetic database")?;
+    if columns.is_empty() {
+        return Err(QueryError::EmptyUniverse);
+    }
+    let universe = rows.schema().universe(columns)?;
+    let cells = universe.cells();
+    let (predicates, dimension): (Vec<CellSet>, _) = match class {
+        Class::Predicates(texts) => {
+            check_parts(texts.len())?;
+            let sets = texts.iter().map(|text| universe.select(text));
+            (sets.collect::<Result<_, _>>()?, None)
+        }
+        Class::Halfspaces => {
+            let binary = |column: &super::universe::Column| column.values() == 2;
+            let columns = universe.schema().columns();
+            if let Some(other) = columns.iter().find(|column| !binary(column)) {
+                let what = "halfspaces need columns with two values each";
+                return Err(QueryError::Domain { column: other.name().to_owned(), what });
+            }
+            let dimensions = u32::try_from(columns.len()).unwrap_or(u32::MAX);
+            // The first column is the highest digit of a cell; the class is the same for any
+            // order of the digits.
+            (halfspaces(dimensions)?, Some(vc_dimension(dimensions)))
+        }
+    };
+    let size = match size {
+        Size::Rows(rows) => rows,
+        Size::ForError(alpha) => rows_for(alpha, cells, predicates.len(), dimension)?,
+    };
+    let release = SyntheticRelease::new(cells, size, predicates, loss)?;
+    let accuracy = release.error_of_best() + release.accuracy(rows.count(), beta)?;
+    let database = release.choose(&rows.histogram(&universe), rng)?;
+    let row = |cell: usize| -> Vec<String> {
+        let columns = universe.schema().columns().iter().zip(universe.codes(cell));
+        columns.map(|(column, code)| column.value(code)).collect()
+    };
+    let mut released = Vec::new();
+    for (cell, count) in database.into_iter().enumerate() {
+        released.extend((0..count).map(|_| row(cell)));
+    }
+    Ok(Answer::Database { columns: columns.to_vec(), rows: released, accuracy })
+}
+
+fn check_parts(parts: usize) -> Result<(), QueryError> {
+    match parts {
+        0 => Err(QueryError::NoQueries),
+        1..=PARTS_MAX => Ok(()),
+        _ => Err(QueryError::TooManyParts { parts: parts as u64 }),
+    }
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_where_their_rank_is() {
+        // Values 0 1 1 3 3 3.
+        let frequencies = [1, 2, 0, 3];
+        let best = |t| {
+            let utilities = ranks(&frequencies, t);
+            utilities.iter().position(|&utility| utility == 0).unwrap()
+        };
+        assert_eq!([1, 2, 3, 4, 6].map(best), [0, 1, 1, 3, 3]);
+        assert_eq!(ranks(&frequencies, 3), [-2, 0, -1, -1]);
+        assert_eq!((wanted_rank(6, 0.5), wanted_rank(6, 0.0), wanted_rank(6, 1.0)), (3, 1, 6));
+    }
+}

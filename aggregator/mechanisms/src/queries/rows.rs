@@ -1,0 +1,95 @@
+//! The rows of a data set, in memory.
+
+use std::fmt;
+
+use super::QueryError;
+use super::selection::Selection;
+use super::universe::{Column, Schema, Universe};
+
+/// Most rows of a data set.
+pub const ROWS_MAX: usize = 1 << 27;
+
+/// Rows, as two bytes for each value. They can't be printed.
+#[derive(Clone)]
+pub struct Rows {
+    schema: Schema,
+    /// The codes of each column.
+    codes: Vec<Vec<u16>>,
+    count: usize,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").field("rows", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Rows {
+    /// No rows yet.
+    pub fn new(schema: Schema) -> Self {
+        let codes = vec![Vec::new(); schema.columns().len()];
+        Self { schema, codes, count: 0 }
+    }
+
+    /// Appends a row: a code for each column.
+    ///
+    /// # Errors
+    /// [`QueryError::TooManyRows`].
+    pub fn push(&mut self, codes: &[u16]) -> Result<(), QueryError> {
+        if self.count >= ROWS_MAX {
+            return Err(QueryError::TooManyRows { most: ROWS_MAX });
+        }
+        for (column, &code) in self.codes.iter_mut().zip(codes) {
+            column.push(code);
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// How many there are, which is public.
+    pub fn count(&self) -> u64 {
+        self.count as u64
+    }
+
+    /// The columns.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// How many rows meet the conditions.
+    pub(super) fn selected(&self, selection: &Selection) -> u64 {
+        let holds = |&row: &usize| {
+            selection.holds(|place| self.codes.get(place).and_then(|codes| codes.get(row)).copied())
+        };
+        (0..self.count).filter(holds).count() as u64
+    }
+
+    /// How many rows each value of a column has.
+    pub(super) fn frequencies(&self, place: usize) -> Vec<i64> {
+        let values = self.schema.columns().get(place).map_or(0, Column::values);
+        let mut frequencies = vec![0; values];
+        for &code in self.codes.get(place).into_iter().flatten() {
+            if let Some(frequency) = frequencies.get_mut(usize::from(code)) {
+                *frequency += 1;
+            }
+        }
+        frequencies
+    }
+
+    /// How many rows each cell of a universe of some of the columns has.
+    pub fn histogram(&self, universe: &Universe) -> Vec<u64> {
+        let mut histogram = vec![0; universe.cells()];
+        let columns: Vec<&[u16]> = universe
+            .places()
+            .iter()
+            .filter_map(|&place| self.codes.get(place).map(Vec::as_slice))
+            .collect();
+        for row in 0..self.count {
+            let codes = columns.iter().map(|codes| codes.get(row).copied().unwrap_or(0));
+            if let Some(count) = histogram.get_mut(universe.cell(codes)) {
+                *count += 1;
+            }
+        }
+        histogram
+    }
+}

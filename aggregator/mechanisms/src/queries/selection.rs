@@ -1,0 +1,101 @@
+//! Predicates as text: conjunctions of conditions on columns.
+
+use super::QueryError;
+use super::universe::{Column, Schema};
+
+/// Conditions that a row must meet, all of them.
+///
+/// `age=30..39,city=Bonn|Ulm` selects the rows with an age of 30 to 39 and one of the cities;
+/// `*` selects all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Condition {
+    /// Of the column, in its schema.
+    place: usize,
+    /// Codes that meet it, as ranges with both ends.
+    ranges: Vec<(u16, u16)>,
+}
+
+impl Selection {
+    /// Reads conditions about the columns of a schema.
+    ///
+    /// # Errors
+    /// [`QueryError::Predicate`], [`QueryError::NoColumn`], and
+    /// [`QueryError::OutsideDomain`] about a value that its column can't have.
+    pub fn parse(text: &str, schema: &Schema) -> Result<Self, QueryError> {
+        if text.trim() == "*" {
+            return Ok(Self { conditions: Vec::new() });
+        }
+        let condition = |part: &str| -> Result<Condition, QueryError> {
+            let wrong = || QueryError::Predicate { text: text.to_owned() };
+            let (name, values) = part.split_once('=').ok_or_else(wrong)?;
+            let (place, column) = schema.find(name.trim())?;
+            let ranges = values.split('|').map(|value| range(column, value.trim()));
+            Ok(Condition { place, ranges: ranges.collect::<Result<_, _>>()? })
+        };
+        let conditions = text.split(',').map(condition).collect::<Result<_, _>>()?;
+        Ok(Self { conditions })
+    }
+
+    /// Whether a row meets all, given the code of each column.
+    pub fn holds(&self, code: impl Fn(usize) -> Option<u16>) -> bool {
+        self.conditions.iter().all(|condition| {
+            code(condition.place).is_some_and(|code| {
+                condition.ranges.iter().any(|&(low, high)| (low..=high).contains(&code))
+            })
+        })
+    }
+}
+
+/// The codes of a value or, for integers, of a range of them.
+fn range(column: &Column, text: &str) -> Result<(u16, u16), QueryError> {
+    let outside = || QueryError::OutsideDomain {
+        column: column.name().to_owned(),
+        value: text.to_owned(),
+        domain: column.describe(),
+    };
+    if let (Some((low, high)), true) = (text.split_once(".."), column.range().is_some()) {
+        let ends = (column.code(low), column.code(high));
+        return match ends {
+            (Some(low), Some(high)) if low <= high => Ok((low, high)),
+            _ => Err(outside()),
+        };
+    }
+    let code = column.code(text).ok_or_else(outside)?;
+    Ok((code, code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_select_what_they_say() {
+        let schema = Schema::parse(&["age:18..20", "city:Bonn|Ulm"]).unwrap();
+        let universe = schema.universe::<&str>(&[]).unwrap();
+        let members = |text: &str| {
+            let cells: Vec<usize> = universe.select(text).unwrap().members().collect();
+            cells
+        };
+        // Cells: 18 Bonn, 18 Ulm, 19 Bonn, 19 Ulm, 20 Bonn, 20 Ulm.
+        assert_eq!(members("*"), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(members("age=19..20,city=Ulm"), [3, 5]);
+        assert_eq!(members("age=18|20"), [0, 1, 4, 5]);
+        assert_eq!(members("city=Bonn|Ulm , age=18"), [0, 1]);
+        for (wrong, message) in [
+            ("", "is no predicate"),
+            ("age", "is no predicate"),
+            ("age=17", "can't have the value \"17\": it has integers 18..20"),
+            ("age=20..18", "can't have the value"),
+            ("city=Rom", "it has Bonn, Ulm"),
+            ("sex=f", "outside the universe; it has age, city"),
+        ] {
+            let error = universe.select(wrong).unwrap_err().to_string();
+            assert!(error.contains(message), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Private multiplicative weights, for many adaptive counting queries (Hardt and Rothblum, "A
+//! multiplicative weights mechanism for privacy-preserving data analysis", 2010; Dwork and
+//! Roth 2014, section 4.2).
+//!
+//! A hypothesis, a distribution over the universe, answers queries. A **lazy** round answers
+//! by it, and costs nothing; an **update** round, when the hypothesis is noticeably off,
+//! answers with noise and mends it. Few of the rounds are updates, whoever asks.
+//!
+//! # Privacy
+//! The session is one run of the sparse vector technique with numeric answers (Lyu, Su and
+//! Li, "Understanding the sparse vector technique for differential privacy", 2017, algorithm 7
+//! and theorem 4), with a loss of ε = ε1 + ε2 + ε3 for all of its rounds:
+//! - the threshold gets noise of scale 1/ε1, once and for all;
+//! - each comparison gets noise of scale 2 c/ε2, with c the most updates there may be;
+//! - each answer of an update round gets noise of scale c/ε3.
+//!
+//! What is compared is |c(D) - h|, with h the whole number of rows that the hypothesis expects.
+//! The hypothesis is a function of answers that were released, and so is h; a changed row
+//! changes c(D) by at most 1, hence the comparison, too. After c updates nothing is answered.
+//!
+//! All of this holds for rounds one after the other, each of them told as it was compared with the
+//! state that those before it have left. Whoever compares two queries with the same state must
+//! tell one of them at most, and choose it without looking at how they went
+//! (`service/curator/sessions.rs`).
+
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::QueryError;
+use super::cells::{CellSet, check_cells};
+use super::laplace::LaplaceMechanism;
+use super::price::{PureLoss, check_beta};
+
+/// Most updates of a session.
+pub const UPDATES_MAX: u32 = 100_000;
+
+/// How a session spends its budget. It is stored with the session, so another program that
+/// shares the budget out otherwise changes nothing for those that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionPlan {
+    /// ε1, ε2 and ε3 in billionths: of the threshold, of comparisons and of answers.
+    nanos: [u64; 3],
+    /// The most updates.
+    updates: u32,
+    /// Rows by which the hypothesis must be off for an update, before noise.
+    threshold: u64,
+    /// Rows by which it is certainly off then, for the length of a step.
+    gap: u64,
+    /// Rows by which a noisy answer may be off, for the same.
+    slack: u64,
+}
+
+/// The parameters of a session of which accuracy is promised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// Rows of the data.
+    pub rows: u64,
+    /// Cells of the universe.
+    pub cells: usize,
+    /// Queries for which accuracy is promised.
+    pub queries: u64,
+    /// The probability with which it may fail.
+    pub beta: f64,
+}
+
+impl SessionPlan {
+    /// The plan with the least error α for which it is certain, but for probability β, that no
+    /// answer is off by more than α and that the updates suffice; and that α, in rows.
+    ///
+    /// With E1, E2 and E3 what the noise of the threshold, of all comparisons and of all
+    /// answers keeps within with probability 1 - β/3 each: a lazy answer is off by less than
+    /// T + E1 + E2, and in an update round the hypothesis is off by at least
+    /// g = T - E1 - E2. If r is the indicator of where it has too much, its divergence from
+    /// the data falls by at least η g/n - η²/8 with every step of length η, by Hoeffding's
+    /// lemma; with η = 4 g/n that is 2 (g/n)². It begins at most at ln |X| and stays above 0,
+    /// so there are at most ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have
+    /// 4 ln |X|/α² with a step and a bound that are less sharp.) So for each c the plan takes
+    /// g = n sqrt(ln |X|/(2 c)), and of all c the one with the least α = g + 2 (E1 + E2).
+    ///
+    /// # Errors
+    /// [`QueryError::Session`] when no α below the number of rows can be promised;
+    /// [`QueryError::Beta`], [`QueryError::NoQueries`], [`QueryError::NoRows`],
+    /// [`QueryError::EmptyUniverse`].
+    pub fn promised(loss: PureLoss, promise: Promise) -> Result<(Self, f64), QueryError> {
+        let Promise { rows, cells, queries, beta } = promise;
+        check_beta(beta)?;
+        check_cells(cells as u128)?;
+        if rows == 0 {
+            return Err(QueryError::NoRows);
+        }
+        if queries == 0 {
+            return Err(QueryError::NoQueries);
+        }
+        let logs = libm::log(cells as f64);
+        let mut best: Option<(Self, f64)> = None;
+        let mut updates = 1_u32;
+        while updates <= UPDATES_MAX && u64::from(updates) <= queries {
+            let gap = (rows as f64 * (logs / (2.0 * f64::from(updates))).sqrt()).max(1.0);
+            if let Some((plan, alpha)) = Self::for_updates(loss, updates, gap, queries, beta)
+                && best.is_none_or(|(_, least)| alpha < least)
+            {
+                best = Some((plan, alpha));
+            }
+            updates += updates.div_ceil(50);
+        }
+        best.filter(|(_, alpha)| *alpha < rows as f64).ok_or(QueryError::Session(
+            "no error below the number of rows can be promised at this price; pay more, promise \
+             it for fewer queries, or choose the updates and the threshold yourself",
+        ))
+    }
+
+    fn for_updates(
+        loss: PureLoss,
+        updates: u32,
+        gap: f64,
+        queries: u64,
+        beta: f64,
+    ) -> Option<(Self, f64)> {
+        let plan = Self::shared_out(loss, updates, 1).ok()?;
+        let [e1, e2, e3] = plan.errors(queries, beta).ok()?;
+        let noise = e1.checked_add(e2)?;
+        let (gap, slack) = (whole(gap), e3);
+        // A step must go the right way.
+        if slack >= gap {
+            return None;
+        }
+        let threshold = gap.checked_add(noise)?;
+        let alpha = threshold.checked_add(noise)? as f64;
+        Some((Self { threshold, gap, slack, ..plan }, alpha))
+    }
+
+    /// A plan with so many updates, and an update when the hypothesis is off by about
+    /// `threshold` rows. Nothing is promised about accuracy: that the updates suffice is a
+    /// guess, and if it is wrong the session ends.
+    ///
+    /// # Errors
+    /// [`QueryError::Session`], [`QueryError::TooManyParts`].
+    pub fn chosen(loss: PureLoss, updates: u32, threshold: u64) -> Result<Self, QueryError> {
+        if updates == 0 || updates > UPDATES_MAX {
+            return Err(QueryError::Session("a session has 1 to 100000 updates"));
+        }
+        if threshold == 0 || threshold >= 1 << 40 {
+            return Err(QueryError::Session("a threshold is 1 to 2^40 - 1 rows"));
+        }
+        let plan = Self::shared_out(loss, updates, threshold)?;
+        let typical = plan.mechanism(2)?.accuracy(1, 0.5)?;
+        Ok(Self { gap: (threshold / 2).max(1), slack: typical, ..plan })
+    }
+
+    /// A quarter of ε for answers, and the rest for threshold and comparisons as 1 to
+    /// (2 c)^(2/3), which makes the variance of their difference the least (Lyu, Su and Li
+    /// 2017, section 4.3).
+    fn shared_out(loss: PureLoss, updates: u32, threshold: u64) -> Result<Self, QueryError> {
+        let answers = loss.part(1, 4)?.nanos();
+        let rest = loss.nanos() - answers;
+        let ratio = 1.0 + libm::cbrt(4.0 * f64::from(updates) * f64::from(updates));
+        let first = whole((rest as f64 / ratio).floor());
+        let nanos = [first, rest.saturating_sub(first), answers];
+        if nanos.contains(&0) {
+            return Err(QueryError::TooManyParts { parts: u64::from(updates) });
+        }
+        Ok(Self { nanos, updates, threshold, gap: 1, slack: 0 })
+    }
+
+    /// The mechanism of one of the three parts.
+    fn mechanism(&self, part: usize) -> Result<LaplaceMechanism, QueryError> {
+        let updates = u64::from(self.updates);
+        let sensitivity = [1, 2 * updates, updates];
+        let nanos = self.nanos.get(part).copied().unwrap_or(0);
+        let sensitivity = sensitivity.get(part).copied().unwrap_or(0);
+        LaplaceMechanism::new(sensitivity, PureLoss::of_nanos(nanos))
+    }
+
+    /// E1, E2 and E3.
+    fn errors(&self, queries: u64, beta: f64) -> Result<[u64; 3], QueryError> {
+        let third = beta / 3.0;
+        Ok([
+            self.mechanism(0)?.accuracy(1, third)?,
+            self.mechanism(1)?.accuracy(queries, third)?,
+            self.mechanism(2)?.accuracy(self.updates.into(), third)?,
+        ])
+    }
+
+    /// An error that none of `queries` answers exceeds with probability 1 - `beta`, as long as
+    /// the session lasts, in rows.
+    ///
+    /// # Errors
+    /// [`QueryError::Beta`], [`QueryError::NoQueries`].
+    pub fn accuracy(&self, queries: u64, beta: f64) -> Result<f64, QueryError> {
+        let [e1, e2, e3] = self.errors(queries, check_beta(beta)?)?;
+        Ok((self.threshold as f64 + e1 as f64 + e2 as f64).max(e3 as f64))
+    }
+
+    /// The most updates.
+    pub fn updates(&self) -> u32 {
+        self.updates
+    }
+
+    /// Rows by which the hypothesis must be off for an update, before noise.
+    pub fn threshold(&self) -> u64 {
+        self.threshold
+    }
+}
+
+/// How a query was answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Round {
+    /// By the hypothesis: rows, not whole.
+    Lazy {
+        /// The answer.
+        answer: f64,
+    },
+    /// With noise; the hypothesis is to be mended by [`MultiplicativeWeights::update`] before
+    /// the answer leaves.
+    Update {
+        /// The answer.
+        answer: i64,
+    },
+}
+
+/// A session: a plan, the hypothesis, and the noise of the threshold, which must stay secret.
+#[derive(Clone)]
+pub struct MultiplicativeWeights {
+    plan: SessionPlan,
+    rows: u64,
+    hypothesis: Vec<f64>,
+    used: u32,
+    threshold_noise: i64,
+}
+
+impl std::fmt::Debug for MultiplicativeWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { plan, rows, used, .. } = self;
+        let mut shown = f.debug_struct("MultiplicativeWeights");
+        shown.field("plan", plan).field("rows", rows).field("used", used).finish_non_exhaustive()
+    }
+}
+
+impl MultiplicativeWeights {
+    /// Draws the noise of a session's threshold, once.
+    ///
+    /// # Errors
+    /// [`QueryError::Noise`].
+    pub fn draw_threshold_noise<R: Rng + ?Sized>(
+        plan: &SessionPlan,
+        rng: &mut R,
+    ) -> Result<i64, QueryError> {
+        Ok(plan.mechanism(0)?.noise().sample(rng))
+    }
+
+    /// A session before its first round: the hypothesis is uniform.
+    ///
+    /// # Errors
+    /// [`QueryError::EmptyUniverse`], [`QueryError::TooManyCells`],
+    /// [`QueryError::NoRows`].
+    pub fn new(
+        plan: SessionPlan,
+        rows: u64,
+        cells: usize,
+        threshold_noise: i64,
+    ) -> Result<Self, QueryError> {
+        let cells = check_cells(cells as u128)?;
+        if rows == 0 {
+            return Err(QueryError::NoRows);
+        }
+        let hypothesis = vec![1.0 / cells as f64; cells];
+        Ok(Self { plan, rows, hypothesis, used: 0, threshold_noise })
+    }
+
+    /// Answers a query about this histogram. Nothing changes: an update is
+    /// [`Self::update`]'s.
+    ///
+    /// # Errors
+    /// [`QueryError::SessionExhausted`], [`QueryError::OtherUniverse`].
+    pub fn ask<R: Rng + ?Sized>(
+        &self,
+        histogram: &[u64],
+        query: &CellSet,
+        rng: &mut R,
+    ) -> Result<Round, QueryError> {
+        query.check(self.hypothesis.len())?;
+        if self.used >= self.plan.updates {
+            return Err(QueryError::SessionExhausted { updates: self.plan.updates });
+        }
+        let truth = i64::try_from(query.count(histogram)?).unwrap_or(i64::MAX);
+        let answer = self.expected(query);
+        let gap = truth.abs_diff(signed(answer));
+        let noisy_gap = i128::from(gap) + i128::from(self.plan.mechanism(1)?.noise().sample(rng));
+        if noisy_gap < i128::from(self.plan.threshold) + i128::from(self.threshold_noise) {
+            return Ok(Round::Lazy { answer });
+        }
+        let answer = self.plan.mechanism(2)?.noise().release(truth, rng);
+        Ok(Round::Update { answer })
+    }
+
+    /// Mends the hypothesis by an answer that was given: where it has too much, it is
+    /// multiplied by exp(-η), with η = 4 times what it is certainly off by, as a share.
+    ///
+    /// # Errors
+    /// [`QueryError::SessionExhausted`], [`QueryError::OtherUniverse`].
+    pub fn update(&mut self, query: &CellSet, answer: i64) -> Result<(), QueryError> {
+        query.check(self.hypothesis.len())?;
+        if self.used >= self.plan.updates {
+            return Err(QueryError::SessionExhausted { updates: self.plan.updates });
+        }
+        self.used += 1;
+        let rows = self.rows as f64;
+        let (answer, expected) = (answer as f64, self.expected(query));
+        let certain =
+            ((answer - expected).abs() - self.plan.slack as f64).max(self.plan.gap as f64);
+        let factor = libm::exp(-4.0 * (certain / rows).min(1.0));
+        let has_too_much = answer < expected;
+        for (cell, weight) in self.hypothesis.iter_mut().enumerate() {
+            if query.contains(cell) == has_too_much {
+                *weight *= factor;
+            }
+        }
+        let total: f64 = self.hypothesis.iter().sum();
+        for weight in &mut self.hypothesis {
+            *weight /= total;
+        }
+        Ok(())
+    }
+
+    /// The rows that the hypothesis expects to have the property.
+    pub fn expected(&self, query: &CellSet) -> f64 {
+        query.weight(&self.hypothesis) * self.rows as f64
+    }
+
+    /// The distribution over the cells that answers are taken from, which is public.
+    pub fn hypothesis(&self) -> &[f64] {
+        &self.hypothesis
+    }
+
+    /// Updates so far.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &SessionPlan {
+        &self.plan
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rows, far below 2^62")]
+fn signed(rows: f64) -> i64 {
+    rows.round() as i64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float beyond the range becomes its end"
+)]
+fn whole(value: f64) -> u64 {
+    value.ceil() as u64
+}

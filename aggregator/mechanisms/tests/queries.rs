@@ -1,0 +1,360 @@
+//! Queries have exact probabilities, keep their accuracy, and are refused clearly.
+//!
+//! Seeds are fixed; statistical tests have a significance of about 10^-6.
+
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::cells::{CELLS_MAX, CellSet};
+use bandana_mechanisms::queries::exponential::ExponentialMechanism;
+use bandana_mechanisms::queries::halfspaces::halfspaces;
+use bandana_mechanisms::queries::noisy_max::NoisyMax;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
+use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size, answer};
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::synthetic::{SyntheticRelease, rows_for};
+use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_mechanisms::queries::weights::{MultiplicativeWeights, Promise, Round, SessionPlan};
+use rand::{Rng as _, RngExt as _};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+
+fn loss(epsilon: f64) -> Result<PureLoss, QueryError> {
+    PureLoss::new(epsilon)
+}
+
+/// Shares of outcomes in `draws` draws.
+fn shares<const N: usize>(draws: u32, mut draw: impl FnMut(&mut ChaCha20Rng) -> usize) -> [f64; N] {
+    let mut rng = ChaCha20Rng::seed_from_u64(41);
+    let mut counts = [0.0; N];
+    for _ in 0..draws {
+        counts[draw(&mut rng)] += 1.0;
+    }
+    counts.map(|count| count / f64::from(draws))
+}
+
+#[test]
+fn the_exponential_mechanism_has_the_probabilities_of_its_definition() {
+    const DRAWS: u32 = 60_000;
+    let (utilities, weights) = ([7_i64, 3, 10, -2, 9], [5_u32, 1, 2, 8, 0]);
+    let mechanism = ExponentialMechanism::new(2, loss(1.5).unwrap()).unwrap();
+    let exact: Vec<f64> = utilities
+        .iter()
+        .zip(weights)
+        .map(|(&u, w)| f64::from(w) * (1.5 * u as f64 / 4.0).exp())
+        .collect();
+    let total: f64 = exact.iter().sum();
+    let found: [f64; 5] =
+        shares(DRAWS, |rng| mechanism.choose(&utilities, Some(&weights), rng).unwrap());
+    for (found, exact) in found.iter().zip(&exact) {
+        let p = exact / total;
+        let deviation = (p * (1.0 - p) / f64::from(DRAWS)).sqrt();
+        assert!((found - p).abs() <= 5.0 * deviation, "{found} is not {p}");
+    }
+    // A neighbour's probabilities are within exp(epsilon), and not much less far apart.
+    let neighbour = [9_i64, 1, 8, -4, 7];
+    let other: [f64; 5] =
+        shares(DRAWS, |rng| mechanism.choose(&neighbour, Some(&weights), rng).unwrap());
+    let largest = found.iter().zip(&other).filter(|(_, other)| **other > 0.0);
+    let largest = largest.map(|(a, b)| (a / b).ln().abs()).fold(0.0, f64::max);
+    assert!((0.8..1.5).contains(&largest), "{largest}");
+}
+
+#[test]
+fn choices_keep_their_accuracy_and_noisy_max_its_privacy() {
+    let utilities: Vec<i64> = (0..50).map(|i| 1_000 - 7 * i).collect();
+    let (epsilon, beta) = (loss(0.3).unwrap(), 0.05);
+    let exponential = ExponentialMechanism::new(1, epsilon).unwrap();
+    let noisy = NoisyMax::new(1, epsilon).unwrap();
+    let bounds = [exponential.shortfall(50, beta).unwrap(), noisy.shortfall(50, beta).unwrap()];
+    let mut rng = ChaCha20Rng::seed_from_u64(6);
+    let mut misses = [0; 2];
+    for _ in 0..4_000 {
+        let chosen = exponential.choose(&utilities, None, &mut rng).unwrap();
+        misses[0] += u32::from(7 * chosen as u64 > bounds[0]);
+        misses[1] += u32::from(7 * noisy.choose(&utilities, &mut rng).unwrap() as u64 > bounds[1]);
+    }
+    // 4000 beta = 200 would be allowed; the bounds are not sharp.
+    assert!(misses.iter().all(|&misses| misses < 130), "{misses:?}");
+
+    let noisy = NoisyMax::new(1, loss(1.0).unwrap()).unwrap();
+    let [a, b]: [[f64; 3]; 2] = [[5_i64, 6, 5], [6, 5, 6]]
+        .map(|utilities| shares(200_000, |rng| noisy.choose(&utilities, rng).unwrap()));
+    let ratios = a.iter().zip(&b).map(|(a, b)| (a / b).ln().abs());
+    let largest = ratios.fold(0.0, f64::max);
+    assert!((0.5..1.0).contains(&largest), "{largest}");
+}
+
+#[test]
+fn no_utilities_and_no_weights_make_a_choice_long() {
+    let mechanism = ExponentialMechanism::new(1, loss(1.0).unwrap()).unwrap();
+    let mut rng = ChaCha20Rng::seed_from_u64(3);
+    // By rejection, the first would take 60 million attempts, the second four billion.
+    let utilities: Vec<i64> = (0..64).map(|place| if place == 0 { 200 } else { 0 }).collect();
+    for weight in [1_000_000, u32::MAX] {
+        let weights: Vec<u32> = (0..64).map(|place| if place == 0 { 1 } else { weight }).collect();
+        let chosen: [f64; 64] =
+            shares(100, |rng| mechanism.choose(&utilities, Some(&weights), rng).unwrap());
+        assert!(chosen[0] > 0.999, "{chosen:?}");
+    }
+    let far = [i64::MIN, i64::MAX];
+    assert_eq!(mechanism.choose(&far, None, &mut rng).unwrap(), 1);
+}
+
+#[test]
+fn a_column_has_few_values_however_far_apart_they_are() {
+    assert_eq!("n:-1..65534".parse::<Column>().unwrap().values(), 65_536);
+    for range in ["0..65536", "-9223372036854775808..9223372036854775807"] {
+        let error = format!("n:{range}").parse::<Column>().unwrap_err().to_string();
+        assert!(error.contains("more than 65536 values"), "{range}: {error}");
+    }
+}
+
+#[test]
+fn a_choice_of_nothing_is_refused() {
+    let mechanism = ExponentialMechanism::new(1, loss(1.0).unwrap()).unwrap();
+    let mut rng = ChaCha20Rng::seed_from_u64(1);
+    let mut choose = |utilities: &[i64], weights: Option<&[u32]>| {
+        mechanism.choose(utilities, weights, &mut rng).unwrap_err()
+    };
+    assert_eq!(choose(&[], None), QueryError::NoCandidates);
+    assert_eq!(choose(&[1, 2], Some(&[0, 0])), QueryError::NoCandidates);
+    assert!(matches!(choose(&[1], Some(&[1, 1])), QueryError::Weights { .. }));
+    assert_eq!(ExponentialMechanism::new(0, loss(1.0).unwrap()), Err(QueryError::Insensitive));
+}
+
+#[test]
+fn synthetic_databases_answer_halfspaces_about_as_well_as_promised() {
+    let (alpha, beta) = (0.3, 0.05);
+    let class = halfspaces(3).unwrap();
+    // The class is of so low a dimension that few rows do; fewer still are enough here.
+    assert_eq!(rows_for(alpha, 8, class.len(), Some(4)).unwrap(), 30);
+    let release = SyntheticRelease::new(8, 9, class, loss(1.0).unwrap()).unwrap();
+    let histogram = [3_000, 100, 900, 200, 2_500, 0, 300, 3_000];
+    let promised = release.error_of_best() + release.accuracy(10_000, beta).unwrap();
+    let mut rng = ChaCha20Rng::seed_from_u64(2);
+    for _ in 0..5 {
+        let database = release.choose(&histogram, &mut rng).unwrap();
+        let error = release.error(&histogram, &database).unwrap();
+        assert!(error <= promised, "{error} is above {promised}");
+        assert!(error < 0.12, "{error}");
+        let noisy =
+            release.noisy_error(&histogram, &database, loss(0.5).unwrap(), &mut rng).unwrap();
+        assert!((noisy - error).abs() < 0.01, "{noisy} is not about {error}");
+    }
+}
+
+/// A histogram of 64 cells far from uniform.
+fn skewed_histogram(rows: u64) -> Vec<u64> {
+    let weight = |cell: u64| 1_000 / (1 + cell);
+    let total: u64 = (0..64).map(weight).sum();
+    let mut histogram: Vec<u64> = (0..64).map(|cell| rows * weight(cell) / total).collect();
+    histogram[0] += rows - histogram.iter().sum::<u64>();
+    histogram
+}
+
+fn random_query(rng: &mut ChaCha20Rng) -> Result<CellSet, QueryError> {
+    let word = rng.next_u64();
+    CellSet::of(64, |cell| word >> cell & 1 == 1)
+}
+
+#[test]
+fn multiplicative_weights_keep_their_promise_on_adaptive_queries() {
+    const ROWS: u64 = 400_000;
+    let histogram = skewed_histogram(ROWS);
+    let promise = Promise { rows: ROWS, cells: 64, queries: 2_000, beta: 0.05 };
+    let (plan, alpha) = SessionPlan::promised(loss(1.0).unwrap(), promise).unwrap();
+    assert!(alpha < 0.2 * ROWS as f64, "{alpha} of {ROWS}");
+    assert!((plan.accuracy(2_000, 0.05).unwrap() - alpha).abs() < 1.0);
+    let mut rng = ChaCha20Rng::seed_from_u64(9);
+    let noise = MultiplicativeWeights::draw_threshold_noise(&plan, &mut rng).unwrap();
+    let mut session = MultiplicativeWeights::new(plan, ROWS, 64, noise).unwrap();
+    // An adversary who asks again where the last answers differed most from uniform.
+    let mut hardest = random_query(&mut rng).unwrap();
+    let mut farthest = 0.0_f64;
+    for round in 0..2_000 {
+        let again = round % 3 == 0;
+        let query = if again { hardest.clone() } else { random_query(&mut rng).unwrap() };
+        let truth = query.count(&histogram).unwrap() as f64;
+        let given = match session.ask(&histogram, &query, &mut rng).unwrap() {
+            Round::Lazy { answer } => answer,
+            Round::Update { answer } => {
+                session.update(&query, answer).unwrap();
+                answer as f64
+            }
+        };
+        assert!((given - truth).abs() <= alpha, "round {round}: {given} for {truth}");
+        let uniform = ROWS as f64 * query.members().count() as f64 / 64.0;
+        if (given - uniform).abs() > farthest {
+            (farthest, hardest) = ((given - uniform).abs(), query);
+        }
+    }
+    assert!(session.used() > 0 && session.used() <= plan.updates(), "{}", session.used());
+}
+
+#[test]
+fn a_session_that_has_used_its_updates_fails_and_says_so() {
+    let histogram = skewed_histogram(100_000);
+    let plan = SessionPlan::chosen(loss(8.0).unwrap(), 2, 500).unwrap();
+    let mut session = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
+    let mut rng = ChaCha20Rng::seed_from_u64(3);
+    let first = CellSet::of(64, |cell| cell == 0).unwrap();
+    let mut updates = 0;
+    let error = loop {
+        match session.ask(&histogram, &first, &mut rng) {
+            Ok(Round::Update { answer }) => {
+                session.update(&first, answer).unwrap();
+                updates += 1;
+                assert!(updates <= 2);
+            }
+            Ok(Round::Lazy { .. }) => panic!("the hypothesis can't be good by now"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, QueryError::SessionExhausted { updates: 2 });
+    assert!(error.to_string().contains("used all of its 2 updates"));
+    assert!(session.update(&first, 0).is_err());
+    // What is rebuilt from the answers that were given is the same session.
+    let mut again = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
+    again.update(&first, 40_000).unwrap();
+    let mut once_more = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
+    once_more.update(&first, 40_000).unwrap();
+    assert_eq!(again.hypothesis(), once_more.hypothesis());
+}
+
+#[test]
+fn sessions_that_promise_nothing_are_refused() {
+    let promise = Promise { rows: 100, cells: 64, queries: 10_000, beta: 0.05 };
+    let refused = |promise| SessionPlan::promised(loss(0.1).unwrap(), promise).unwrap_err();
+    assert!(refused(promise).to_string().contains("below the number of rows"));
+    assert_eq!(refused(Promise { cells: 0, ..promise }), QueryError::EmptyUniverse);
+    let huge = refused(Promise { cells: CELLS_MAX + 1, ..promise });
+    assert!(matches!(huge, QueryError::TooManyCells { .. }));
+    assert_eq!(refused(Promise { beta: 1.0, ..promise }), QueryError::Beta(1.0));
+    assert_eq!(refused(Promise { queries: 0, ..promise }), QueryError::NoQueries);
+    assert_eq!(refused(Promise { rows: 0, ..promise }), QueryError::NoRows);
+    assert!(SessionPlan::chosen(loss(1.0).unwrap(), 0, 10).is_err());
+    assert!(SessionPlan::chosen(loss(1.0).unwrap(), 10, 0).is_err());
+}
+
+fn people() -> Result<Rows, QueryError> {
+    let schema = Schema::parse(&["age:0..99", "city:Bonn|Ulm|Kiel", "a:no|yes", "b:no|yes"]);
+    let mut rows = Rows::new(schema?);
+    let mut rng = ChaCha20Rng::seed_from_u64(4);
+    for row in 0..20_000_u16 {
+        let age = rng.random_range(20..60);
+        let city = if row % 10 < 7 { 1 } else { row % 3 };
+        rows.push(&[age, city, u16::from(row % 4 == 0), row % 2])?;
+    }
+    Ok(rows)
+}
+
+fn ask(rows: &Rows, question: &Question, price: Price) -> Result<Answer, QueryError> {
+    answer(rows, question, price, 0.01, &mut ChaCha20Rng::seed_from_u64(12))
+}
+
+#[test]
+fn every_question_is_answered_within_its_accuracy() {
+    let rows = people().unwrap();
+    let pure = Price::Pure(loss(1.0).unwrap());
+    let concentrated = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+    let texts = |texts: &[&str]| -> Vec<String> { texts.iter().map(|t| (*t).to_owned()).collect() };
+    for price in [pure, concentrated] {
+        let predicates = texts(&["*", "a=yes", "a=yes,b=yes"]);
+        let counted = ask(&rows, &Question::Counts { predicates }, price).unwrap();
+        let Answer::Numbers { numbers, accuracy } = counted else { panic!("not numbers") };
+        assert!(accuracy < 30.0);
+        for ((_, found), exact) in numbers.iter().zip([20_000_i64, 5_000, 0]) {
+            assert!((found - exact).abs() as f64 <= accuracy, "{found} for {exact}");
+        }
+        let columns = texts(&["a", "b"]);
+        let Answer::Numbers { numbers, accuracy } =
+            ask(&rows, &Question::Histogram { columns }, price).unwrap()
+        else {
+            panic!("not numbers")
+        };
+        let found: Vec<(&str, i64)> = numbers.iter().map(|(l, n)| (l.as_str(), *n)).collect();
+        for (found, (label, exact)) in found.iter().zip([
+            ("a=no,b=no", 5_000),
+            ("a=no,b=yes", 10_000),
+            ("a=yes,b=no", 5_000),
+            ("a=yes,b=yes", 0),
+        ]) {
+            assert_eq!(found.0, label);
+            assert!((found.1 - exact).abs() as f64 <= accuracy, "{found:?} for {exact}");
+        }
+        let sums = Question::Sums { columns: texts(&["age"]) };
+        let Answer::Numbers { numbers, .. } = ask(&rows, &sums, price).unwrap() else {
+            panic!("not numbers")
+        };
+        let mean = numbers[0].1 as f64 / 20_000.0;
+        assert!((mean - 39.5).abs() < 0.3, "{mean}");
+    }
+    let choose = |column: &str, aim, chooser| {
+        let question = Question::Choice { column: column.to_owned(), aim, chooser };
+        match ask(&rows, &question, pure).unwrap() {
+            Answer::Value { value, .. } => value,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(choose("city", Aim::MostCommon, Chooser::NoisyMax), "Ulm");
+    assert_eq!(choose("city", Aim::MostCommon, Chooser::Exponential(None)), "Ulm");
+    let weights = Chooser::Exponential(Some(vec![5, 0, 1]));
+    assert_ne!(choose("city", Aim::MostCommon, weights), "Ulm");
+    let median = choose("age", Aim::Quantile(0.5), Chooser::Exponential(None));
+    assert!((38..=41).contains(&median.parse::<i32>().unwrap()), "{median}");
+    let question = Question::Synthetic {
+        columns: texts(&["a", "b"]),
+        class: Class::Halfspaces,
+        size: Size::Rows(8),
+    };
+    let Answer::Database { rows: database, .. } = ask(&rows, &question, pure).unwrap() else {
+        panic!("no database")
+    };
+    let on = |row: &&Vec<String>| row[0] == "no" && row[1] == "yes";
+    assert_eq!(database.len(), 8);
+    assert!((3..=5).contains(&database.iter().filter(on).count()), "{database:?}");
+}
+
+#[test]
+fn bad_questions_are_refused_with_what_to_do() {
+    let rows = people().unwrap();
+    let pure = Price::Pure(loss(1.0).unwrap());
+    let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+    let counts = |text: &str| Question::Counts { predicates: vec![text.to_owned()] };
+    let choice = |column: &str, aim| Question::Choice {
+        column: column.to_owned(),
+        aim,
+        chooser: Chooser::NoisyMax,
+    };
+    let synthetic = |columns: &[&str], size| Question::Synthetic {
+        columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+        class: Class::Halfspaces,
+        size,
+    };
+    let names = ["age".to_owned(), "city".to_owned()];
+    for (question, price, message) in [
+        (Question::Counts { predicates: Vec::new() }, pure, "there is no query"),
+        (counts("size=3"), pure, "there is no column \"size\"; the columns are age, city, a, b"),
+        (counts("city=Rome"), pure, "it has Bonn, Ulm, Kiel"),
+        (Question::Sums { columns: vec!["city".to_owned()] }, pure, "has no numbers"),
+        (Question::Histogram { columns: Vec::new() }, pure, "there is no query"),
+        (choice("city", Aim::Quantile(0.5)), pure, "has no numbers"),
+        (choice("age", Aim::Quantile(1.5)), pure, "alpha is 1.5"),
+        (choice("city", Aim::MostCommon), rho, "is paid with epsilon, not with rho"),
+        (synthetic(&["age"], Size::Rows(3)), pure, "two values each"),
+        (synthetic(&["a"], Size::Rows(0)), pure, "no rows"),
+        (synthetic(&["a"], Size::ForError(0.0)), pure, "alpha is 0"),
+        (synthetic(&[], Size::Rows(3)), pure, "the universe is empty"),
+    ] {
+        let error = ask(&rows, &question, price).unwrap_err().to_string();
+        assert!(error.contains(message), "{question:?}: {error}");
+    }
+    let wide: Vec<String> = (0..4).map(|i| format!("c{i}:0..999")).collect();
+    let wide = Rows::new(Schema::parse(&wide).unwrap());
+    let columns = (0..4).map(|i| format!("c{i}")).collect();
+    let error = ask(&wide, &Question::Histogram { columns }, pure).unwrap_err().to_string();
+    assert!(error.contains("1000000000000 combinations"), "{error}");
+    assert!(answer(&rows, &counts("*"), pure, 0.0, &mut ChaCha20Rng::seed_from_u64(1)).is_err());
+    assert_eq!(Schema::parse::<&str>(&[]), Err(QueryError::EmptyUniverse));
+    assert!(Schema::parse(&["a:x|y", "a:1..2"]).is_err());
+    assert!(rows.schema().universe(&names).is_ok());
+}
