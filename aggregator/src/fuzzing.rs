@@ -9,22 +9,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::task::yield_now;
 
-use crate::cli::draft::Draft;
+use crate::api::{Exports, OperatorService, TrustedService};
+use crate::auth::Authorization;
 use crate::clock::{Clock, SystemClock};
 use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
-use crate::dashboard::Desk;
-use crate::ending::{EndingNotifier, ending};
-use crate::health::Readiness;
-use crate::held::{Budget, Calling, HoldingLayer};
+use crate::dashboard::DashboardState;
 use crate::http::{PageServer, Pages};
-use crate::network::Peer;
-use crate::opening::{Core, Opening};
+use crate::memory::{Budget, HoldingLayer};
+use crate::metrics::Metrics;
+use crate::peer::Calling;
+use crate::peer::Peer;
+use crate::readiness::Readiness;
 use crate::registry::Registry;
-use crate::security::Authorization;
 use crate::server::ServerSettings;
-use crate::service::{Exports, OperatorService, TrustedService};
+use crate::server::startup::{Core, Opening};
+use crate::shutdown::{ShutdownNotifier, shutdown_signal};
 use crate::store::Presence;
-use crate::telemetry::{Calls, Metrics, Port};
+use crate::telemetry::{Calls, Port};
+use crate::views::draft::Draft;
 
 /// Reads a key file, and writes what was understood.
 pub fn key_file(text: &str) {
@@ -65,7 +67,7 @@ pub struct PagesInMemory {
     budget: Budget,
     registry: Arc<Registry>,
     /// When this is dropped, all ends.
-    _ending: EndingNotifier,
+    _ending: ShutdownNotifier,
 }
 
 impl PagesInMemory {
@@ -84,26 +86,26 @@ impl PagesInMemory {
         let ServerSettings { connections, calls, store, .. } = configuration.into();
         let budget = Budget::new(MEMORY);
         let metrics = Arc::new(Metrics::new(&clock, budget.clone()));
-        let desk = Desk::new(&connections, &calls);
-        let (notifier, ending) = ending();
+        let dashboard_state = DashboardState::new(&connections, &calls);
+        let (notifier, ending) = shutdown_signal();
         let core = runtime.block_on(async {
             let opening = Opening::of((Presence::Optional, store), &clock, &metrics).await;
             opening.expect("a store").start(Arc::clone(&clock)).expect("threads")
         });
-        let Core { registry, ingest, reader, keeper, .. } = core;
+        let Core { registry, ingest, reader, disclosures, .. } = core;
         let (shown, readiness) = (Arc::clone(&registry), Readiness::default());
         metrics.opened(Arc::clone(&registry), ingest.clone(), readiness.clone());
         let (known, time) = (Arc::clone(&registry), Arc::clone(&clock));
-        let trusted = TrustedService::new(known, &ingest, keeper, time, budget.clone());
+        let trusted = TrustedService::new(known, &ingest, disclosures, time, budget.clone());
         let exports = Exports::new(reader.clone());
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
-        desk.open(operator, trusted);
+        dashboard_state.open(operator, trusted);
         let authorization =
             Authorization::new(None, metrics.unauthorised.clone(), Arc::clone(&clock));
         let holding = HoldingLayer::new(budget.clone(), calls.request_time, metrics.held.clone());
         let watched = Calls::new(Port::Operator, clock, metrics.calls.clone());
-        let pages = Pages { authorization, metrics, readiness, desk };
+        let pages = Pages { authorization, metrics, readiness, dashboard_state };
         let server = PageServer::new(pages.router(), watched, holding, &connections);
         Self { runtime, server, budget, registry: shown, _ending: notifier }
     }

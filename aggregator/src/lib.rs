@@ -1,43 +1,49 @@
 //! The server's side of Bandana: durable tallies of private bits, and the
 //! learners that choose arms from them.
 //!
-//! The way of an upload: [`service`] checks its form, [`ingest`] decides, commits
+//! The way of an upload: [`api`] checks its form, [`ingest`] decides, commits
 //! it to the [`store`] and acknowledges, [`registry`] publishes the tallies,
-//! [`policy`] asks a [learner](bandana_learners) for weights, and devices fetch them.
+//! [`policy_updater`] asks a [learner](bandana_learners) for weights, and devices fetch them.
 //!
 //! Nothing in this crate ever holds a reward, except what [`trusted`] is told of experiments
 //! whose users disclose theirs.
 
+pub mod admission;
 pub mod alarms;
+pub mod api;
+pub mod auth;
 pub mod cli;
 pub mod clock;
 pub mod configuration;
 pub mod dashboard;
 pub mod datasets;
-pub mod ending;
+pub mod disclosures;
 pub mod estimates;
-mod experiment_answers;
-mod faces;
+mod explain;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod gates;
-pub mod health;
-pub mod held;
 pub mod http;
 pub mod ingest;
-pub mod network;
-mod opening;
+pub mod memory;
+pub mod metrics;
 pub mod operator_client;
-pub mod policy;
+pub mod peer;
+pub mod policy_updater;
+mod pushback;
+pub mod rate;
+pub mod readiness;
 pub mod registry;
+mod regular_file;
 pub mod replica;
-pub mod security;
 pub mod server;
-pub mod service;
+pub mod shutdown;
 pub mod store;
 pub mod telemetry;
+pub mod tls;
+pub mod transport;
 pub mod trusted;
+mod views;
 
 /// The allocator of the program. What was held for callers it gives back to the operating system
 /// by and by, however calls that are over lay among others in memory.

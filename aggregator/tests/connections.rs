@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bandana_aggregator::network::{ConnectionLimits, Listener};
+use bandana_aggregator::transport::{ConnectionLimits, Listener};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt as _;

@@ -9,18 +9,21 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bandana_aggregator::clock::{Clock, ManualClock};
-use bandana_aggregator::held::Budget;
-use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
+use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{
-    Administration, AdministrationError, Arrival, Ingest, IngestError, Order, Verdict, Writer,
+    ExperimentChange, ExperimentChangeError, ExperimentCommand, Ingest, IngestError, Writer,
     WriterError,
 };
+use bandana_aggregator::memory::Budget;
+use bandana_aggregator::metrics::Metrics;
 use bandana_aggregator::registry::{Experiment, Registry};
+use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    Conduct, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
+    EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
 };
-use bandana_aggregator::telemetry::metrics::{IngestMetrics, Metrics};
+use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
@@ -34,7 +37,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
 
-const CONDUCT: Conduct = Conduct::new(Learner::LdpTs);
+const CONDUCT: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
 
 /// A writer at work, and what a test needs to talk to it.
 struct Running<C> {
@@ -81,11 +84,11 @@ fn arrival(
     id: u8,
     day: u32,
     reports: u64,
-) -> Result<Arrival, Failure> {
-    Ok(Arrival {
+) -> Result<ValidUpload, Failure> {
+    Ok(ValidUpload {
         id: UploadId::new([id; 16]),
         day: Day::new(day),
-        experiment: Arc::clone(experiment),
+        experiment: Arc::<Experiment>::clone(experiment),
         tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
         app: None,
     })
@@ -307,11 +310,14 @@ async fn changes_that_do_not_fit_change_nothing() -> Result<(), Failure> {
     let experiment = running.create("states").await?;
     let step = async |transition| {
         let experiment = Arc::clone(&experiment);
-        let administration = Administration::Move { experiment, transition };
-        running.ingest.administer(Order { caller: "anna".to_owned(), administration }).await
+        let administration = ExperimentChange::Move { experiment, transition };
+        running
+            .ingest
+            .administer(ExperimentCommand { caller: "anna".to_owned(), administration })
+            .await
     };
     let refused = step(Transition::Resume).await;
-    assert!(matches!(refused, Err(AdministrationError::State { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ExperimentChangeError::State { .. })), "{refused:?}");
     let again = running.create("states").await;
     let message = again.err().ok_or("created twice")?.to_string();
     assert!(message.contains("exists already"), "{message}");

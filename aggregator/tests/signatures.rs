@@ -8,18 +8,19 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use bandana_aggregator::api::{DeviceService, Exports, OperatorService};
 use bandana_aggregator::clock::ManualClock;
-use bandana_aggregator::ending::ending;
-use bandana_aggregator::held::Budget;
+use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::Writer;
+use bandana_aggregator::memory::Budget;
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::service::{DeviceService, Exports, OperatorService};
+use bandana_aggregator::shutdown::shutdown_signal;
 use bandana_aggregator::store::{
-    Conduct, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds,
-    SqliteStore, StoreError, StoreReader, seal_directory, verify_directory,
+    EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds, SqliteStore,
+    StoreError, StoreReader, seal_directory, verify_directory,
 };
-use bandana_aggregator::telemetry::metrics::IngestMetrics;
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
 use bandana_shared::identity::{Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
@@ -44,7 +45,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: Conduct = Conduct::new(Learner::LdpTs);
+const CONDUCT: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
 
 /// The tables of version 1, as its program wrote them.
 const SCHEMA_1: &str = include_str!("schema-1.sql");
@@ -217,7 +218,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         Writer::open(store, Arc::clone(&registry), clock.clone(), sender, metrics)?;
     let writer = std::thread::spawn(move || writer.run());
     let reader = StoreReader::new(directory.path());
-    let (_notifier, ending) = ending();
+    let (_notifier, ending) = shutdown_signal();
     let exports = Exports::new(reader.clone());
     let device = DeviceService::new(
         Arc::clone(&registry),

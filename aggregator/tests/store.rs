@@ -6,10 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use bandana_aggregator::store::{
-    Conduct, DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore,
-    StoreError, StoreReader, seal_directory,
+    DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore, StoreError,
+    StoreReader, seal_directory,
 };
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
@@ -22,7 +23,8 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: Conduct = Conduct { floor_weight: 0.125, ..Conduct::new(Learner::LdpUcb) };
+const CONDUCT: LearnerConfig =
+    LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpUcb) };
 
 fn group(
     day: u32,

@@ -7,10 +7,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use bandana_aggregator::store::{
-    Backup, Conduct, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore,
-    StoreError, seal_directory, verify_directory, verify_file,
+    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore, StoreError,
+    seal_directory, verify_directory, verify_file,
 };
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
@@ -22,7 +23,8 @@ use two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
-const CONDUCT: Conduct = Conduct { floor_weight: 0.125, ..Conduct::new(Learner::LdpTs) };
+const CONDUCT: LearnerConfig =
+    LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpTs) };
 
 /// Bytes of a page of the database.
 const PAGE: u64 = 4096;

@@ -6,10 +6,9 @@ use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 
 use crate::noise::NoiseSource;
-use crate::outbox::CLOCK_SLACK;
 use crate::privatizer::{PrivateReport, PrivatizeError, Privatizer};
 use crate::reward::Reward;
-use crate::time::Timestamp;
+use crate::time::{CLOCK_SLACK, Timestamp};
 
 /// Names an assignment within its installation, also after a restart.
 ///

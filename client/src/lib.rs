@@ -166,22 +166,20 @@ mod core;
 #[cfg(feature = "storage")]
 pub mod danger;
 mod day;
-#[cfg(feature = "grpc")]
-mod driver;
+#[cfg(all(feature = "fuzzing", feature = "storage"))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "grpc")]
 pub mod grpc;
-mod handle;
 mod ledger;
 mod noise;
 mod outbox;
 mod privatizer;
 mod reward;
+mod sdk;
 mod signers;
 #[cfg(feature = "storage")]
 mod storage;
-#[cfg(all(feature = "fuzzing", feature = "storage"))]
-#[doc(hidden)]
-pub use storage::fuzzing;
 mod time;
 #[cfg(feature = "trusted")]
 pub mod trusted;
@@ -191,13 +189,6 @@ pub use assignment::{AssignmentId, Chosen, Unreported};
 #[cfg(feature = "simulation")]
 pub use core::SimulatedClient;
 pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
-#[cfg(feature = "grpc")]
-pub use driver::{Driver, StartError};
-pub use handle::{
-    Assignment, Bandana, Builder, Choice, Consent, DefaultReason, Experiment, ExperimentError,
-    HostTransport, NotReady, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget,
-    WantsConsent, WantsStorage, WantsTransport,
-};
 pub use ledger::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]
 pub use noise::SeededNoise;
@@ -205,6 +196,13 @@ pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateReport, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
+pub use sdk::{
+    Assignment, Bandana, Builder, Choice, Consent, DefaultReason, Experiment, ExperimentError,
+    HostTransport, NotReady, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget,
+    WantsConsent, WantsStorage, WantsTransport,
+};
+#[cfg(feature = "grpc")]
+pub use sdk::{Driver, StartError};
 pub use signers::{SameKey, SignatureRefusal, Signers};
 #[cfg(feature = "storage")]
 pub use storage::StorageError;

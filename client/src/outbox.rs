@@ -7,7 +7,7 @@ use bandana_shared::upload::Upload;
 use crate::assignment::AssignmentId;
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::privatizer::PrivateReport;
-use crate::time::Timestamp;
+use crate::time::{CLOCK_SLACK, Timestamp};
 
 /// Reports that a client keeps at most for one experiment, assignments still
 /// open among them: a month of one report every half hour. Beyond it arms are
@@ -21,9 +21,6 @@ pub(crate) const REPORTS_IN_ALL_MAX: usize = 10_000;
 /// a server that is away for longer than its replay window refuses it then; so
 /// not everything is sealed at once.
 pub(crate) const SEALED_MAX: usize = 32;
-
-/// How far a clock may be set back without consequences for what is under way.
-pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
 
 /// Bytes that an encoded upload of one report has at most.
 const UPLOAD_BYTES: usize = 48;
@@ -147,7 +144,7 @@ pub enum UploadOutcome {
 
 /// A private report on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct PendingReport {
     pub(crate) experiment_id: ExperimentId,
     pub(crate) digest: Digest,
     pub(crate) arm: ArmIndex,
@@ -176,7 +173,7 @@ pub(crate) struct Attempts {
     not_before: Timestamp,
 }
 
-impl Parcel {
+impl PendingReport {
     fn is_released(&self, now: Timestamp) -> bool {
         self.release_at <= now || self.release_at > now.after(self.reach).after(CLOCK_SLACK)
     }
@@ -193,7 +190,7 @@ impl Parcel {
 /// that the order of uploads tells nothing about the order of events.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    pub(crate) parcels: BTreeMap<AssignmentId, Parcel>,
+    pub(crate) parcels: BTreeMap<AssignmentId, PendingReport>,
 }
 
 /// Reports that are sealed one by one as others of them are settled: those of an experiment, of
@@ -258,7 +255,7 @@ impl Outbox {
         durable: u64,
         noise: &mut impl NoiseSource,
     ) -> Result<Option<UploadTask>, EntropyError> {
-        let ready = |(_, parcel): &(&AssignmentId, &Parcel)| {
+        let ready = |(_, parcel): &(&AssignmentId, &PendingReport)| {
             parcel.sealed.is_some()
                 && parcel.changed <= durable
                 && is_due(parcel.attempts.not_before, now)
@@ -276,7 +273,7 @@ impl Outbox {
     /// The earliest time at which something is to be done about a report, apart from
     /// those that wait for the server's day or for a write.
     pub(crate) fn next_time(&self, now: Timestamp, durable: u64) -> Option<Timestamp> {
-        let next = |parcel: &Parcel| match parcel.sealed {
+        let next = |parcel: &PendingReport| match parcel.sealed {
             Some(_) if parcel.changed <= durable => Some(parcel.attempts.not_before),
             None if !parcel.is_released(now) => Some(parcel.release_at),
             _ => None,
@@ -286,7 +283,8 @@ impl Outbox {
 
     /// The report that an upload carries.
     pub(crate) fn find(&self, id: UploadId) -> Option<AssignmentId> {
-        let named = |parcel: &Parcel| parcel.sealed.as_ref().is_some_and(|task| task.id == id);
+        let named =
+            |parcel: &PendingReport| parcel.sealed.as_ref().is_some_and(|task| task.id == id);
         self.parcels.iter().find(|(_, parcel)| named(parcel)).map(|(id, _)| *id)
     }
 

@@ -2,6 +2,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandana_shared::identity::Day;
 
+/// How far a clock may be set back without consequences for what is under way.
+pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
+
 /// Milliseconds since 1970-01-01 (UTC) by the device's clock, 0 to 2^64 - 1. The core
 /// never reads a clock; whoever calls it says what time it is.
 ///

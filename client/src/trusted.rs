@@ -48,6 +48,8 @@ mod crash_tests;
 mod disclosure;
 #[cfg(feature = "storage")]
 mod disclosures;
+#[cfg(feature = "storage")]
+pub(crate) mod disclosures_file;
 mod error;
 mod experiment;
 #[cfg(all(test, feature = "storage"))]

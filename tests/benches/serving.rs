@@ -177,7 +177,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         bandana_shared::specification::ReleaseTiming::IMMEDIATE,
     )?;
     let learner = bandana_learners::Learner::LdpTs;
-    let conduct = bandana_aggregator::store::Conduct::new(learner);
+    let conduct = bandana_learners::LearnerConfig::new(learner);
     let entry = bandana_aggregator::store::AuditEntry {
         at: bandana_shared::identity::UnixSeconds::new(0),
         caller: String::new(),

@@ -21,7 +21,7 @@ use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::read_upload;
 use bandana_shared::wire::v1::UploadRequest;
-use bandana_tests::recorder::Recorder;
+use bandana_tests::fake_server::Recorder;
 use prost::Message as _;
 
 const EPSILON: f64 = 1.0;

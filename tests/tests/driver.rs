@@ -23,7 +23,7 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
-use bandana_tests::recorder::{Answer, Recorder};
+use bandana_tests::fake_server::{Answer, Recorder};
 use prost::Message as _;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};

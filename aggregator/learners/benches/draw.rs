@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use bandana_learners::{Evidence, Learner, Situation, ThompsonSampler};
+use bandana_learners::{Evidence, Learner, LearnerInput, ThompsonSampler};
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::tally::Tally;
@@ -68,9 +68,9 @@ fn draws(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
 }
 
 /// What a learner knows of these arms at epsilon 1, all of them active.
-fn situation(tallies: &[Tally]) -> Result<Situation, Box<dyn Error>> {
+fn situation(tallies: &[Tally]) -> Result<LearnerInput, Box<dyn Error>> {
     let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
-    Ok(Situation::new(tallies, &vec![true; tallies.len()], floor))
+    Ok(LearnerInput::new(tallies, &vec![true; tallies.len()], floor))
 }
 
 fn weights(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {

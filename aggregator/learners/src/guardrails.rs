@@ -91,7 +91,7 @@ mod tests {
     use bandana_shared::policy::Weights;
 
     use super::*;
-    use crate::{Learner, LearnerError, Situation};
+    use crate::{Learner, LearnerError, LearnerInput};
 
     fn tallies(counts: &[(u64, u64)]) -> Vec<Tally> {
         counts.iter().map(|&(reports, ones)| Tally::new(reports, ones).unwrap()).collect()
@@ -107,7 +107,7 @@ mod tests {
         let tallies = tallies(counts);
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
         let burning_in = guardrails.burning_in(&tallies, active, initial);
-        let situation = Situation::new(&tallies, active, floor)
+        let situation = LearnerInput::new(&tallies, active, floor)
             .with_burning_in(burning_in)
             .with_holdout_share(guardrails.holdout_share);
         learner.weights(&situation).unwrap()
@@ -171,7 +171,7 @@ mod tests {
     fn floor_weight_and_holdout_leave_the_learner_what_is_stated() {
         let tallies = tallies(&[(1_000_000, 1), (1_000_000, 900_000)]);
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
-        let situation = Situation::new(&tallies, &[true; 2], floor)
+        let situation = LearnerInput::new(&tallies, &[true; 2], floor)
             .with_floor_weight(0.1)
             .with_holdout_share(0.5);
         let shown = Learner::LdpTs.weights(&situation).unwrap();
@@ -184,7 +184,7 @@ mod tests {
         for share in [-0.1, 1.1, f64::NAN] {
             let message = Guardrails::new(5, share).unwrap_err().to_string();
             assert!(message.contains(&share.to_string()), "{message}");
-            let situation = Situation::new(&[Tally::EMPTY], &[true], floor);
+            let situation = LearnerInput::new(&[Tally::EMPTY], &[true], floor);
             let refused = Learner::LdpTs.weights(&situation.with_holdout_share(share));
             assert!(matches!(refused, Err(LearnerError::Guardrails(_))), "{refused:?}");
         }

@@ -1,6 +1,6 @@
 //! Learners: from what is known to weights over the arms.
 //!
-//! A learner is a pure function of a [`Situation`]. It reads no clock and draws no
+//! A learner is a pure function of a [`LearnerInput`]. It reads no clock and draws no
 //! randomness, so equal situations give equal weights, whoever computes them; the
 //! randomness of a choice is drawn where the choice is made.
 //!
@@ -18,7 +18,7 @@
 //! # A learner, simulated
 //! Two thousand users of three arms, whose rewards reach nobody but as private bits:
 //! ```
-//! use bandana_learners::{Learner, Situation};
+//! use bandana_learners::{Learner, LearnerInput};
 //! use bandana_shared::channel::Floor;
 //! use bandana_shared::curve::{Curve, Level, Mechanism};
 //! use bandana_shared::epsilon::Epsilon;
@@ -31,7 +31,7 @@
 //! let mut tallies = [Tally::EMPTY; 3];
 //! let mut regret = 0.0;
 //! for _ in 0..20 {
-//!     let weights = Learner::LdpTs.weights(&Situation::new(&tallies, &[true; 3], floor))?;
+//!     let weights = Learner::LdpTs.weights(&LearnerInput::new(&tallies, &[true; 3], floor))?;
 //!     for _ in 0..100 {
 //!         let arm = weights.draw(rng.next_u32()).get();
 //!         let reward = if rng.random_bool(means[arm]) { 1.0 } else { 0.0 };
@@ -48,6 +48,7 @@
 
 mod ada_kl;
 pub mod bounds;
+mod config;
 pub mod divergence;
 pub mod guardrails;
 pub mod indices;
@@ -71,22 +72,23 @@ use serde::Deserialize;
 use thiserror::Error;
 
 pub use ada_kl::{AdaKlSampler, scale_max};
+pub use config::{LearnerConfig, TallySnapshot, reports_until_policy};
 use guardrails::{Guardrails, GuardrailsError};
-pub use situation::{Evidence, Situation};
+pub use situation::{Evidence, LearnerInput};
 pub use thompson_sampler::ThompsonSampler;
 pub use truncated_sampler::TruncatedSampler;
 
 /// A rule that turns tallies into weights.
 ///
 /// ```
-/// use bandana_learners::{Learner, Situation};
+/// use bandana_learners::{Learner, LearnerInput};
 /// use bandana_shared::{channel::Floor, epsilon::Epsilon, tally::Tally};
 ///
 /// let learner: Learner = "ldp-ts".parse()?;
 /// let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
 /// // Posteriors Beta(1, 1) and Beta(2, 1): the second sample wins 2 times in 3.
 /// let tallies = [Tally::EMPTY, Tally::of_bit(true)];
-/// let weights = learner.weights(&Situation::new(&tallies, &[true, true], floor))?;
+/// let weights = learner.weights(&LearnerInput::new(&tallies, &[true, true], floor))?;
 /// assert!((weights.share(1) - 2.0 / 3.0).abs() < 1e-6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -182,8 +184,8 @@ impl Learner {
     /// [`LearnerError::Lengths`] when there are not as many flags as arms,
     /// [`LearnerError::NoActiveArm`], [`LearnerError::FloorWeight`] for a
     /// floor weight out of its range and [`LearnerError::Guardrails`] for such a holdout.
-    pub fn weights(self, situation: &Situation) -> Result<Weights, LearnerError> {
-        let Situation { arms, active, floor_weight, holdout_share, .. } = situation;
+    pub fn weights(self, situation: &LearnerInput) -> Result<Weights, LearnerError> {
+        let LearnerInput { arms, active, floor_weight, holdout_share, .. } = situation;
         check_arm_count(arms.len())?;
         if arms.len() != active.len() {
             return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
@@ -219,7 +221,7 @@ impl Learner {
     }
 
     /// What the rule itself gives each of these arms, as if there were no others.
-    fn shares(self, situation: &Situation, judged: &[usize]) -> Vec<f64> {
+    fn shares(self, situation: &LearnerInput, judged: &[usize]) -> Vec<f64> {
         let contenders: Vec<Evidence> = judged.iter().map(|arm| situation.arms[*arm]).collect();
         if contenders.is_empty() {
             return Vec::new();
@@ -341,9 +343,9 @@ mod tests {
 
     use super::*;
 
-    fn situation(tallies: &[Tally], active: &[bool], floor_weight: f64) -> Situation {
+    fn situation(tallies: &[Tally], active: &[bool], floor_weight: f64) -> LearnerInput {
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
-        Situation::new(tallies, active, floor).with_floor_weight(floor_weight)
+        LearnerInput::new(tallies, active, floor).with_floor_weight(floor_weight)
     }
 
     fn tallies(counts: &[(u64, u64)]) -> Vec<Tally> {

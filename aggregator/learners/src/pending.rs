@@ -22,7 +22,7 @@ const MARKS: u32 = 32;
 
 /// The last selections and reports of an experiment.
 #[derive(Clone, Debug)]
-pub struct Flow {
+pub struct PendingEstimator {
     /// Mean time from a selection to its report.
     lag: Duration,
     /// The state of the counters at past times, the oldest first: all that are younger
@@ -44,7 +44,7 @@ struct Mark {
     served: Vec<f64>,
 }
 
-impl Flow {
+impl PendingEstimator {
     /// The flow of an experiment whose reports take this time on average.
     pub fn new(lag: Duration) -> Self {
         let (marks, selected, served) = (VecDeque::new(), Vec::new(), Vec::new());
@@ -101,9 +101,9 @@ impl Flow {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use bandana_learners::pending::Flow;
+    /// use bandana_learners::pending::PendingEstimator;
     /// let seconds = Duration::from_secs;
-    /// let mut flow = Flow::new(seconds(30));
+    /// let mut flow = PendingEstimator::new(seconds(30));
     /// flow.serve(seconds(0), vec![1.0, 0.0]);
     /// flow.observe(seconds(0), 0, vec![0, 0]);
     /// flow.serve(seconds(15), vec![0.2, 0.8]);
@@ -131,12 +131,12 @@ mod tests {
     use bandana_shared::tally::Tally;
 
     use super::*;
-    use crate::{Learner, Situation};
+    use crate::{Learner, LearnerInput};
 
     #[test]
     fn what_is_pending_follows_the_last_lag() {
         let seconds = Duration::from_secs;
-        let mut flow = Flow::new(seconds(100));
+        let mut flow = PendingEstimator::new(seconds(100));
         flow.serve(seconds(0), vec![0.25, 0.75]);
         flow.observe(seconds(0), 0, vec![]);
         assert_eq!(flow.pending(2), [0.0, 0.0]);
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn selections_are_pending_by_the_policy_that_they_were_made_by() {
         let seconds = Duration::from_secs;
-        let mut flow = Flow::new(seconds(100));
+        let mut flow = PendingEstimator::new(seconds(100));
         flow.serve(seconds(0), vec![1.0]);
         for time in 0..=200 {
             flow.observe(seconds(time), 10 * time, vec![]);
@@ -193,7 +193,7 @@ mod tests {
         let means = [0.5 + 0.25 * floor.contrast(), 0.5 + 0.2 * floor.contrast(), 0.5];
         let mut reports = [100_000.0, 2000.0, 0.0];
         let mut on_the_way: VecDeque<[f64; 3]> = vec![[USERS, 0.0, 0.0]; LAG].into();
-        let mut flow = Flow::new(Duration::from_secs(LAG as u64));
+        let mut flow = PendingEstimator::new(Duration::from_secs(LAG as u64));
         flow.serve(Duration::ZERO, vec![1.0, 0.0]);
         let mut sent = 0.0;
         for second in 0..3 * LAG {
@@ -214,7 +214,7 @@ mod tests {
             let on_the_way_to = |arm: usize| on_the_way.iter().map(|sent| sent[arm]).sum();
             let pending: Vec<f64> =
                 if is_known { (0..3).map(on_the_way_to).collect() } else { flow.pending(3) };
-            let situation = Situation::new(&tallies, &[true; 3], floor)
+            let situation = LearnerInput::new(&tallies, &[true; 3], floor)
                 .with_pending(&pending)
                 .with_ahead(total / 100.0);
             let weights = Learner::RandAdaKl.weights(&situation).unwrap();

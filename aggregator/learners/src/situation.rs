@@ -147,7 +147,7 @@ fn count(count: f64) -> f64 {
 
 /// All that a learner decides from.
 #[derive(Clone, Debug)]
-pub struct Situation {
+pub struct LearnerInput {
     /// One entry for each arm, retired ones too.
     pub arms: Vec<Evidence>,
     /// Whether the arm is in play, one entry for each.
@@ -164,7 +164,7 @@ pub struct Situation {
     pub holdout_share: f64,
 }
 
-impl Situation {
+impl LearnerInput {
     /// What these tallies say, with nothing pending and no floor weight.
     pub fn new(tallies: &[Tally], active: &[bool], channel: impl Into<Channel>) -> Self {
         let channel = channel.into();

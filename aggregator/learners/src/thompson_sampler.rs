@@ -150,7 +150,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::{Learner, Situation};
+    use crate::{Learner, LearnerInput};
     use bandana_shared::channel::Floor;
     use bandana_shared::epsilon::Epsilon;
     use bandana_shared::tally::Tally;
@@ -213,7 +213,7 @@ mod tests {
         for (seed, counts) in (10..).zip([&five[..], &twelve, &twenty]) {
             let arms = arms_of(counts);
             let channel = Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into();
-            let situation = Situation::of(arms.clone(), &vec![true; arms.len()], channel);
+            let situation = LearnerInput::of(arms.clone(), &vec![true; arms.len()], channel);
             let weights = Learner::LdpTs.weights(&situation).unwrap();
             let shares: Vec<f64> = (0..arms.len()).map(|arm| weights.share(arm)).collect();
             assert!(shares.iter().all(|share| *share > 5e-4), "{shares:?}");

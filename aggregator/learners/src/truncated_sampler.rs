@@ -121,7 +121,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::{Learner, Situation};
+    use crate::{Learner, LearnerInput};
     use bandana_shared::channel::Floor;
 
     const DRAWS: u32 = 100_000;
@@ -139,7 +139,7 @@ mod tests {
             let arms: Vec<Evidence> = counts.iter().map(|(a, b)| Evidence::new(*a, *b)).collect();
             let channel = Channel::from(Floor::for_epsilon(Epsilon::new(epsilon).unwrap()));
             let active = vec![true; arms.len()];
-            let situation = Situation::of(arms.clone(), &active, channel);
+            let situation = LearnerInput::of(arms.clone(), &active, channel);
             let weights = Learner::TruncatedTs.weights(&situation).unwrap();
             let sampler = TruncatedSampler::new(&arms, channel).unwrap();
             let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -2,7 +2,7 @@
 //!
 //! How the reference was computed is said in `learner_weights/README.md`.
 
-use bandana_learners::{Learner, Situation};
+use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::policy::Weights;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const REFERENCE: &str = include_str!("learner_weights/reference.json");
 
-fn situation(case: &Value) -> anyhow::Result<Situation> {
+fn situation(case: &Value) -> anyhow::Result<LearnerInput> {
     let count = |value: &Value| value.as_u64().ok_or_else(|| anyhow::anyhow!("not a count"));
     let pairs = case["counts"].as_array().ok_or_else(|| anyhow::anyhow!("no counts"))?;
     let mut tallies = Vec::new();
@@ -23,7 +23,7 @@ fn situation(case: &Value) -> anyhow::Result<Situation> {
     let active = vec![true; tallies.len()];
     let pending = case["pending"].as_array().map_or(&[][..], Vec::as_slice);
     let pending: Vec<f64> = pending.iter().filter_map(Value::as_f64).collect();
-    Ok(Situation::new(&tallies, &active, Floor::for_epsilon(epsilon))
+    Ok(LearnerInput::new(&tallies, &active, Floor::for_epsilon(epsilon))
         .with_pending(&pending)
         .with_ahead(case["ahead"].as_f64().unwrap_or(0.0)))
 }

@@ -1,11 +1,11 @@
 //! Alarms: functions of counts and times that say what an operator should look at.
 //!
 //! Each alarm has a file of its own, with what it compares, its threshold, and how often it
-//! rings when nothing is wrong. A [`Vigil`] watches over one experiment: it is told which
+//! rings when nothing is wrong. A [`ExperimentMonitor`] watches over one experiment: it is told which
 //! policies are served and how many reports there are, and reads no clock and no store.
 //! [`Refusals`] is told what becomes of all uploads of a server.
 //!
-//! What they are told is in memory, and a restart begins it anew: see [`Asked`] for what that
+//! What they are told is in memory, and a restart begins it anew: see [`ServedShares`] for what that
 //! means for the sample ratio; stalled reporting and surges need a day and three days of
 //! history, and reports against selections more than a week. Time stands still while an
 //! experiment is paused. Replicas are told of the same reports and policies; each has refusals of its own.
@@ -13,24 +13,23 @@
 //! Numbers of reports are all that is looked at, never what they say, except by
 //! [collapsed entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
 
-mod asked;
 mod collapsed;
-pub(crate) mod experiments;
 pub(crate) mod ids_full;
+mod monitor;
 mod outgrown;
 mod refusals;
 mod sample_ratio;
+mod served_shares;
 mod stalled;
 mod surge;
 mod traffic;
-mod vigil;
 
 use std::time::Duration;
 
-pub use asked::{Asked, LATE_SHARE, LATENESS};
+pub use monitor::{AlarmBaseline, AlarmQuery, ExperimentMonitor};
 pub use refusals::Refusals;
 pub use sample_ratio::{EVIDENCE, SampleRatio};
-pub use vigil::{Beginning, Question, Vigil};
+pub use served_shares::{LATE_SHARE, LATENESS, ServedShares};
 
 /// Which alarm it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@
 //!
 //! # The test
 //! Nothing is assumed but that each report, given all before it, is of an arm with a probability
-//! within the [range](super::Asked::range) that the policies allow; which one it is in that range, and
+//! within the [range](super::ServedShares::range) that the policies allow; which one it is in that range, and
 //! why, is left open. For an arm whose probability is at most h, and for a factor c > 1 of its
 //! odds, the product over all reports of
 //!
@@ -31,7 +31,7 @@
 //!
 //! # When it rings for nothing
 //! With a probability of 1e-4 for each experiment in each run of a server, if reports come as is
-//! [assumed](super::Asked): whatever came before, each with a probability of at most 5% later than
+//! [assumed](super::ServedShares): whatever came before, each with a probability of at most 5% later than
 //! that, and regardless of which arm was drawn. With the client's `Acceptance::report_once` the latter
 //! is not so, and it rings though nothing is wrong; the server can't tell.
 //!

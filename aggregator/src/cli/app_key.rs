@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::token_file::TokenFile;
-use crate::security::{TokenKind, TokenName};
+use crate::auth::{TokenKind, TokenName};
 
 /// Make and revoke the keys of apps.
 #[derive(Debug, Subcommand)]

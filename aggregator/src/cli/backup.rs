@@ -10,11 +10,11 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::failure::Failure;
 use super::store_source::{Found, StoreSource};
 use super::verification_view::VerificationView;
 use super::{say, say_json};
 use crate::store::{Backup as Copying, BackupError, BackupProgress, Verification};
+use crate::views::failure::Failure;
 
 const FIELDS: &str = "\
 Fields with --json: file, bytes. Fields may be added; none changes its meaning.

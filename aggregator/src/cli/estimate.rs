@@ -5,10 +5,10 @@ use bandana_shared::wire::v1::EstimatesRequest;
 use clap::Args;
 
 use super::connection::{Connection, block_on, experiment_id};
-use super::estimates_view::{EstimatesView, FIELDS};
-use super::failure::Failure;
-use super::table::terminal_columns;
 use super::{say, say_json};
+use crate::views::estimates_view::{EstimatesView, FIELDS};
+use crate::views::failure::Failure;
+use crate::views::table::terminal_columns;
 
 /// Clears a terminal, and goes to its upper left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";

@@ -14,13 +14,13 @@ use tonic::{Response, Status};
 
 use super::connection::{Client, Connection, block_on, experiment_id};
 use super::consent::{Consent, Question};
-use super::draft::Draft;
-use super::experiment_view::{ExperimentView, FIELDS};
 use super::export::{Export, export};
-use super::failure::Failure;
-use super::summary_view::{self, SummaryView};
-use super::table::terminal_columns;
 use super::{say, say_json, warn};
+use crate::views::draft::Draft;
+use crate::views::experiment_view::{ExperimentView, FIELDS};
+use crate::views::failure::Failure;
+use crate::views::summary_view::{self, SummaryView};
+use crate::views::table::terminal_columns;
 
 const STOP: Question = Question {
     act: "stop the experiment for good",

@@ -5,13 +5,14 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{DailyTally, ExperimentName, ExportTalliesRequest};
 use clap::{Args, ValueEnum};
 
-use super::columns::Column;
-use super::connection::{Connection, block_on, current_revision, experiment_id};
-use super::date::day_of;
+use super::connection::{Connection, block_on, experiment_id};
 use super::estimate::Wanted;
 use super::export_file::ExportFile;
-use super::failure::Failure;
-use super::tallies_view;
+use crate::views::columns::Column;
+use crate::views::date::day_of;
+use crate::views::experiment_view::current_revision;
+use crate::views::failure::Failure;
+use crate::views::tallies_view;
 
 /// What the help says of tallies.
 pub(super) const COLUMNS: &str = "\

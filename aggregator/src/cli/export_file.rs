@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::columns::{Column, csv};
-use super::failure::Failure;
 use super::{Readers, write_new};
+use crate::views::columns::{Column, csv};
+use crate::views::failure::Failure;
 
 /// Which file.
 #[derive(Debug, Args)]

@@ -1,9 +1,9 @@
 //! Failures of commands, each with an exit code that scripts can act on.
 
+use crate::views::failure::Failure;
 use std::error::Error as _;
 
-use thiserror::Error;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use crate::ingest::WriterError;
 use crate::operator_client::ConnectError;
@@ -15,40 +15,6 @@ pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
 refused by the server's rules, 5 the server (or its database) can't be reached, 6 the store is \
 damaged, 7 there is no store where one must be, or one already.";
-
-/// A failure with an exit code of its own.
-#[derive(Debug, Error)]
-pub(crate) enum Failure {
-    /// What the command line and the files that it names lack.
-    #[error("{0}")]
-    Incomplete(String),
-    /// What the server would not take, or what it must be told first.
-    #[error("{0}")]
-    Refused(String),
-    /// A store is not as its server left it.
-    #[error("{0}")]
-    Damaged(String),
-    /// The server answered, and not with a success.
-    #[error("the server declined ({:?}): {}{}", _0.code(), _0.message(), hint(_0.code()))]
-    Declined(Box<Status>),
-}
-
-/// What to do about it here.
-fn hint(code: Code) -> &'static str {
-    match code {
-        Code::Unauthenticated => {
-            "; show the token that `bandana token new` printed, with --token-file FILE or in \
-             $BANDANA_OPERATOR_TOKEN"
-        }
-        _ => "",
-    }
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        Self::Declined(Box::new(status))
-    }
-}
 
 impl Failure {
     fn exit_code(&self) -> u8 {
@@ -125,6 +91,8 @@ pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Status;
+
     use super::*;
     use anyhow::Context as _;
 

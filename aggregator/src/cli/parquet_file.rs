@@ -10,7 +10,7 @@ use parquet::data_type::{
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 
-use super::columns::{Cells, Column};
+use crate::views::columns::{Cells, Column};
 
 /// The columns as a Parquet file.
 pub(super) fn parquet(columns: &[Column]) -> anyhow::Result<Vec<u8>> {

@@ -10,8 +10,8 @@ use bandana_shared::interval::ErrorLevel;
 use clap::Args;
 use serde::Serialize;
 
-use super::failure::Failure;
 use super::{say, say_json};
+use crate::views::failure::Failure;
 
 /// How many users an experiment needs until its best arm is certain.
 ///

@@ -11,14 +11,14 @@ use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
-use super::failure::Failure;
 use super::query_view::{
     AnswerView, DataSetView, DataSetsView, DebitsView, PlanView, SessionAnswerView, SessionView,
 };
 use super::question_id::Repeatable;
-use super::table::terminal_columns;
 use super::{say, say_json};
 use crate::operator_client::Curator;
+use crate::views::failure::Failure;
+use crate::views::table::terminal_columns;
 
 const PREDICATES: &str = "\
 A predicate is a list of conditions, all of which must hold: `age=30..39,city=Bonn|Ulm`, or `*` \

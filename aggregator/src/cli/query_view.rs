@@ -4,8 +4,8 @@ use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{self, ask_response};
 use serde::Serialize;
 
-use super::table::{Side, Table, visible};
-use crate::store::curator::amount;
+use crate::store::queries::amount;
+use crate::views::table::{Side, Table, visible};
 
 #[derive(Debug, Serialize)]
 pub(super) struct DataSetsView {

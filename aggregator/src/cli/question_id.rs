@@ -9,7 +9,7 @@ use clap::Args;
 use thiserror::Error;
 use tonic::{Code, Response, Status};
 
-use super::failure::Failure;
+use crate::views::failure::Failure;
 
 /// Pauses before a question whose answer was lost is asked again.
 const PAUSES: [Duration; 3] =

@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::failure::Failure;
 use super::say;
 use super::store_source::{Found, StoreSource};
-use super::table::terminal_columns;
 use super::verification_view::VerificationView;
 use crate::store::{seal_database, seal_directory, verify_database, verify_directory};
+use crate::views::failure::Failure;
+use crate::views::table::terminal_columns;
 
 /// Take a store that was repaired by hand as it is: compute the checksums of all rows anew.
 ///

@@ -13,12 +13,13 @@ use bandana_shared::wire::{WireError, decode_specification};
 use clap::{Args, Subcommand};
 use prost::Message as _;
 
-use super::connection::{Connection, block_on, current_revision, experiment_id};
+use super::connection::{Connection, block_on, experiment_id};
 use super::consent::{Consent, Question};
 use super::disclosure::table;
-use super::failure::Failure;
 use super::{Readers, key_file, say, write_new};
 use crate::clock::{Clock as _, SystemClock};
+use crate::views::experiment_view::current_revision;
+use crate::views::failure::Failure;
 
 const SIGN: Question = Question {
     act: "sign this",

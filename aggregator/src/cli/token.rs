@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::token_file::TokenFile;
-use crate::security::{Role, Roles, TokenKind, TokenName};
+use crate::auth::{Role, Roles, TokenKind, TokenName};
 
 /// Make and revoke tokens of operators.
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{Readers, say, write_new};
-use crate::security::{Roles, Token, TokenKind, TokenList, TokenName};
+use crate::auth::{Roles, Token, TokenKind, TokenList, TokenName};
 
 /// A file that a command was told to work on.
 #[derive(Clone, Copy, Debug)]

@@ -14,12 +14,12 @@ use super::connection::{Connection, block_on, experiment_id};
 use super::consent::{Consent, Question};
 use super::experiment::{DELETE, Named, Reach};
 use super::export_file::ExportFile;
-use super::failure::Failure;
-use super::released_view::{self, ReleasedView};
-use super::table::terminal_columns;
-use super::trusted_draft::TrustedDraft;
-use super::trusted_view::{FIELDS, TrustedView, list};
 use crate::operator_client::TrustedClient;
+use crate::views::failure::Failure;
+use crate::views::released_view::{self, ReleasedView};
+use crate::views::table::terminal_columns;
+use crate::views::trusted_draft::TrustedDraft;
+use crate::views::trusted_view::{FIELDS, TrustedView, list};
 
 const STOP: Question = Question {
     act: "stop the experiment for good, and erase the rewards of which nothing was released",

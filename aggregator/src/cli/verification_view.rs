@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::date::date_of;
-use super::table::{Side, Table, visible};
 use crate::store::{Finding, Verification};
+use crate::views::date::date_of;
+use crate::views::table::{Side, Table, visible};
 
 /// What the help says of the fields.
 pub(super) const FIELDS: &str = "\

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
 
-use super::failure::Failure;
 use super::store_source::{Found, StoreSource};
-use super::table::terminal_columns;
 use super::verification_view::{FIELDS, VerificationView};
 use super::{say, say_json};
 use crate::store::{Verification, verify_database, verify_directory, verify_file};
+use crate::views::failure::Failure;
+use crate::views::table::terminal_columns;
 
 /// Check that a store is as its server left it.
 ///

@@ -7,11 +7,11 @@ use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 use tonic::Status;
 
-use super::date::{date_of, day_of};
-use super::failure::Failure;
 use super::{say, say_json};
 use crate::clock::Clock;
 use crate::store::{SqliteStore, Watermark, WatermarkError};
+use crate::views::date::{date_of, day_of};
+use crate::views::failure::Failure;
 
 /// Show and mend the replay windows of a store that no server has open.
 ///

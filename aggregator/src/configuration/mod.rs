@@ -22,13 +22,14 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
-use crate::gates::{CallLimits, Rate, Rates};
-use crate::held::memory_of_this_machine;
-use crate::network::ConnectionLimits;
-use crate::security::TlsFiles;
+use crate::admission::CallLimits;
+use crate::memory::memory_of_this_machine;
+use crate::rate::{Rate, Rates};
 use crate::server::ServerSettings;
 use crate::store::Presence;
 use crate::telemetry::TelemetrySettings;
+use crate::tls::TlsFiles;
+use crate::transport::ConnectionLimits;
 
 /// What counts, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

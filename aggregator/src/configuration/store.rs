@@ -6,8 +6,8 @@ use super::effective::Effective;
 use super::problem::{ConfigurationError, Problem};
 use super::setting::Setting;
 use super::settings;
+use crate::explain::explain;
 use crate::server::StoreSettings;
-use crate::service::explain;
 use crate::store::{DatabaseUrl, EmbeddedSettings, PostgresSettings};
 
 /// What is durable.

@@ -6,7 +6,7 @@ use super::effective::Effective;
 use super::problem::{ConfigurationError, Problem};
 use super::setting::Setting;
 use super::settings;
-use crate::security::TlsFiles;
+use crate::tls::TlsFiles;
 
 /// TLS of the service for devices.
 pub(super) fn devices(effective: &Effective) -> Result<Option<TlsFiles>, ConfigurationError> {

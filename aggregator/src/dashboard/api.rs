@@ -16,18 +16,18 @@ use http::{StatusCode, Uri};
 use serde::Serialize;
 use tonic::Status;
 
-use super::desk::Desk;
 use super::refusal::{JSON, Refusal};
 use super::requests::{call, creation, estimates, parameter, read};
+use super::state::DashboardState;
 use super::views::{Deleted, Listed, experiment};
 use super::watching::{lines, moment, moments};
-use crate::cli::audit::AuditView;
-use crate::security::Caller;
+use crate::auth::Caller;
+use crate::views::audit_view::AuditView;
 
 pub(super) type Answer = Result<Response, Refusal>;
 
 /// The calls by their paths.
-pub(super) fn router() -> Router<Desk> {
+pub(super) fn router() -> Router<DashboardState> {
     Router::new()
         .route("/api/experiments", get(list).post(create))
         .route("/api/experiments/{id}", get(show))
@@ -51,45 +51,49 @@ pub(super) fn json(view: &impl Serialize) -> Answer {
 
 /// A page of the experiments, without their arms, and without those that are archived unless these
 /// are asked for.
-async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
+async fn list(
+    State(dashboard_state): State<DashboardState>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
     let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
     let show_archived = parameter(&uri, "archived")?.unwrap_or(false);
     let request = ListExperimentsRequest { page_token, show_archived, ..Default::default() };
     let request = call(&caller, request);
-    json(&Listed::new(desk.service()?.list_experiments(request).await?.into_inner()))
+    json(&Listed::new(dashboard_state.service()?.list_experiments(request).await?.into_inner()))
 }
 
 /// As `bandana experiment create --json`.
 async fn create(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Answer {
-    let service = desk.service()?;
-    let request = creation(&read(body, desk.request_time).await?)?;
+    let service = dashboard_state.service()?;
+    let request = creation(&read(body, dashboard_state.request_time).await?)?;
     let created = service.create_experiment(call(&caller, request)).await?.into_inner();
     Ok((StatusCode::CREATED, json(&experiment(&created)?)?).into_response())
 }
 
 async fn show(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
-    let service = desk.service()?;
+    let service = dashboard_state.service()?;
     let request = call(&caller, estimates(&uri, id)?);
     let estimates = service.get_estimates(request).await?.into_inner();
     json(&moment(service, &caller, estimates).await?)
 }
 
 async fn watch(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
-    moments(&desk, caller, estimates(&uri, id)?).await
+    moments(&dashboard_state, caller, estimates(&uri, id)?).await
 }
 
 /// What the reports of a day add up to for an arm.
@@ -102,89 +106,95 @@ struct TallyView {
 }
 
 async fn tallies(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
     let (first_day, last_day) = (parameter(&uri, "first_day")?, parameter(&uri, "last_day")?);
     let request = ExportTalliesRequest { experiment_id: id, first_day, last_day };
-    let tallies = desk.service()?.export_tallies(call(&caller, request)).await?.into_inner();
+    let tallies =
+        dashboard_state.service()?.export_tallies(call(&caller, request)).await?.into_inner();
     let view = |DailyTally { day, arm, reports, ones, .. }| TallyView { day, arm, reports, ones };
     Ok(lines(tallies.map(move |tally| Ok(view(tally?)))))
 }
 
 /// As `bandana audit --json`.
-async fn audit(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
+async fn audit(
+    State(dashboard_state): State<DashboardState>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
     let request = ListAuditEntriesRequest {
         experiment_id: parameter(&uri, "experiment")?.unwrap_or_default(),
         limit: parameter(&uri, "limit")?.unwrap_or(0),
         before: parameter(&uri, "before")?.unwrap_or(0),
     };
-    let entries = desk.service()?.list_audit_entries(call(&caller, request)).await?.into_inner();
+    let entries =
+        dashboard_state.service()?.list_audit_entries(call(&caller, request)).await?.into_inner();
     json(&AuditView::new(entries.entries))
 }
 
 async fn start(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(desk.service()?.start_experiment(name).await?.get_ref())?)
+    json(&experiment(dashboard_state.service()?.start_experiment(name).await?.get_ref())?)
 }
 
 async fn pause(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(desk.service()?.pause_experiment(name).await?.get_ref())?)
+    json(&experiment(dashboard_state.service()?.pause_experiment(name).await?.get_ref())?)
 }
 
 async fn resume(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(desk.service()?.resume_experiment(name).await?.get_ref())?)
+    json(&experiment(dashboard_state.service()?.resume_experiment(name).await?.get_ref())?)
 }
 
 async fn stop(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(desk.service()?.stop_experiment(name).await?.get_ref())?)
+    json(&experiment(dashboard_state.service()?.stop_experiment(name).await?.get_ref())?)
 }
 
 async fn archive(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(desk.service()?.archive_experiment(name).await?.get_ref())?)
+    json(&experiment(dashboard_state.service()?.archive_experiment(name).await?.get_ref())?)
 }
 
 async fn unarchive(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id });
-    json(&experiment(desk.service()?.unarchive_experiment(name).await?.get_ref())?)
+    json(&experiment(dashboard_state.service()?.unarchive_experiment(name).await?.get_ref())?)
 }
 
 async fn delete(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, ExperimentName { experiment_id: experiment_id.clone() });
-    desk.service()?.delete_experiment(name).await?;
+    dashboard_state.service()?.delete_experiment(name).await?;
     json(&Deleted { experiment_id, deleted: true })
 }

@@ -12,10 +12,10 @@
 
 mod api;
 mod assets;
-mod desk;
 mod origin;
 mod refusal;
 mod requests;
+mod state;
 mod trusted;
 mod views;
 mod watching;
@@ -25,9 +25,9 @@ use axum::middleware;
 use http::HeaderName;
 use http::header;
 
-pub use desk::Desk;
 use origin::same_origin;
 pub(crate) use refusal::Refusal;
+pub use state::DashboardState;
 
 /// Headers of everything that a browser may show. Scripts make all their text with
 /// `textContent`, and browsers that know trusted types hold them to it.
@@ -49,10 +49,10 @@ pub(crate) fn pages() -> Router {
 }
 
 /// What the pages call, which is for operators.
-pub(crate) fn calls(desk: Desk) -> Router {
+pub(crate) fn calls(dashboard_state: DashboardState) -> Router {
     api::router()
         .merge(trusted::router())
-        .with_state(desk)
+        .with_state(dashboard_state)
         .route_layer(middleware::from_fn(same_origin))
 }
 

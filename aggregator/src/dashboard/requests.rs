@@ -10,9 +10,9 @@ use serde::Deserialize;
 use tonic::{Request, Status};
 
 use super::refusal::Refusal;
-use crate::cli::draft::Draft;
-use crate::gates::OPERATOR_REQUEST_BYTES_MAX;
-use crate::security::Caller;
+use crate::admission::OPERATOR_REQUEST_BYTES_MAX;
+use crate::auth::Caller;
+use crate::views::draft::Draft;
 
 /// A call of the service, by whoever was let in.
 pub(super) fn call<T>(caller: &Caller, message: T) -> Request<T> {

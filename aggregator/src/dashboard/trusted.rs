@@ -14,17 +14,17 @@ use http::{StatusCode, Uri};
 use serde::Serialize;
 
 use super::api::{Answer, json};
-use super::desk::Desk;
 use super::refusal::Refusal;
 use super::requests::{call, parameter, read};
+use super::state::DashboardState;
 use super::views::{Deleted, unreadable};
-use crate::cli::released_view::ReleasedView;
-use crate::cli::trusted_draft::TrustedDraft;
-use crate::cli::trusted_view::TrustedView;
-use crate::security::Caller;
+use crate::auth::Caller;
+use crate::views::released_view::ReleasedView;
+use crate::views::trusted_draft::TrustedDraft;
+use crate::views::trusted_view::TrustedView;
 
 /// The calls by their paths.
-pub(super) fn router() -> Router<Desk> {
+pub(super) fn router() -> Router<DashboardState> {
     Router::new()
         .route("/api/trusted", get(list).post(create))
         .route("/api/trusted/{id}", get(show))
@@ -57,24 +57,28 @@ fn view(status: &TrustedStatus) -> Result<TrustedView, Refusal> {
     TrustedView::new(status).map_err(|error| unreadable(&error))
 }
 
-async fn list(State(desk): State<Desk>, Extension(caller): Extension<Caller>, uri: Uri) -> Answer {
+async fn list(
+    State(dashboard_state): State<DashboardState>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
     let page_token = parameter(&uri, "page_token")?.unwrap_or_default();
     let show_archived = parameter(&uri, "archived")?.unwrap_or(false);
     let request = ListTrustedExperimentsRequest { page_token, show_archived, ..Default::default() };
     let request = call(&caller, request);
-    let listed = desk.trusted()?.list_trusted_experiments(request).await?.into_inner();
+    let listed = dashboard_state.trusted()?.list_trusted_experiments(request).await?.into_inner();
     let experiments = listed.experiments.iter().map(view).collect::<Result<_, _>>()?;
     json(&Listed { experiments, next_page_token: listed.next_page_token })
 }
 
 /// As `bandana trusted create --json`.
 async fn create(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Answer {
-    let service = desk.trusted()?;
-    let request = creation(&read(body, desk.request_time).await?)?;
+    let service = dashboard_state.trusted()?;
+    let request = creation(&read(body, dashboard_state.request_time).await?)?;
     let created = service.create_trusted_experiment(call(&caller, request)).await?.into_inner();
     Ok((StatusCode::CREATED, json(&view(&created)?)?).into_response())
 }
@@ -87,11 +91,11 @@ pub(super) fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
 }
 
 async fn show(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
-    let service = desk.trusted()?;
+    let service = dashboard_state.trusted()?;
     let name = TrustedExperimentName { experiment_id };
     // One call: between two there may be a release.
     let released = service.get_released(call(&caller, name)).await?.into_inner();
@@ -101,56 +105,56 @@ async fn show(
 }
 
 async fn pause(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(desk.trusted()?.pause_trusted_experiment(name).await?.get_ref())?)
+    json(&view(dashboard_state.trusted()?.pause_trusted_experiment(name).await?.get_ref())?)
 }
 
 async fn resume(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(desk.trusted()?.resume_trusted_experiment(name).await?.get_ref())?)
+    json(&view(dashboard_state.trusted()?.resume_trusted_experiment(name).await?.get_ref())?)
 }
 
 async fn stop(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(desk.trusted()?.stop_trusted_experiment(name).await?.get_ref())?)
+    json(&view(dashboard_state.trusted()?.stop_trusted_experiment(name).await?.get_ref())?)
 }
 
 async fn archive(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(desk.trusted()?.archive_trusted_experiment(name).await?.get_ref())?)
+    json(&view(dashboard_state.trusted()?.archive_trusted_experiment(name).await?.get_ref())?)
 }
 
 async fn unarchive(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id });
-    json(&view(desk.trusted()?.unarchive_trusted_experiment(name).await?.get_ref())?)
+    json(&view(dashboard_state.trusted()?.unarchive_trusted_experiment(name).await?.get_ref())?)
 }
 
 async fn delete(
-    State(desk): State<Desk>,
+    State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
     Path(experiment_id): Path<String>,
 ) -> Answer {
     let name = call(&caller, TrustedExperimentName { experiment_id: experiment_id.clone() });
-    desk.trusted()?.delete_trusted_experiment(name).await?;
+    dashboard_state.trusted()?.delete_trusted_experiment(name).await?;
     json(&Deleted { experiment_id, deleted: true })
 }

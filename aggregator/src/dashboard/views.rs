@@ -1,6 +1,6 @@
 //! JSON views of experiments, which the dashboard's pages show.
 
-use bandana_learners::{Learner, Situation};
+use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::Level;
@@ -13,9 +13,9 @@ use serde::Serialize;
 use tonic::Status;
 
 use super::refusal::Refusal;
-use crate::cli::estimates_view::EstimatesView;
-use crate::cli::experiment_view::ExperimentView;
-use crate::cli::summary_view::SummaryView;
+use crate::views::estimates_view::EstimatesView;
+use crate::views::experiment_view::ExperimentView;
+use crate::views::summary_view::SummaryView;
 
 /// As `bandana experiment delete --json`.
 #[derive(Debug, Serialize)]
@@ -114,7 +114,7 @@ fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<
     };
     let tallies: Vec<_> = arms.iter().map(tally).collect();
     let active: Vec<_> = arms.iter().map(|arm| !arm.retired).collect();
-    let situation = Situation::new(&tallies, &active, specification.channel());
+    let situation = LearnerInput::new(&tallies, &active, specification.channel());
     let shares = Learner::LdpTs.weights(&situation);
     shares.map_or_else(|_| Vec::new(), |w| (0..arms.len()).map(|arm| w.share(arm)).collect())
 }

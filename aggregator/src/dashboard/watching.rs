@@ -12,12 +12,12 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use tonic::Status;
 
-use super::desk::Desk;
 use super::refusal::Refusal;
 use super::requests::call;
+use super::state::DashboardState;
 use super::views::Moment;
-use crate::security::Caller;
-use crate::service::OperatorService;
+use crate::api::OperatorService;
+use crate::auth::Caller;
 
 /// Least time between two states of an experiment: nobody reads faster.
 const BETWEEN_MOMENTS: Duration = Duration::from_millis(250);
@@ -25,11 +25,11 @@ const BETWEEN_MOMENTS: Duration = Duration::from_millis(250);
 /// An experiment now and after every change, until the caller may no longer see it, the
 /// server goes down, or it is time to ask again.
 pub(super) async fn moments(
-    desk: &Desk,
+    dashboard_state: &DashboardState,
     caller: Caller,
     request: EstimatesRequest,
 ) -> Result<Response, Refusal> {
-    let service = desk.service()?.clone();
+    let service = dashboard_state.service()?.clone();
     let watched = service.watch_estimates(call(&caller, request)).await?.into_inner();
     let moments = watched.enumerate().then(move |(number, estimates)| {
         let (service, caller) = (service.clone(), caller.clone());
@@ -40,7 +40,7 @@ pub(super) async fn moments(
             moment(&service, &caller, estimates?).await
         }
     });
-    Ok(lines(moments.take_until(Box::pin(tokio::time::sleep(desk.watch_time)))))
+    Ok(lines(moments.take_until(Box::pin(tokio::time::sleep(dashboard_state.watch_time)))))
 }
 
 /// All that is to be seen of an experiment with these estimates.

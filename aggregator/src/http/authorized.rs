@@ -10,8 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tonic::Status;
 
+use crate::auth::{Access, Authorization};
 use crate::dashboard::Refusal;
-use crate::security::{Access, Authorization};
 
 /// Answers callers that may not see the page, and lets others through.
 pub(super) async fn authorized(

@@ -10,10 +10,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::{authorized, host, probes};
-use crate::dashboard::{self, Desk, PROTECTION};
-use crate::health::Readiness;
-use crate::security::Authorization;
-use crate::telemetry::Metrics;
+use crate::auth::Authorization;
+use crate::dashboard;
+use crate::dashboard::{DashboardState, PROTECTION};
+use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 
 /// The media type of [`Metrics::text`].
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,7 +29,7 @@ pub struct Pages {
     /// Whether calls are taken.
     pub readiness: Readiness,
     /// Whom the dashboard calls.
-    pub desk: Desk,
+    pub dashboard_state: DashboardState,
 }
 
 impl Pages {
@@ -37,7 +38,7 @@ impl Pages {
         let for_operators = Router::new()
             .route("/metrics", get(metrics))
             .with_state(Arc::clone(&self.metrics))
-            .merge(dashboard::calls(self.desk.clone()))
+            .merge(dashboard::calls(self.dashboard_state.clone()))
             .route_layer(middleware::from_fn_with_state(
                 self.authorization.clone(),
                 authorized::authorized,

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::health::Readiness;
+use crate::readiness::Readiness;
 
 /// The process lives.
 pub(super) async fn alive() -> &'static str {

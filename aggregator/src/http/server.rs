@@ -13,10 +13,11 @@ use tonic::body::Body;
 use tonic::transport::server::Connected as _;
 use tower::{Layer as _, ServiceExt as _};
 
-use crate::ending::Ending;
-use crate::held::HoldingLayer;
-use crate::network::{Connection, ConnectionLimits, Peer};
+use crate::memory::HoldingLayer;
+use crate::peer::Peer;
+use crate::shutdown::ShutdownSignal;
 use crate::telemetry::Calls;
+use crate::transport::{Connection, ConnectionLimits};
 
 /// Serves the pages over HTTP/1.1.
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ impl PageServer {
     pub async fn serve<E>(
         self,
         connections: impl Stream<Item = Result<Connection, E>>,
-        ending: Ending,
+        ending: ShutdownSignal,
     ) {
         let open = GracefulShutdown::new();
         let mut connections = Box::pin(connections);

@@ -4,8 +4,8 @@
 //! queue: uploads that wait while a commit is under way form the next group,
 //! which is committed in one transaction and then acknowledged.
 
-mod administration;
-mod plan;
+mod changes;
+mod metrics;
 mod room;
 mod writer;
 
@@ -15,19 +15,20 @@ use bandana_shared::specification::Specification;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use plan::{AppShare, Arrival, Plan, Situation, Verdict, plan};
+pub use metrics::IngestMetrics;
 pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::store::{
-    Conduct, CuratorChange, ExperimentState, OpenFiles, StoreError, Transition, TrustedChange,
+    CuratorChange, ExperimentState, OpenFiles, StoreError, Transition, TrustedChange,
 };
+use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::registry::{Experiment, Revision};
-use crate::telemetry::metrics::IngestMetrics;
+use crate::store::{ValidUpload, Verdict};
 
 /// Uploads that wait at most. Beyond it callers are told to come back.
 pub(crate) const QUEUE_MAX: usize = 8192;
@@ -38,10 +39,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A change that the writer is to make.
 #[derive(Debug)]
 enum Command {
-    Upload(Arrival, oneshot::Sender<Result<Verdict, IngestError>>),
-    Administer(Order, oneshot::Sender<Result<Arc<Experiment>, AdministrationError>>),
-    Curate(CuratorChange, oneshot::Sender<Result<(), AdministrationError>>),
-    Trust(Box<TrustedChange>, oneshot::Sender<Result<(), AdministrationError>>),
+    Upload(ValidUpload, oneshot::Sender<Result<Verdict, IngestError>>),
+    Administer(ExperimentCommand, oneshot::Sender<Result<Arc<Experiment>, ExperimentChangeError>>),
+    Curate(CuratorChange, oneshot::Sender<Result<(), ExperimentChangeError>>),
+    Trust(Box<TrustedChange>, oneshot::Sender<Result<(), ExperimentChangeError>>),
     /// See [`crate::store::Store::check`].
     Look,
     Stop,
@@ -49,22 +50,22 @@ enum Command {
 
 /// A change to an experiment, and who wants it.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct ExperimentCommand {
     /// Who, for the audit log.
     pub caller: String,
     /// The change.
-    pub administration: Administration,
+    pub administration: ExperimentChange,
 }
 
 /// A change to an experiment.
 #[derive(Clone, Debug)]
-pub enum Administration {
+pub enum ExperimentChange {
     /// Add an experiment.
     Create {
         /// Its first revision.
         specification: Box<Specification>,
         /// How it is run.
-        conduct: Conduct,
+        conduct: LearnerConfig,
         /// Whether it waits for [`Transition::Start`].
         is_draft: bool,
     },
@@ -103,7 +104,7 @@ pub enum Administration {
     },
 }
 
-impl Administration {
+impl ExperimentChange {
     /// The experiment that is to be changed. None: it is to be created.
     fn experiment(&self) -> Option<&Arc<Experiment>> {
         match self {
@@ -170,12 +171,12 @@ impl Ingest {
     /// # Errors
     /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`] and
     /// [`IngestError::Store`]: it is not known whether the upload was counted.
-    pub async fn submit(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
+    pub async fn submit(&self, arrival: ValidUpload) -> Result<Verdict, IngestError> {
         let verdict = self.verdict(arrival).await;
         verdict.inspect_err(|error| self.metrics.turned_away(*error))
     }
 
-    async fn verdict(&self, arrival: Arrival) -> Result<Verdict, IngestError> {
+    async fn verdict(&self, arrival: ValidUpload) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
         self.queue.try_send(Command::Upload(arrival, answer)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
@@ -187,23 +188,26 @@ impl Ingest {
     /// Makes a change to an experiment, and waits until it is durable.
     ///
     /// # Errors
-    /// [`AdministrationError`] says why it was not made.
-    pub async fn administer(&self, order: Order) -> Result<Arc<Experiment>, AdministrationError> {
+    /// [`ExperimentChangeError`] says why it was not made.
+    pub async fn administer(
+        &self,
+        order: ExperimentCommand,
+    ) -> Result<Arc<Experiment>, ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Administer(order, answer);
-        self.changes.send(command).await.map_err(|_| AdministrationError::Ended)?;
-        outcome.await.map_err(|_| AdministrationError::Ended)?
+        self.changes.send(command).await.map_err(|_| ExperimentChangeError::Ended)?;
+        outcome.await.map_err(|_| ExperimentChangeError::Ended)?
     }
 
     /// Makes a change for the curator, and waits until it is durable.
     ///
     /// # Errors
-    /// [`AdministrationError`]: what was to be paid for must not be given away.
-    pub async fn curate(&self, change: CuratorChange) -> Result<(), AdministrationError> {
+    /// [`ExperimentChangeError`]: what was to be paid for must not be given away.
+    pub async fn curate(&self, change: CuratorChange) -> Result<(), ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Curate(change, answer);
-        self.changes.send(command).await.map_err(|_| AdministrationError::Ended)?;
-        outcome.await.map_err(|_| AdministrationError::Ended)?
+        self.changes.send(command).await.map_err(|_| ExperimentChangeError::Ended)?;
+        outcome.await.map_err(|_| ExperimentChangeError::Ended)?
     }
 
     /// Makes a change of a trusted experiment, and waits until it is durable.
@@ -211,12 +215,12 @@ impl Ingest {
     /// Must not be called where asynchronous code runs.
     ///
     /// # Errors
-    /// [`AdministrationError`] says why it was not made, or that this is not known.
-    pub(crate) fn trust(&self, change: TrustedChange) -> Result<(), AdministrationError> {
+    /// [`ExperimentChangeError`] says why it was not made, or that this is not known.
+    pub(crate) fn trust(&self, change: TrustedChange) -> Result<(), ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Trust(Box::new(change), answer);
-        self.disclosures.blocking_send(command).map_err(|_| AdministrationError::Ended)?;
-        outcome.blocking_recv().map_err(|_| AdministrationError::Ended)?
+        self.disclosures.blocking_send(command).map_err(|_| ExperimentChangeError::Ended)?;
+        outcome.blocking_recv().map_err(|_| ExperimentChangeError::Ended)?
     }
 
     /// Looks after the files of the writer's store once a second, and has the writer do so when
@@ -271,7 +275,7 @@ pub enum IngestError {
 /// Why an experiment was not changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum AdministrationError {
+pub enum ExperimentChangeError {
     /// The id is taken, or the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -297,7 +301,7 @@ pub enum AdministrationError {
     Ended,
 }
 
-impl AdministrationError {
+impl ExperimentChangeError {
     /// Whether it was refused by what was known here of the experiment, which another replica
     /// may have changed since.
     pub(crate) fn is_by_what_was_known(&self) -> bool {

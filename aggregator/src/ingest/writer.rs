@@ -1,6 +1,6 @@
 //! The writer owns the store: a state machine, which a thread of its own runs.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -11,15 +11,15 @@ use bandana_shared::identity::{Day, UnixSeconds};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::plan::{Arrival, Verdict};
 use super::room::Room;
 use super::{Command, Ingest, IngestError, QUEUE_MAX};
 use crate::clock::Clock;
+use crate::explain::explain;
+use crate::ingest::IngestMetrics;
 use crate::registry::{Experiment, Registry};
-use crate::service::explain;
 use crate::store::{Committed, ExperimentKey, Outcome, Store, StoreError, Window};
+use crate::store::{ValidUpload, Verdict};
 use crate::telemetry::Lines;
-use crate::telemetry::metrics::IngestMetrics;
 
 /// Commands that are taken from the queue at once, and so uploads in a group.
 const GROUP_MAX: usize = 4096;
@@ -163,7 +163,7 @@ impl Writer {
         &mut self,
         batch: impl Iterator<Item = Command>,
     ) -> Result<ControlFlow<()>, WriterError> {
-        let mut group: (Vec<Arrival>, Vec<Waiting>) = (Vec::new(), Vec::new());
+        let mut group: (Vec<ValidUpload>, Vec<Waiting>) = (Vec::new(), Vec::new());
         for command in batch {
             match command {
                 Command::Upload(arrival, waiting) => {
@@ -202,7 +202,7 @@ impl Writer {
     }
 
     /// Commits, publishes and acknowledges a group, in this order.
-    fn commit(&mut self, group: (Vec<Arrival>, Vec<Waiting>)) -> Result<(), WriterError> {
+    fn commit(&mut self, group: (Vec<ValidUpload>, Vec<Waiting>)) -> Result<(), WriterError> {
         let (arrivals, waiting) = group;
         if arrivals.is_empty() {
             return Ok(());
@@ -258,7 +258,7 @@ impl Writer {
     }
 
     /// Counts what a commit has done.
-    fn note(&mut self, begin: Duration, arrivals: &[Arrival], committed: &Committed) {
+    fn note(&mut self, begin: Duration, arrivals: &[ValidUpload], committed: &Committed) {
         let with_verdicts = arrivals.iter().zip(&committed.verdicts);
         let accepted = with_verdicts.filter(|(_, verdict)| **verdict == Verdict::Accepted);
         let (mut uploads, mut reports) = (0, 0);
@@ -276,10 +276,12 @@ impl Writer {
         self.metrics.decided(&committed.verdicts);
     }
 
-    fn publish(&self, arrivals: &[Arrival], committed: &Committed) {
-        let touched: BTreeMap<ExperimentKey, &Arc<Experiment>> =
-            arrivals.iter().map(|a| (a.experiment.key(), &a.experiment)).collect();
-        for (key, experiment) in touched {
+    fn publish(&self, arrivals: &[ValidUpload], committed: &Committed) {
+        let touched: BTreeSet<ExperimentKey> =
+            arrivals.iter().map(|a| a.experiment.key()).collect();
+        for key in touched {
+            // None: it was deleted meanwhile.
+            let Some(experiment) = self.registry.by_key(key) else { continue };
             if committed.deltas.is_empty() {
                 experiment.acknowledge();
             }
@@ -287,7 +289,7 @@ impl Writer {
             let mut own = own.map(|(day, delta)| (*day, delta.arm, delta.tally)).peekable();
             if own.peek().is_some() && experiment.add(own) {
                 // The policy thread ends after this one.
-                self.due.send(Arc::clone(experiment)).ok();
+                self.due.send(experiment).ok();
             }
         }
     }

@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::ConnectError;
-use crate::security::provider;
+use crate::tls::provider;
 
 /// Whom to trust, and what to show.
 #[derive(Clone, Debug, Default, Args)]

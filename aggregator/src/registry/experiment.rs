@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bandana_learners::pending::Flow;
-use bandana_learners::window::Days;
-use bandana_learners::{Evidence, LearnerError, Situation};
+use bandana_learners::LearnerConfig;
+use bandana_learners::LearnerError;
+use bandana_learners::pending::PendingEstimator;
+use bandana_learners::{TallySnapshot, reports_until_policy};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
@@ -16,36 +17,31 @@ use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
-use crate::alarms::experiments::{probability_best, vigil_over};
-use crate::alarms::{Alarm, Question, Vigil};
+use super::answers::ExperimentAnswers;
+use super::monitor::{monitor_of, probability_best};
+use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor};
 use crate::clock::Clock;
-use crate::experiment_answers::ExperimentAnswers;
-use crate::store::{Conduct, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
-
-/// Seconds after which a device should ask for a new policy.
-const TIME_TO_LIVE_SECONDS: u32 = 60;
-
-/// Fewest new reports after which a policy is recomputed at once.
-const REPORTS_PER_POLICY_MIN: u64 = 100;
+use crate::store::{ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
+use crate::store::{UploadTarget, served_policy};
 
 /// One experiment.
 #[derive(Debug)]
 pub struct Experiment {
     key: ExperimentKey,
     id: ExperimentId,
-    conduct: Conduct,
+    conduct: LearnerConfig,
     /// Arms of the first revision.
     initial_arms: usize,
-    serving: ArcSwap<Serving>,
-    counted: Mutex<Counted>,
+    serving: ArcSwap<PublishedExperiment>,
+    counted: Mutex<TallySnapshot>,
     /// Groups with uploads to it that were acknowledged here, and those of them that the tallies
     /// include, where the tallies are the store's to tell.
     acknowledged: AtomicU64,
     heard_of: AtomicU64,
     /// How often each arm was drawn here, since the start of the process.
     selections: Box<[AtomicU64]>,
-    flow: Mutex<Flow>,
-    vigil: Mutex<Vigil>,
+    flow: Mutex<PendingEstimator>,
+    monitor: Mutex<ExperimentMonitor>,
     /// Held while a policy is computed, so that none overtakes a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
@@ -54,39 +50,9 @@ pub struct Experiment {
     clock: Arc<dyn Clock>,
 }
 
-/// The committed tallies of an experiment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
-    /// Of every arm, all days together.
-    pub(crate) tallies: Vec<Tally>,
-    /// The same by day, of the days that its memory reaches; empty when it keeps
-    /// everything.
-    pub(crate) days: Days,
-}
-
-impl Counted {
-    fn add(&mut self, conduct: Conduct, (day, arm, tally): (Day, ArmIndex, Tally)) {
-        add_to(&mut self.tallies, arm, tally);
-        if !conduct.memory.is_everything() {
-            let is_new = !self.days.contains_key(&day);
-            add_to(self.days.entry(day).or_default(), arm, tally);
-            if is_new {
-                conduct.memory.prune(&mut self.days);
-            }
-        }
-    }
-}
-
-fn add_to(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
-    if tallies.len() <= arm.get() {
-        tallies.resize(arm.get() + 1, Tally::EMPTY);
-    }
-    tallies[arm.get()] += tally;
-}
-
 /// What devices get, all of one piece.
 #[derive(Clone, Debug)]
-pub struct Serving {
+pub struct PublishedExperiment {
     /// The current revision.
     pub specification: Arc<Specification>,
     /// Its signatures; expired ones too.
@@ -103,6 +69,16 @@ pub struct Serving {
     pub policy_since: Duration,
 }
 
+impl UploadTarget for Experiment {
+    fn key(&self) -> ExperimentKey {
+        self.key
+    }
+
+    fn state(&self) -> ExperimentState {
+        self.serving.load().state
+    }
+}
+
 impl Experiment {
     pub(super) fn new(
         record: &ExperimentRecord,
@@ -110,18 +86,21 @@ impl Experiment {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LearnerError> {
         let ExperimentRecord { key, conduct, tallies, days, .. } = record;
-        let counted = Counted { tallies: tallies.clone(), days: days.clone() };
+        let counted = TallySnapshot { tallies: tallies.clone(), days: days.clone() };
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
         let initial_arms = record.revisions.first().map_or(0, |first| first.arms().len());
         let StoredPolicy { policy, reports } = match &record.policy {
             Some(policy) => policy.clone(),
             None => StoredPolicy {
-                policy: policy(version, weigh(*conduct, &newest, initial_arms, &counted, &[])?),
+                policy: served_policy(
+                    version,
+                    conduct.weigh(&newest, initial_arms, &counted, &[])?,
+                ),
                 reports: reports(tallies),
             },
         };
         let version = policy.version;
-        let serving = Serving {
+        let serving = PublishedExperiment {
             state: record.state,
             is_archived: record.is_archived,
             policy: Arc::new(policy),
@@ -130,16 +109,16 @@ impl Experiment {
             signatures: record.signatures.clone().into(),
             policy_since: clock.monotonic(),
         };
-        let mut flow = Flow::new(serving.specification.timing().mean_lag());
+        let mut flow = PendingEstimator::new(serving.specification.timing().mean_lag());
         flow.serve(serving.policy_since, shares(&serving.policy.weights));
-        let vigil = vigil_over(record, &serving);
+        let monitor = monitor_of(record, &serving);
         Ok(Self {
             key: *key,
             conduct: *conduct,
             initial_arms,
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
             flow: Mutex::new(flow),
-            vigil: Mutex::new(vigil),
+            monitor: Mutex::new(monitor),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             counted: Mutex::new(counted),
@@ -163,7 +142,7 @@ impl Experiment {
     }
 
     /// How it is run.
-    pub fn conduct(&self) -> Conduct {
+    pub fn conduct(&self) -> LearnerConfig {
         self.conduct
     }
 
@@ -173,7 +152,7 @@ impl Experiment {
     }
 
     /// What devices get now.
-    pub fn serving(&self) -> Arc<Serving> {
+    pub fn serving(&self) -> Arc<PublishedExperiment> {
         self.serving.load_full()
     }
 
@@ -187,7 +166,7 @@ impl Experiment {
         self.counted().tallies.clone()
     }
 
-    fn counted(&self) -> MutexGuard<'_, Counted> {
+    fn counted(&self) -> MutexGuard<'_, TallySnapshot> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,7 +209,7 @@ impl Experiment {
     /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
     /// what is on its way, and [`Self::alarms`] tells what should not be.
     pub(crate) fn observe(&self, now: Duration) {
-        self.look(&mut self.vigil(), now);
+        self.look(&mut self.monitor(), now);
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         if flow.is_immediate() {
             return;
@@ -241,15 +220,15 @@ impl Experiment {
         flow.observe(now, reports(&tallies), selections);
     }
 
-    fn vigil(&self) -> MutexGuard<'_, Vigil> {
-        self.vigil.lock().unwrap_or_else(PoisonError::into_inner)
+    fn monitor(&self) -> MutexGuard<'_, ExperimentMonitor> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self, vigil: &mut Vigil, now: Duration) {
+    fn look(&self, monitor: &mut ExperimentMonitor, now: Duration) {
         let reports: Vec<u64> = self.tallies().iter().map(|tally| tally.reports()).collect();
         let selections = self.selections.iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let is_running = self.serving.load().state == ExperimentState::Running;
-        vigil.observe(now, &reports, selections, is_running);
+        monitor.observe(now, &reports, selections, is_running);
     }
 
     /// The alarms that ring now; none of a draft.
@@ -259,10 +238,10 @@ impl Experiment {
             return Vec::new();
         }
         let now = self.clock.monotonic();
-        let mut vigil = self.vigil();
-        self.look(&mut vigil, now);
+        let mut monitor = self.monitor();
+        self.look(&mut monitor, now);
         let arms = serving.specification.arms();
-        vigil.alarms(Question {
+        monitor.alarms(AlarmQuery {
             now,
             is_running: serving.state == ExperimentState::Running,
             best: |arm| probability_best(&serving.specification, &self.tallies(), arm),
@@ -276,7 +255,7 @@ impl Experiment {
     pub(crate) fn add(&self, deltas: impl Iterator<Item = (Day, ArmIndex, Tally)>) -> bool {
         let mut counted = self.counted();
         for delta in deltas {
-            counted.add(self.conduct, delta);
+            counted.add(self.conduct.memory, delta);
         }
         self.is_due_with(reports(&counted.tallies))
     }
@@ -301,7 +280,7 @@ impl Experiment {
     ///
     /// # Errors
     /// [`LearnerError`], which valid specifications and conducts do not cause.
-    pub fn recompute(&self) -> Result<Arc<Serving>, LearnerError> {
+    pub fn recompute(&self) -> Result<Arc<PublishedExperiment>, LearnerError> {
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_news() {
             return Ok(self.serving());
@@ -312,7 +291,7 @@ impl Experiment {
     }
 
     /// Replaces the tallies by what the store says, unless that is older.
-    pub(crate) fn set_counted(&self, mut newer: Counted) {
+    pub(crate) fn set_counted(&self, mut newer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&newer.tallies) >= reports(&counted.tallies) {
             let arms = newer.tallies.len().max(counted.tallies.len());
@@ -323,7 +302,7 @@ impl Experiment {
 
     /// Replaces the tallies, which had so many reports before the store was asked, by fewer:
     /// it has lost some. Leaves them if more have become known since.
-    pub(crate) fn take_back_counted(&self, known: u64, mut fewer: Counted) {
+    pub(crate) fn take_back_counted(&self, known: u64, mut fewer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&counted.tallies) == known {
             let arms = fewer.tallies.len().max(counted.tallies.len());
@@ -343,7 +322,7 @@ impl Experiment {
     ) -> Result<(Weights, u64), LearnerError> {
         let counted = self.counted().clone();
         let pending = self.pending();
-        let weights = weigh(self.conduct, specification, self.initial_arms, &counted, &pending)?;
+        let weights = self.conduct.weigh(specification, self.initial_arms, &counted, &pending)?;
         Ok((weights, reports(&counted.tallies)))
     }
 
@@ -351,11 +330,16 @@ impl Experiment {
     /// is served already.
     pub(crate) fn adopt(&self, before: u64, version: u64, weights: Weights, reports: u64) {
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
-        let serving = Serving::clone(&self.serving());
+        let serving = PublishedExperiment::clone(&self.serving());
         if serving.policy.version == before {
-            let policy = Arc::new(policy(version, weights));
+            let policy = Arc::new(served_policy(version, weights));
             let policy_since = self.clock.monotonic();
-            self.show(Serving { policy, policy_reports: reports, policy_since, ..serving });
+            self.show(PublishedExperiment {
+                policy,
+                policy_reports: reports,
+                policy_since,
+                ..serving
+            });
         }
     }
 
@@ -367,13 +351,13 @@ impl Experiment {
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.serving();
         if let Some(StoredPolicy { policy, reports }) = policy {
-            self.set_counted(Counted { tallies, days });
+            self.set_counted(TallySnapshot { tallies, days });
             if policy.version > before.policy.version {
                 let signatures = signatures.into();
                 let (policy, specification) = (Arc::new(policy), Arc::new(newest));
                 let policy_reports = reports;
                 let policy_since = self.clock.monotonic();
-                let serving = Serving {
+                let serving = PublishedExperiment {
                     specification,
                     signatures,
                     state,
@@ -387,9 +371,13 @@ impl Experiment {
             return Ok(());
         }
         if before.state == state && before.specification.digest() == newest.digest() {
-            let serving = Serving::clone(&before);
+            let serving = PublishedExperiment::clone(&before);
             let signatures = signatures.into();
-            self.serving.store(Arc::new(Serving { signatures, is_archived, ..serving }));
+            self.serving.store(Arc::new(PublishedExperiment {
+                signatures,
+                is_archived,
+                ..serving
+            }));
             return Ok(());
         }
         let mut known = self.counted();
@@ -405,15 +393,15 @@ impl Experiment {
         specification: Arc<Specification>,
         state: ExperimentState,
         signatures: Arc<[Signature]>,
-    ) -> Result<Arc<Serving>, LearnerError> {
+    ) -> Result<Arc<PublishedExperiment>, LearnerError> {
         let counted = self.counted().clone();
         let version = *self.policy_version.borrow() + 1;
         let pending = self.pending();
-        let weights = weigh(self.conduct, &specification, self.initial_arms, &counted, &pending)?;
-        let policy = Arc::new(policy(version, weights));
+        let weights = self.conduct.weigh(&specification, self.initial_arms, &counted, &pending)?;
+        let policy = Arc::new(served_policy(version, weights));
         let policy_reports = reports(&counted.tallies);
         let policy_since = self.clock.monotonic();
-        let serving = Serving {
+        let serving = PublishedExperiment {
             specification,
             signatures,
             state,
@@ -427,9 +415,9 @@ impl Experiment {
     }
 
     /// Must be called with `computing` held.
-    fn show(&self, serving: Serving) -> Arc<Serving> {
+    fn show(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
-        self.vigil().serve(serving.policy_since, &shares(&serving.policy.weights));
+        self.monitor().serve(serving.policy_since, &shares(&serving.policy.weights));
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         flow.serve(serving.policy_since, shares(&serving.policy.weights));
         drop(flow);
@@ -450,44 +438,4 @@ pub(crate) fn shares(weights: &Weights) -> Vec<f64> {
 
 fn reports(tallies: &[Tally]) -> u64 {
     tallies.iter().copied().sum::<Tally>().reports()
-}
-
-/// New reports after which a policy that was computed from so many is replaced at once.
-fn reports_until_policy(used: u64) -> u64 {
-    REPORTS_PER_POLICY_MIN.max(used / 100)
-}
-
-/// A policy as all are served.
-pub(crate) fn policy(version: u64, weights: Weights) -> Policy {
-    Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS }
-}
-
-/// The weights that a learner gives the arms of a specification, of which the first
-/// `initial_arms` were there from the start.
-pub(crate) fn weigh(
-    conduct: Conduct,
-    specification: &Specification,
-    initial_arms: usize,
-    counted: &Counted,
-    pending: &[f64],
-) -> Result<Weights, LearnerError> {
-    let active = specification.active_arms();
-    let channel = specification.channel();
-    let Counted { tallies, days } = counted;
-    let arms = active.len().max(tallies.len());
-    let evidence = if conduct.memory.is_everything() {
-        // Arms that nobody has reported on have none.
-        let tally = |arm| tallies.get(arm).copied().unwrap_or(Tally::EMPTY);
-        (0..arms).map(|arm| Evidence::of(&tally(arm), channel.alphabet())).collect()
-    } else {
-        conduct.memory.evidence(days, arms, channel.alphabet())
-    };
-    let burning_in = conduct.guardrails.burning_in(tallies, &active, initial_arms);
-    let situation = Situation::of(evidence, &active, channel)
-        .with_pending(pending)
-        .with_ahead(reports_until_policy(reports(tallies)) as f64)
-        .with_floor_weight(conduct.floor_weight)
-        .with_burning_in(burning_in)
-        .with_holdout_share(conduct.guardrails.holdout_share);
-    conduct.learner.weights(&situation)
 }

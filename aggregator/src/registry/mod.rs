@@ -1,6 +1,9 @@
 //! The registry: experiments in memory, as they are served since the last commit.
 
+pub(crate) mod answers;
+mod elsewhere;
 mod experiment;
+mod monitor;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,12 +12,13 @@ use arc_swap::ArcSwap;
 use bandana_shared::identity::{Digest, ExperimentId};
 use bandana_shared::specification::Specification;
 
-pub(crate) use experiment::{Counted, policy, shares, weigh};
-pub use experiment::{Experiment, Serving};
+pub use elsewhere::ReplicaUnavailable;
+pub(crate) use elsewhere::{FollowerHandle, FollowerQuestion};
+pub(crate) use experiment::shares;
+pub use experiment::{Experiment, PublishedExperiment};
 
 use crate::clock::Clock;
-use crate::replica::FollowerHandle;
-use crate::store::ExperimentRecord;
+use crate::store::{ExperimentKey, ExperimentRecord};
 use crate::trusted::TrustedExperiments;
 use bandana_learners::LearnerError;
 
@@ -35,6 +39,7 @@ pub struct Registry {
 #[derive(Clone, Debug, Default)]
 struct Index {
     by_id: BTreeMap<ExperimentId, Arc<Experiment>>,
+    by_key: HashMap<ExperimentKey, Arc<Experiment>>,
     by_digest: HashMap<Digest, Revision>,
     /// Revisions of experiments that were deleted.
     deleted: HashSet<Digest>,
@@ -93,6 +98,11 @@ impl Registry {
         self.index.load().by_id.get(id).cloned()
     }
 
+    /// The experiment with this key in the store.
+    pub(crate) fn by_key(&self, key: ExperimentKey) -> Option<Arc<Experiment>> {
+        self.index.load().by_key.get(&key).cloned()
+    }
+
     /// The experiment with a revision of this digest.
     pub fn by_digest(&self, digest: Digest) -> Option<Revision> {
         self.index.load().by_digest.get(&digest).cloned()
@@ -122,6 +132,7 @@ impl Registry {
             {
                 index.by_id.remove(experiment.id());
             }
+            index.by_key.remove(&experiment.key());
             let Index { by_digest, deleted, .. } = &mut index;
             by_digest.retain(|digest, revision| {
                 let stays = !Arc::ptr_eq(&revision.experiment, experiment);
@@ -183,6 +194,7 @@ impl Registry {
                     .by_id
                     .entry(experiment.id().clone())
                     .or_insert_with(|| Arc::clone(&experiment));
+                index.by_key.insert(experiment.key(), Arc::clone(&experiment));
                 for specification in &news {
                     index.add_revision(&experiment, specification);
                 }

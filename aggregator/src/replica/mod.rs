@@ -4,174 +4,337 @@
 //! done, and shows it in the registry. One replica at a time holds a lease, by the
 //! database's clock; its follower computes the policies that all serve.
 
-mod follower;
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use bandana_learners::TallySnapshot;
+use bandana_shared::identity::StoreId;
+use tokio::sync::{oneshot, watch};
 
-use bandana_shared::identity::{Digest, ExperimentId};
-use thiserror::Error;
-use tokio::sync::oneshot;
+use crate::clock::Clock;
+use crate::explain::explain;
+use crate::registry::{Experiment, PublishedExperiment, Registry};
+use crate::registry::{FollowerHandle, FollowerQuestion as Question};
+use crate::store::{
+    ChangeFeed, ExperimentRecord, Outcome, PgConnection, PostgresSettings, Pulse, Settled,
+    StoreError, Target, Waits,
+};
 
-pub use follower::Follower;
+/// How often the database is asked while it answers quickly.
+const INTERVAL: Duration = Duration::from_millis(250);
 
-use crate::registry::{Experiment, Registry, Revision, Serving};
-use crate::store::ExperimentState;
-use crate::trusted::TrustedExperiment;
-use bandana_learners::LearnerError;
+/// How often at most, however many questions there are.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Questions that wait at most. Beyond it callers are told to come back.
-const QUESTIONS_MAX: usize = 1024;
+/// Share of its time, as one in so many, that a follower has the database busy at most,
+/// as long as that does not make it ask less often than [`INTERVAL_MAX`] says.
+const SHARE: u32 = 20;
 
-/// What a follower is asked for, beside what it does anyway.
+/// How often the database is asked at least, however slow it is: whoever holds the lease
+/// must come in time to renew it.
+const INTERVAL_MAX: Duration = Duration::from_secs(2);
+
+/// Pause after the database could not be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest time that reports wait to be learnt from.
+const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How often a policy is computed anew, because another replica was faster.
+const ATTEMPTS: usize = 5;
+
+/// Keeps a registry as the database is, and writes policies while it holds the lease.
 #[derive(Debug)]
-enum Question {
-    /// To tell when the registry shows all that the database had when this was asked.
-    News(oneshot::Sender<()>),
-    /// A policy from all reports that the database has when this is asked.
-    Policy(Arc<Experiment>, oneshot::Sender<Arc<Serving>>),
-    /// To give up the lease and end.
-    End,
+pub struct Follower {
+    link: PgConnection,
+    registry: Weak<Registry>,
+    questions: Receiver<Question>,
+    clock: Arc<dyn Clock>,
+    /// Its name as the holder of the lease.
+    name: String,
+    settled: Settled,
+    /// When every experiment was last observed, and with new reports got a policy.
+    swept: Duration,
+    /// How long the database took to tell its news, the last time that it did.
+    heard_in: Duration,
+    holds_lease: bool,
+    reachable: watch::Sender<bool>,
 }
 
-/// The way to a follower.
-#[derive(Clone, Debug)]
-pub struct FollowerHandle(SyncSender<Question>);
+/// What somebody waits for.
+type PolicyWanted = (Arc<Experiment>, oneshot::Sender<Arc<PublishedExperiment>>);
 
-impl FollowerHandle {
-    fn channel() -> (Self, Receiver<Question>) {
-        let (questions, asked) = sync_channel(QUESTIONS_MAX);
-        (Self(questions), asked)
-    }
-
-    /// However many ask at the same time, the database is asked once.
-    async fn ask<T>(
-        &self,
-        question: impl FnOnce(oneshot::Sender<T>) -> Question,
-    ) -> Result<T, Unanswered> {
-        let (answer, answered) = oneshot::channel();
-        self.0.try_send(question(answer)).map_err(|error| match error {
-            TrySendError::Full(_) => Unanswered::Busy,
-            TrySendError::Disconnected(_) => Unanswered::Database,
-        })?;
-        answered.await.map_err(|_| Unanswered::Database)
-    }
-}
-
-/// Why nothing can be said now about what is not known here.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum Unanswered {
-    /// Too many questions wait.
-    #[error("too many calls wait; try again later")]
-    Busy,
-    /// The database does not answer.
-    #[error("the aggregator can't answer this now; try again later")]
-    Database,
-    /// The policy can't be computed.
-    #[error("the policy could not be computed")]
-    Policy(#[source] LearnerError),
-}
-
-/// What is not known here may be known to another replica; where there are others, the
-/// database is asked before anybody is told that there is no such thing.
-impl Registry {
-    /// The experiment of this name.
+impl Follower {
+    /// A follower for this registry, which from now on asks it. Tells whether the
+    /// database can be reached.
     ///
     /// # Errors
-    /// [`Unanswered`]: nobody can say now.
-    pub async fn find(&self, id: &ExperimentId) -> Result<Option<Arc<Experiment>>, Unanswered> {
-        match (self.by_id(id), self.follower()) {
-            (None, Some(follower)) => {
-                follower.ask(Question::News).await?;
-                Ok(self.by_id(id))
+    /// [`StoreError`] when a file or the operating system's randomness can't be used.
+    pub fn new(
+        settings: &PostgresSettings,
+        registry: &Arc<Registry>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
+        Self::of_target(Arc::new(Target::new(settings)?), None, registry, clock)
+    }
+
+    /// As [`Self::new`], over a connection to this target that goes by this pulse.
+    pub(crate) fn of_target(
+        target: Arc<Target>,
+        pulse: Option<Pulse>,
+        registry: &Arc<Registry>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
+        let link = PgConnection::new(target, Waits::FOLLOWING)?.with_pulse(pulse);
+        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let (handle, questions) = FollowerHandle::channel();
+        registry.follow(handle);
+        let (reachable, is_reachable) = watch::channel(true);
+        let follower = Self {
+            link,
+            registry: Arc::downgrade(registry),
+            questions,
+            swept: clock.monotonic(),
+            clock,
+            name: format!("{random:016x}"),
+            settled: Settled::default(),
+            heard_in: Duration::ZERO,
+            holds_lease: false,
+            reachable,
+        };
+        Ok((follower, is_reachable))
+    }
+
+    /// Follows this store only, should another one take its place.
+    #[must_use]
+    pub fn expecting(self, store: StoreId) -> Self {
+        self.link.expect(store);
+        self
+    }
+
+    /// Follows until it is told to end, or the registry is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database is not one to go on with.
+    pub fn run(mut self) -> Result<(), StoreError> {
+        let mut interval = Duration::ZERO;
+        let mut asked = Vec::new();
+        let mut begin = self.clock.monotonic();
+        loop {
+            if !self.wait(begin, interval, &mut asked) {
+                break;
             }
-            (known, _) => Ok(known),
-        }
-    }
-
-    /// The trusted experiment of this name.
-    ///
-    /// # Errors
-    /// [`Unanswered`]: nobody can say now.
-    pub async fn find_trusted(
-        &self,
-        id: &ExperimentId,
-    ) -> Result<Option<Arc<TrustedExperiment>>, Unanswered> {
-        match (self.trusted().get(id), self.follower()) {
-            (None, Some(follower)) => {
-                follower.ask(Question::News).await?;
-                Ok(self.trusted().get(id))
+            let Some(registry) = self.registry.upgrade() else { break };
+            begin = self.clock.monotonic();
+            let outcome = self.follow(&registry, std::mem::take(&mut asked));
+            match &outcome {
+                Err(error) if error.outcome() == Outcome::Fatal => return outcome,
+                Err(error) => {
+                    self.tell(false, Some(error));
+                    // Nothing was asked if it is known that nothing answers.
+                    let pause = if matches!(error, StoreError::Silent) { INTERVAL } else { PAUSE };
+                    (begin, interval) = (self.clock.monotonic(), pause);
+                }
+                Ok(()) => {
+                    self.tell(true, None);
+                    interval = self.heard_in.saturating_mul(SHARE).clamp(INTERVAL, INTERVAL_MAX);
+                }
             }
-            (known, _) => Ok(known),
         }
+        if self.holds_lease {
+            // Without this the next one waits for the lease to run out.
+            self.link.resign(&self.name).ok();
+        }
+        Ok(())
     }
 
-    /// The experiment with a revision of this digest.
-    ///
-    /// # Errors
-    /// [`Unanswered`]: nobody can say now.
-    pub async fn find_revision(&self, digest: Digest) -> Result<Option<Revision>, Unanswered> {
-        match (self.by_digest(digest), self.follower()) {
-            (None, Some(follower)) => {
-                follower.ask(Question::News).await?;
-                Ok(self.by_digest(digest))
+    /// Collects questions until it is time to ask the database. `false`: nobody asks any
+    /// more.
+    fn wait(&mut self, begin: Duration, interval: Duration, asked: &mut Vec<Question>) -> bool {
+        loop {
+            let pause = if asked.is_empty() { interval } else { interval.min(INTERVAL_MIN) };
+            let passed = self.clock.monotonic().saturating_sub(begin);
+            match self.questions.recv_timeout(pause.saturating_sub(passed)) {
+                Ok(Question::End) | Err(RecvTimeoutError::Disconnected) => return false,
+                Ok(question) => asked.push(question),
+                Err(RecvTimeoutError::Timeout) => return true,
             }
-            (known, _) => Ok(known),
         }
     }
 
-    /// Whether an experiment is a draft. Another replica may just have started it.
-    ///
-    /// # Errors
-    /// [`Unanswered`]: nobody can say now.
-    pub async fn is_draft(&self, experiment: &Experiment) -> Result<bool, Unanswered> {
-        let is_draft = || experiment.serving().state == ExperimentState::Draft;
-        Ok(is_draft() && (!self.hear().await? || is_draft()))
-    }
-
-    /// Waits until what is shown of an experiment includes every upload that was acknowledged here
-    /// before this was asked.
-    ///
-    /// # Errors
-    /// [`Unanswered`]: the database does not tell now.
-    pub async fn catch_up(&self, experiment: &Experiment) -> Result<(), Unanswered> {
-        match self.follower() {
-            Some(follower) if experiment.is_behind() => follower.ask(Question::News).await,
-            _ => Ok(()),
+    fn tell(&self, is_reachable: bool, error: Option<&StoreError>) {
+        let changed = self.reachable.send_if_modified(|told| {
+            let differs = *told != is_reachable;
+            *told = is_reachable;
+            differs
+        });
+        match error {
+            Some(error) if changed => {
+                let error = explain(error);
+                tracing::error!(error, "the database can't be reached; policies stay as they are");
+            }
+            None if changed => tracing::info!("the database is reached again"),
+            _ => {}
         }
     }
 
-    /// Hears what other replicas have done until now. `false`: there are none.
-    ///
-    /// # Errors
-    /// [`Unanswered`]: the database does not tell now.
-    pub async fn hear(&self) -> Result<bool, Unanswered> {
-        let Some(follower) = self.follower() else { return Ok(false) };
-        follower.ask(Question::News).await.map(|()| true)
+    /// Asks the database once, and answers what can be answered then. Whoever gets no
+    /// answer is told by that.
+    fn follow(&mut self, registry: &Registry, asked: Vec<Question>) -> Result<(), StoreError> {
+        if let Err(error) = self.hear(registry) {
+            if error.outcome() == Outcome::Fatal {
+                return Err(error);
+            }
+            // The connection may have been lost long ago, and the database be back.
+            self.hear(registry)?;
+        }
+        let mut wanted = Vec::new();
+        for question in asked {
+            match question {
+                // Whoever asked may have gone away.
+                Question::ChangeFeed(answer) => drop(answer.send(())),
+                Question::Policy(experiment, answer) => wanted.push((experiment, answer)),
+                Question::End => {}
+            }
+        }
+        self.answer_policies(registry, wanted)?;
+        let now = self.clock.monotonic();
+        let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
+        if sweep {
+            self.swept = now;
+            // Without the lease too: whoever gets it knows then what is on its way.
+            for experiment in registry.all() {
+                experiment.observe(now);
+            }
+        }
+        if self.holds_lease {
+            self.write_due_policies(registry, sweep)?;
+        }
+        Ok(())
     }
 
-    /// Lets a follower give up its lease and end, if there is one.
-    pub(crate) fn end_following(&self) {
-        if let Some(FollowerHandle(questions)) = self.follower() {
-            // One with so many questions does not reach the database. Its lease runs out.
-            questions.try_send(Question::End).ok();
+    fn hear(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        let experiments = registry.all().into_iter();
+        let experiments: Vec<_> = experiments.map(|e| (e.reports(), e.acknowledged(), e)).collect();
+        let version = |e: &Experiment| (e.key(), e.serving().policy.version);
+        let known: HashMap<_, _> = experiments.iter().map(|(.., e)| version(e)).collect();
+        let known_trusted = registry.trusted().versions();
+        let begin = self.clock.monotonic();
+        let news = self.link.news(&self.name, &known, &known_trusted, &mut self.settled)?;
+        self.heard_in = self.clock.monotonic().saturating_sub(begin);
+        let ChangeFeed { changed, all, mut tallies, mut days, trusted, trusted_ids, holds_lease } =
+            news;
+        // What was known before the database was asked was in it then.
+        for (.., experiment) in experiments.iter().filter(|(.., e)| !all.contains(&e.key())) {
+            registry.remove(experiment);
         }
+        for (id, version) in &known_trusted {
+            if !trusted_ids.contains(id) {
+                registry.trusted().remove(id, *version);
+            }
+        }
+        for record in trusted {
+            let known = known_trusted.get(&record.id).copied();
+            if let Err(error) = registry.trusted().follow(record, known) {
+                tracing::error!(error = explain(&error), "a trusted experiment can't be run");
+            }
+        }
+        if holds_lease != self.holds_lease {
+            self.holds_lease = holds_lease;
+            tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
+        }
+        for (reports, acknowledged, experiment) in experiments {
+            let tallies = tallies.remove(&experiment.key()).unwrap_or_default();
+            let days = days.remove(&experiment.key()).unwrap_or_default();
+            let heard = TallySnapshot { tallies, days };
+            // What was known before the database was asked came from it.
+            if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
+                self.settled = Settled::default();
+                experiment.take_back_counted(reports, heard);
+            } else {
+                experiment.set_counted(heard);
+            }
+            experiment.heard_of(acknowledged);
+        }
+        for record in changed {
+            let stored = record.policy.as_ref().map(|stored| stored.policy.version);
+            let served = known.get(&record.key).copied();
+            if let Some(served) = served.filter(|served| stored.is_some_and(|s| s < *served)) {
+                self.overtake(&record, served)?;
+            } else if let Err(error) = registry.publish(record) {
+                tracing::error!(error = explain(&error), "an experiment can't be run");
+            }
+        }
+        Ok(())
     }
 
-    /// Has a policy computed from all reports that are committed, and serves it.
-    ///
-    /// # Errors
-    /// [`Unanswered`]: it was not computed.
-    pub async fn refresh_policy(
-        &self,
-        experiment: &Arc<Experiment>,
-    ) -> Result<Arc<Serving>, Unanswered> {
-        let experiment = Arc::clone(experiment);
-        if let Some(follower) = self.follower() {
-            return follower.ask(|answer| Question::Policy(experiment, answer)).await;
+    /// Follows a database that is older than what it told before: after a failover to a
+    /// standby that lagged behind, or restored from a backup.
+    fn overtake(&mut self, record: &ExperimentRecord, served: u64) -> Result<(), StoreError> {
+        let experiment = record.revisions.last().map(|newest| newest.experiment_id().as_str());
+        tracing::error!(
+            experiment,
+            "the database has lost changes that it had committed; what it has now counts"
+        );
+        // It is heard of again with a version that replicas take for a newer one.
+        self.link.overtake(record.key, served)
+    }
+
+    /// One policy answers all who want one for the same experiment.
+    fn answer_policies(
+        &mut self,
+        registry: &Registry,
+        wanted: Vec<PolicyWanted>,
+    ) -> Result<(), StoreError> {
+        for (experiment, answer) in wanted {
+            for _ in 0..ATTEMPTS {
+                if !experiment.has_news() || self.write_policy(&experiment, None)? {
+                    // Whoever asked may have gone away.
+                    answer.send(experiment.serving()).ok();
+                    break;
+                }
+                // Somebody was faster, perhaps without all of the reports.
+                self.hear(registry)?;
+            }
         }
-        let computed = tokio::task::spawn_blocking(move || experiment.recompute()).await;
-        computed.map_err(|_| Unanswered::Busy)?.map_err(Unanswered::Policy)
+        Ok(())
+    }
+
+    /// Writes the policies that are due, and in a `sweep` all that have new reports.
+    fn write_due_policies(&mut self, registry: &Registry, sweep: bool) -> Result<(), StoreError> {
+        let name = self.name.clone();
+        for experiment in registry.all() {
+            if experiment.is_due() || (sweep && experiment.has_news()) {
+                self.write_policy(&experiment, Some(&name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the next policy and writes it, if nobody else has, and serves it.
+    fn write_policy(
+        &mut self,
+        experiment: &Experiment,
+        holder: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let before = experiment.serving();
+        let (weights, reports) = match experiment.weigh(&before.specification) {
+            Ok(computed) => computed,
+            Err(error) => {
+                let experiment = experiment.id();
+                tracing::error!(%experiment, %error, "the policy can't be recomputed");
+                return Ok(false);
+            }
+        };
+        let version = before.policy.version;
+        let numbers: Vec<u64> = weights.iter().collect();
+        let written =
+            self.link.write_policy(experiment.key(), version, &numbers, reports, holder)?;
+        if let Some(next) = written {
+            experiment.adopt(version, next, weights, reports);
+        }
+        Ok(written.is_some())
     }
 }

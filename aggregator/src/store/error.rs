@@ -9,7 +9,7 @@ use rusqlite::ErrorCode;
 use thiserror::Error;
 
 use super::{CuratorRefusal, ExperimentRecord, TrustedRefusal};
-use crate::security::TlsError;
+use crate::tls::TlsError;
 
 /// A failure of a store, or a refusal by it.
 #[derive(Debug, Error)]

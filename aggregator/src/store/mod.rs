@@ -2,31 +2,29 @@
 
 mod audit;
 mod counts;
-pub(crate) mod curator;
 mod daily_tallies;
+mod decide;
 mod embedded;
 mod error;
 mod group;
 mod postgres;
+pub(crate) mod queries;
 mod reader;
 pub(crate) mod trusted;
+mod upload;
 mod verification;
 
 use std::fmt::Debug;
 
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
-use bandana_shared::policy::Policy;
+use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
-pub use curator::{
-    AnswerToKeep, CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord,
-    Debit, DebitRecord, KeptAnswer, QuestionKey, QuestionScope, SessionRecord, SessionRound,
-    SessionUpdate,
-};
 pub use daily_tallies::DailyTally;
+pub use decide::{Decision, DedupState, decide};
 pub(crate) use embedded::OpenFiles;
 pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
@@ -36,20 +34,26 @@ pub use error::{Outcome, StoreError};
 use error::{damaged, postgres};
 use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
+pub(crate) use postgres::{
+    ChangeFeed, Handover, Heartbeat, Letter, PgConnection, Pulse, Settled, Slot, Target, Waits,
+};
 pub use postgres::{
     DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, seal_database, verify_database,
 };
-pub(crate) use postgres::{
-    Handover, Heartbeat, Letter, Link, News, Pulse, Settled, Slot, Target, Waits,
+pub use queries::{
+    AnswerToKeep, CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord,
+    Debit, DebitRecord, KeptAnswer, QuestionKey, QuestionScope, SessionRecord, SessionRound,
+    SessionUpdate,
 };
 pub use reader::StoreReader;
+pub(crate) use trusted::DecodedRecord;
 pub use trusted::{
     DISCLOSURES_MAX, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
 };
+pub use upload::{UploadTarget, ValidUpload, Verdict};
 pub use verification::{Check, Finding, Verification};
 
-use crate::ingest::{Arrival, Verdict};
-use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::{Days, Memory};
 
@@ -73,7 +77,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError`]: nothing may be acknowledged, and what is durable is not known. The
     /// same uploads again are safe; see [`StoreError::outcome`] for whether this store can
     /// take them.
-    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError>;
+    fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError>;
 
     /// Adds an experiment in the state `state`.
     ///
@@ -82,7 +86,7 @@ pub trait Store: Debug + Send {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: Conduct,
+        conduct: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -93,7 +97,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
     fn add_revision(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -104,7 +108,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
     fn set_state(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -116,7 +120,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
     fn archive(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
@@ -125,7 +129,7 @@ pub trait Store: Debug + Send {
     ///
     /// # Errors
     /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
-    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError>;
+    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError>;
 
     /// The digests of all revisions of deleted experiments.
     ///
@@ -200,7 +204,7 @@ pub struct Window {
 
 /// How an experiment stands, as far as somebody knows who wants to change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ExpectedState {
     /// The experiment.
     pub key: ExperimentKey,
     /// Its state.
@@ -290,56 +294,43 @@ impl Transition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExperimentKey(pub(crate) i64);
 
-/// How an experiment is run, beside its specification.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Conduct {
-    /// Who chooses the arms.
-    pub learner: Learner,
-    /// Least share of the traffic for every arm in play.
-    pub floor_weight: f64,
-    /// How much the learner makes of old reports.
-    pub memory: Memory,
-    /// What it must not decide about.
-    pub guardrails: Guardrails,
+/// Seconds after which a device should ask for a new policy.
+const TIME_TO_LIVE_SECONDS: u32 = 60;
+
+/// A policy as all are served.
+pub(crate) fn served_policy(version: u64, weights: Weights) -> Policy {
+    Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS }
 }
 
-impl Conduct {
-    /// A learner without a floor weight or guardrails that forgets nothing.
-    pub const fn new(learner: Learner) -> Self {
-        let (memory, guardrails) = (Memory::Everything, Guardrails::OFF);
-        Self { learner, floor_weight: 0.0, memory, guardrails }
-    }
+/// What the columns of a store say. They are checked anew: whoever edits them by hand
+/// may make a mistake.
+fn learner_config(
+    learner: &str,
+    floor_weight: f64,
+    window_days: Option<i64>,
+    discount: Option<f64>,
+    (burn_in_reports, holdout_share): (i64, f64),
+) -> Result<LearnerConfig, StoreError> {
+    let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
+    let memory = match (window_days, discount) {
+        (None, None) => Ok(Memory::Everything),
+        (Some(days), None) => Memory::days(u32::try_from(days).unwrap_or(0)),
+        (_, Some(factor)) => Memory::discount(factor),
+    };
+    let memory = memory.map_err(|error| damaged(error.to_string()))?;
+    let burn_in_reports =
+        u32::try_from(burn_in_reports).map_err(|error| damaged(error.to_string()))?;
+    let guardrails = Guardrails::new(burn_in_reports, holdout_share)
+        .map_err(|error| damaged(error.to_string()))?;
+    Ok(LearnerConfig { learner, floor_weight, memory, guardrails })
+}
 
-    /// What the columns of a store say. They are checked anew: whoever edits them by hand
-    /// may make a mistake.
-    fn from_columns(
-        learner: &str,
-        floor_weight: f64,
-        window_days: Option<i64>,
-        discount: Option<f64>,
-        (burn_in_reports, holdout_share): (i64, f64),
-    ) -> Result<Self, StoreError> {
-        let learner = learner.parse().map_err(|_| damaged(format!("learner {learner}")))?;
-        let memory = match (window_days, discount) {
-            (None, None) => Ok(Memory::Everything),
-            (Some(days), None) => Memory::days(u32::try_from(days).unwrap_or(0)),
-            (_, Some(factor)) => Memory::discount(factor),
-        };
-        let memory = memory.map_err(|error| damaged(error.to_string()))?;
-        let burn_in_reports =
-            u32::try_from(burn_in_reports).map_err(|error| damaged(error.to_string()))?;
-        let guardrails = Guardrails::new(burn_in_reports, holdout_share)
-            .map_err(|error| damaged(error.to_string()))?;
-        Ok(Self { learner, floor_weight, memory, guardrails })
-    }
-
-    /// The window in days and the discount, as a store has them.
-    fn memory_columns(self) -> (Option<i64>, Option<f64>) {
-        match self.memory {
-            Memory::Everything => (None, None),
-            Memory::Days(days) => (Some(days.into()), None),
-            Memory::Discount(factor) => (None, Some(factor)),
-        }
+/// The window in days and the discount, as a store has them.
+fn memory_columns(memory: Memory) -> (Option<i64>, Option<f64>) {
+    match memory {
+        Memory::Everything => (None, None),
+        Memory::Days(days) => (Some(days.into()), None),
+        Memory::Discount(factor) => (None, Some(factor)),
     }
 }
 
@@ -349,7 +340,7 @@ pub struct ExperimentRecord {
     /// Its key.
     pub key: ExperimentKey,
     /// How it is run.
-    pub conduct: Conduct,
+    pub conduct: LearnerConfig,
     /// Where it stands.
     pub state: ExperimentState,
     /// Whether lists leave it out: the audit log says so.
@@ -369,9 +360,9 @@ pub struct ExperimentRecord {
 
 impl ExperimentRecord {
     /// How it stands. None: there is no revision, which no store returns.
-    pub fn standing(&self) -> Option<Standing> {
+    pub fn standing(&self) -> Option<ExpectedState> {
         let newest = self.revisions.last()?;
-        Some(Standing { key: self.key, state: self.state, digest: newest.digest() })
+        Some(ExpectedState { key: self.key, state: self.state, digest: newest.digest() })
     }
 }
 

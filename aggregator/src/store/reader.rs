@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::mpsc;
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
-use super::postgres::{self, Link, Pulse, Target, Waits};
+use super::postgres::{self, PgConnection, Pulse, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DataSetRecord, DebitRecord, ExperimentKey,
     KeptAnswer, PostgresSettings, QuestionKey, SessionRecord, SessionUpdate, StoreError,
@@ -22,24 +22,24 @@ use crate::datasets::fingerprint::FingerprintKey;
 /// Its methods wait, and must not be called where asynchronous code runs.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
-    place: Place,
+    place: StoreLocation,
     /// Who is told of damage, once. None: whoever asks hears of it, and nobody else.
     damage: Option<mpsc::UnboundedSender<StoreError>>,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum StoreLocation {
     /// A connection for each call.
     Embedded(PathBuf),
     /// One connection, which calls take turns on: readers can't take the connections
     /// that writers need.
-    Postgres(Arc<Mutex<Link>>),
+    Postgres(Arc<Mutex<PgConnection>>),
 }
 
 impl StoreReader {
     /// A reader of the store in `directory`, which must be open.
     pub fn new(directory: &Path) -> Self {
-        Self { place: Place::Embedded(directory.join(DATABASE_FILE)), damage: None }
+        Self { place: StoreLocation::Embedded(directory.join(DATABASE_FILE)), damage: None }
     }
 
     /// A reader of a database that replicas share, which must have its tables. It connects
@@ -53,8 +53,8 @@ impl StoreReader {
 
     /// As [`Self::of_postgres`], over connections to this target that go by this pulse.
     pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
-        let link = Link::new(target, Waits::READING)?.with_pulse(pulse);
-        Ok(Self { place: Place::Postgres(Arc::new(Mutex::new(link))), damage: None })
+        let link = PgConnection::new(target, Waits::READING)?.with_pulse(pulse);
+        Ok(Self { place: StoreLocation::Postgres(Arc::new(Mutex::new(link))), damage: None })
     }
 
     /// A reader that tells this of damage, beside whoever asks.
@@ -65,14 +65,14 @@ impl StoreReader {
     fn read<T>(
         &self,
         embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
-        postgres: impl Fn(&mut Link) -> Result<T, StoreError>,
+        postgres: impl Fn(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let outcome = match &self.place {
-            Place::Embedded(database) => {
+            StoreLocation::Embedded(database) => {
                 let read = connect(database).and_then(|connection| embedded(&connection));
                 read.map_err(|error| error.of_damaged_file(database))
             }
-            Place::Postgres(link) => {
+            StoreLocation::Postgres(link) => {
                 let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
                 match postgres(&mut link) {
                     // A connection that was lost since the last call is made again.

@@ -1,14 +1,15 @@
-//! Trusted experiments as the store keeps them. What their states mean is for
-//! [`trusted`](crate::trusted) to know; here they are bytes.
+//! Trusted experiments as the store keeps them: records whose states are bytes, and their checks.
 
 use std::fmt;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
+use bandana_shared::wire::v1::TrustedSpecification;
+use bandana_zcdp::state::{ReleasedState, SecretState};
+use prost::Message as _;
 use thiserror::Error;
 
 use super::{AuditEntry, ExperimentState, StoreError, Verification};
-use crate::trusted::TrustedExperiment;
 
 /// Most disclosures of one commit.
 pub const DISCLOSURES_MAX: usize = 1024;
@@ -190,6 +191,33 @@ impl From<TrustedRefusal> for StoreError {
     }
 }
 
+/// What the bytes of a record say.
+#[derive(Clone, Debug)]
+pub(crate) struct DecodedRecord {
+    /// As devices are told of it.
+    pub(crate) specification: TrustedSpecification,
+    /// Its secret state. None: it was stopped.
+    pub(crate) secret: Option<SecretState>,
+    /// What may be shown of it.
+    pub(crate) released: ReleasedState,
+}
+
+impl TrustedRecord {
+    /// # Errors
+    /// [`StoreError::Damaged`] or [`StoreError::Stored`]: it is not as it was written.
+    pub(crate) fn decode(&self) -> Result<DecodedRecord, StoreError> {
+        let damaged = |error| StoreError::Damaged {
+            what: format!("the specification of a trusted experiment: {error}"),
+        };
+        Ok(DecodedRecord {
+            specification: TrustedSpecification::decode(&self.specification[..])
+                .map_err(damaged)?,
+            secret: self.private.as_deref().map(stored::from_bytes).transpose()?,
+            released: stored::from_bytes(&self.released)?,
+        })
+    }
+}
+
 /// Checks one record by itself.
 pub(super) fn verify(record: &TrustedRecord, verification: &mut Verification) {
     let TrustedRecord { id, state, private, released, .. } = record;
@@ -199,7 +227,7 @@ pub(super) fn verify(record: &TrustedRecord, verification: &mut Verification) {
             state.name()
         ));
     }
-    let experiment = match TrustedExperiment::try_from(record) {
+    let experiment = match record.decode() {
         Ok(experiment) => experiment,
         Err(error) => return verification.say(format!("trusted experiment {id}: {error}")),
     };
@@ -227,7 +255,7 @@ pub(super) fn verify_names(
     if is_taken {
         verification.say(format!("the id {id} is that of experiments of both kinds"));
     }
-    let Ok(experiment) = TrustedExperiment::try_from(record) else { return };
+    let Ok(experiment) = record.decode() else { return };
     let rewards = experiment.released.rewards();
     if names > rewards {
         verification.say(format!(

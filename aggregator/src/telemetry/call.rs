@@ -13,7 +13,7 @@ use super::methods::{METHODS, MethodIndex};
 use super::metrics::{CallMetrics, code_name};
 use super::request_id::RequestId;
 use crate::clock::Clock;
-use crate::service::explain;
+use crate::explain::explain;
 
 /// Where a call comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Clock;
-use crate::gates::{Limiter, Rate};
+use crate::rate::{Limiter, Rate};
 
 /// Lines in a second; after a pause, those of [`BURST_SECONDS`] may come at once.
 const PER_SECOND: u32 = 1;

@@ -17,5 +17,4 @@ pub(crate) use call::{is_grpc, is_streamed};
 pub use calls::{Calls, Port, Watched, WatchedBody, WatchedFuture};
 pub(crate) use lines::Lines;
 pub use log::{LogFormat, Logging, LoggingError, TelemetrySettings, check_filter};
-pub use metrics::Metrics;
 pub use request_id::RequestId;

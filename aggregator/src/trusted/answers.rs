@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use bandana_shared::wire::v1::{GetTrustedExperimentResponse, TrustedSpecification};
 
-use crate::held::{Budget, Shared};
+use crate::memory::{Budget, Shared};
 
 /// The answer of today, once somebody has asked.
 #[derive(Debug, Default)]

@@ -1,22 +1,22 @@
 //! The engine decides what a group of disclosures does to an experiment, and does nothing itself.
 //!
-//! Pure and synchronous, as [`ingest::plan`](crate::ingest::plan) is: the keeper carries it out.
+//! Pure and synchronous, as [`ingest::plan`](crate::store::decide) is: the keeper carries it out.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
-use bandana_shared::stored;
 use bandana_shared::wire::v1::TrustedSpecification;
 use bandana_zcdp::LatticeReward;
 use bandana_zcdp::Played;
 use bandana_zcdp::ZcdpError;
 use bandana_zcdp::state::{ReleasedState, SecretState};
-use prost::Message as _;
 
 use super::answers::TrustedAnswers;
-use crate::store::{DISCLOSURES_MAX, ExperimentState, StoreError, TrustedRecord, TrustedVersion};
+use crate::store::{
+    DISCLOSURES_MAX, DecodedRecord, ExperimentState, StoreError, TrustedRecord, TrustedVersion,
+};
 
 /// A trusted experiment as of its last commit.
 #[derive(Clone, Debug)]
@@ -45,20 +45,17 @@ impl TryFrom<&TrustedRecord> for TrustedExperiment {
     type Error = StoreError;
 
     fn try_from(record: &TrustedRecord) -> Result<Self, StoreError> {
-        let TrustedRecord { id, state, version, oldest, private, released, .. } = record;
-        let specification = TrustedSpecification::decode(&record.specification[..]);
-        let secret = private.as_deref().map(stored::from_bytes).transpose()?;
+        let TrustedRecord { id, state, version, oldest, is_archived, .. } = record;
+        let DecodedRecord { specification, secret, released } = record.decode()?;
         Ok(Self {
             id: id.clone(),
-            specification: specification.map_err(|error| StoreError::Damaged {
-                what: format!("the specification of a trusted experiment: {error}"),
-            })?,
+            specification,
             state: *state,
             version: *version,
             oldest: *oldest,
             secret,
-            released: stored::from_bytes(released)?,
-            is_archived: record.is_archived,
+            released,
+            is_archived: *is_archived,
             answers: Arc::default(),
         })
     }
@@ -72,7 +69,7 @@ impl TrustedExperiment {
     }
 
     /// The experiment with another secret state, under its next version.
-    pub(super) fn with(&self, version: TrustedVersion, secret: SecretState) -> Self {
+    pub(crate) fn with(&self, version: TrustedVersion, secret: SecretState) -> Self {
         let released = secret.released();
         Self { version, released, secret: Some(secret), ..self.clone() }
     }
@@ -132,7 +129,7 @@ pub enum DisclosureVerdict {
 
 /// The world that a plan depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'w> {
+pub struct DisclosureContext<'w> {
     /// The server's day.
     pub today: Day,
     /// Disclosures of which it is known that they count.
@@ -141,7 +138,7 @@ pub struct Situation<'w> {
 
 /// What is to be committed, and what to answer then.
 #[derive(Clone, Debug, Default)]
-pub struct GroupPlan {
+pub struct GroupDecision {
     /// Verdicts of the first disclosures, in their order. The others belong to a later group.
     pub verdicts: Vec<DisclosureVerdict>,
     /// The names of those that count.
@@ -154,9 +151,9 @@ pub struct GroupPlan {
 pub fn plan(
     experiment: &TrustedExperiment,
     disclosures: &mut dyn Iterator<Item = &Disclosure>,
-    situation: Situation<'_>,
-) -> GroupPlan {
-    let mut plan = GroupPlan::default();
+    situation: DisclosureContext<'_>,
+) -> GroupDecision {
+    let mut plan = GroupDecision::default();
     let mut fresh = HashSet::new();
     for disclosure in disclosures {
         let is_due = plan.next.as_ref().is_some_and(SecretState::is_due);
@@ -212,7 +209,7 @@ fn judge(
 }
 
 fn observe(
-    plan: &mut GroupPlan,
+    plan: &mut GroupDecision,
     experiment: &TrustedExperiment,
     disclosure: &Disclosure,
 ) -> Result<(), ZcdpError> {
@@ -225,17 +222,18 @@ fn observe(
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::stored;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
-    use bandana_zcdp::Plan;
+    use bandana_zcdp::AlgorithmSettings;
     use bandana_zcdp::lattice::{Protection, RewardRange};
     use bandana_zcdp::state::NoiseKey;
 
     const TODAY: Day = Day::new(100);
 
-    fn experiment(plan: &Plan) -> TrustedExperiment {
+    fn experiment(plan: &AlgorithmSettings) -> TrustedExperiment {
         let secret = SecretState::new(plan.clone(), NoiseKey::insecure([0; 32])).unwrap();
         let id = ExperimentId::new("headlines").unwrap();
         TrustedExperiment {
@@ -251,12 +249,12 @@ mod tests {
         }
     }
 
-    fn lazy() -> Plan {
-        Plan::Lazy { arms: 3, protection: Protection::concentrated(0.5).unwrap() }
+    fn lazy() -> AlgorithmSettings {
+        AlgorithmSettings::Lazy { arms: 3, protection: Protection::concentrated(0.5).unwrap() }
     }
 
-    fn ucb() -> Plan {
-        Plan::Ucb(bandana_zcdp::adac_ucb::UcbSettings {
+    fn ucb() -> AlgorithmSettings {
+        AlgorithmSettings::Ucb(bandana_zcdp::adac_ucb::UcbSettings {
             arms: 3,
             protection: Protection::concentrated(0.5).unwrap(),
             exploration: 1.0,
@@ -285,7 +283,7 @@ mod tests {
     /// Takes disclosures in groups of these sizes, with a crash before and after some commits,
     /// and tells all that was ever shown.
     fn shown_to_the_world(
-        plan_of: &Plan,
+        plan_of: &AlgorithmSettings,
         disclosures: &[Disclosure],
         steps: &[(usize, bool)],
     ) -> Vec<String> {
@@ -312,7 +310,7 @@ mod tests {
                 continue;
             }
             let group = &rest[..size.min(rest.len())];
-            let situation = Situation { today: TODAY, known: &known };
+            let situation = DisclosureContext { today: TODAY, known: &known };
             let planned = plan(&experiment, &mut group.iter(), situation);
             assert!(planned.verdicts.iter().all(|v| *v == DisclosureVerdict::Counted));
             rest = &rest[planned.verdicts.len()..];
@@ -346,11 +344,11 @@ mod tests {
         let experiment = experiment(&lazy());
         let twice = [disclosure(1, TODAY, 0), disclosure(1, TODAY, 2), disclosure(2, TODAY, 2)];
         let nothing = HashSet::new();
-        let situation = Situation { today: TODAY, known: &nothing };
+        let situation = DisclosureContext { today: TODAY, known: &nothing };
         let planned = plan(&experiment, &mut twice.iter(), situation);
         assert_eq!(planned.verdicts[..2], [Counted, Duplicate]);
         let known = HashSet::from([(TODAY, UploadId::new(1_u128.to_be_bytes()))]);
-        let situation = Situation { today: TODAY, known: &known };
+        let situation = DisclosureContext { today: TODAY, known: &known };
         for (state, other) in [
             (ExperimentState::Paused, DisclosureVerdict::Paused),
             (ExperimentState::Stopped, DisclosureVerdict::Stopped),
@@ -364,7 +362,7 @@ mod tests {
         let planned = plan(&experiment, &mut days.iter(), situation);
         let oldest = experiment.oldest;
         assert_eq!(planned.verdicts, [Expired { oldest }, FutureDay { today: TODAY }]);
-        let situation = Situation { today: Day::new(90), known: &known };
+        let situation = DisclosureContext { today: Day::new(90), known: &known };
         assert_eq!(
             plan(&experiment, &mut days.iter(), situation).verdicts,
             [ClockBehind, ClockBehind]
@@ -377,7 +375,7 @@ mod tests {
             let experiment = experiment(&ucb());
             let first = [disclosure(1, TODAY, arm)];
             let known = HashSet::new();
-            let situation = Situation { today: TODAY, known: &known };
+            let situation = DisclosureContext { today: TODAY, known: &known };
             let mut played = Vec::new();
             for reward in [0.0, 1.0] {
                 let reward = RewardRange::Unit.reward(reward).unwrap();

@@ -7,8 +7,12 @@
 mod answers;
 mod engine;
 mod experiments;
-pub mod keeper;
+mod metrics;
 
 pub use answers::TrustedAnswers;
-pub use engine::{Disclosure, DisclosureVerdict, GroupPlan, Situation, TrustedExperiment, plan};
+pub use engine::{
+    Disclosure, DisclosureContext, DisclosureVerdict, GroupDecision, TrustedExperiment, plan,
+};
 pub use experiments::TrustedExperiments;
+pub use metrics::TrustedMetrics;
+pub(crate) use metrics::status_of;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use bandana_aggregator::alarms::{AlarmName, Beginning, Question, Vigil};
+use bandana_aggregator::alarms::{AlarmBaseline, AlarmName, AlarmQuery, ExperimentMonitor};
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::{Days, Memory};
-use bandana_learners::{Learner, Situation};
+use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::{Channel, Floor};
 use bandana_shared::epsilon::Epsilon;
@@ -75,7 +75,7 @@ struct State {
     tallies: Vec<Tally>,
     active: Vec<bool>,
     selections: u64,
-    vigil: Vigil,
+    vigil: ExperimentMonitor,
 }
 
 impl World {
@@ -103,7 +103,7 @@ impl World {
                 let now = time(hour) + HOUR / 6 * tenth;
                 let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
                 state.vigil.observe(now, &counts, state.selections, is_running);
-                for alarm in state.vigil.alarms(Question {
+                for alarm in state.vigil.alarms(AlarmQuery {
                     now,
                     is_running,
                     best: |arm| best(&state, arm),
@@ -131,8 +131,8 @@ impl World {
         })
     }
 
-    fn vigil(&self, hour: u32, reports: &[u64], is_history_known: bool) -> Vigil {
-        Vigil::new(Beginning {
+    fn vigil(&self, hour: u32, reports: &[u64], is_history_known: bool) -> ExperimentMonitor {
+        ExperimentMonitor::new(AlarmBaseline {
             now: time(hour),
             delay: HOUR,
             reports,
@@ -172,10 +172,10 @@ impl World {
     fn policy(&self, state: &State) -> Result<Vec<f64>, Failure> {
         let State { tallies, active, days, channel, .. } = state;
         let situation = if self.memory.is_everything() {
-            Situation::new(tallies, active, *channel)
+            LearnerInput::new(tallies, active, *channel)
         } else {
             let evidence = self.memory.evidence(days, active.len(), Alphabet::BITS);
-            Situation::of(evidence, active, *channel)
+            LearnerInput::of(evidence, active, *channel)
         };
         let situation = situation
             .with_burning_in(self.guardrails.burning_in(tallies, active, 3))
@@ -260,7 +260,7 @@ fn drawn(state: &mut State, age: usize) -> usize {
 }
 
 fn best(state: &State, arm: usize) -> Option<f64> {
-    let situation = Situation::new(&state.tallies, &state.active, state.channel);
+    let situation = LearnerInput::new(&state.tallies, &state.active, state.channel);
     Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
 }
 

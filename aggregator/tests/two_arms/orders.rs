@@ -1,12 +1,12 @@
 //! What operators say to a writer.
 
-use bandana_aggregator::ingest::{Administration, Order};
-use bandana_aggregator::store::Conduct;
+use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand};
+use bandana_learners::LearnerConfig;
 use bandana_shared::specification::Specification;
 
 /// Has an experiment created that runs at once.
-pub(crate) fn creation(specification: Specification, conduct: Conduct) -> Order {
+pub(crate) fn creation(specification: Specification, conduct: LearnerConfig) -> ExperimentCommand {
     let specification = Box::new(specification);
-    let administration = Administration::Create { specification, conduct, is_draft: false };
-    Order { caller: "anna".to_owned(), administration }
+    let administration = ExperimentChange::Create { specification, conduct, is_draft: false };
+    ExperimentCommand { caller: "anna".to_owned(), administration }
 }

@@ -7,8 +7,8 @@ use super::adac_ucb::{ARMS_MAX, check_arm, count_more};
 use super::design::{Design, within_span};
 use super::error::ZcdpError;
 use super::estimator::{Estimator, Placement};
+use super::gaussian_tail::square_norm;
 use super::lattice::{Action, LatticeReward, NoiseScale, Protection, RewardRange};
-use super::tail::square_norm;
 
 /// How long a phase is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

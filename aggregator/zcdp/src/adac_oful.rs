@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::adac_ucb::count_more;
 use super::design::inverse;
 use super::error::ZcdpError;
+use super::gaussian_tail::square_norm;
 use super::lattice::{
     Action, LatticeReward, NoiseScale, Protection, RewardRange, UNITS, check_dimension,
 };
-use super::tail::square_norm;
 
 /// What an AdaC-OFUL is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

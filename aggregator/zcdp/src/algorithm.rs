@@ -12,7 +12,7 @@ use super::lazy_release::LazyRelease;
 
 /// What an experiment is run by.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Plan {
+pub enum AlgorithmSettings {
     /// AdaC-UCB; rewards in 0..=1.
     Ucb(UcbSettings),
     /// AdaC-GOPE.
@@ -58,23 +58,25 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    pub(super) fn new(plan: Plan) -> Result<Self, ZcdpError> {
+    pub(super) fn new(plan: AlgorithmSettings) -> Result<Self, ZcdpError> {
         Ok(match plan {
-            Plan::Ucb(settings) => Self::Ucb(AdacUcb::new(settings)?),
-            Plan::Gope(settings) => Self::Gope(AdacGope::new(settings)?),
-            Plan::Oful(settings) => Self::Oful(AdacOful::new(settings)?),
-            Plan::Lazy { arms, protection } => Self::Lazy(LazyRelease::new(arms, protection)?),
+            AlgorithmSettings::Ucb(settings) => Self::Ucb(AdacUcb::new(settings)?),
+            AlgorithmSettings::Gope(settings) => Self::Gope(AdacGope::new(settings)?),
+            AlgorithmSettings::Oful(settings) => Self::Oful(AdacOful::new(settings)?),
+            AlgorithmSettings::Lazy { arms, protection } => {
+                Self::Lazy(LazyRelease::new(arms, protection)?)
+            }
         })
     }
 
-    pub(super) fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> AlgorithmSettings {
         match self {
-            Self::Ucb(ucb) => Plan::Ucb(ucb.settings()),
-            Self::Gope(gope) => Plan::Gope(gope.settings().clone()),
-            Self::Oful(oful) => Plan::Oful(oful.settings()),
+            Self::Ucb(ucb) => AlgorithmSettings::Ucb(ucb.settings()),
+            Self::Gope(gope) => AlgorithmSettings::Gope(gope.settings().clone()),
+            Self::Oful(oful) => AlgorithmSettings::Oful(oful.settings()),
             Self::Lazy(lazy) => {
                 let (arms, protection) = lazy.settings();
-                Plan::Lazy { arms, protection }
+                AlgorithmSettings::Lazy { arms, protection }
             }
         }
     }

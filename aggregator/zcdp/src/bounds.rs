@@ -6,7 +6,7 @@
 
 use bandana_shared::accounting::concentrated::Rho;
 
-use super::tail::square_norm;
+use super::gaussian_tail::square_norm;
 
 /// The part of AdaC-UCB's regret that grows with the horizon: for every arm with a gap Δ > 0,
 /// `8 β ln T/Δ + 8 sqrt(β ln T/ρ)`. For β > 3 there is a constant besides; infinite ρ means no

@@ -79,13 +79,13 @@ pub mod bounds;
 pub mod design;
 mod error;
 pub mod estimator;
+mod gaussian_tail;
 pub mod lattice;
 pub mod lazy_release;
 mod specification;
 pub mod state;
-mod tail;
 
-pub use algorithm::{Plan, Played, Shown};
+pub use algorithm::{AlgorithmSettings, Played, Shown};
 pub use error::ZcdpError;
 pub use lattice::{Action, LatticeReward, NoiseScale, Protection, RewardRange};
 pub use specification::{SpecificationError, actions_of};

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::adac_gope::{GopeSettings, PhaseLength};
 use super::adac_oful::OfulSettings;
 use super::adac_ucb::{ARMS_MAX, Memory, UcbSettings};
-use super::algorithm::Plan;
+use super::algorithm::AlgorithmSettings;
 use super::error::ZcdpError;
 use super::estimator::Placement;
 use super::lattice::{Action, Protection, RewardRange};
@@ -33,7 +33,7 @@ pub enum SpecificationError {
     Trusted(#[from] ZcdpError),
 }
 
-impl TryFrom<&TrustedSpecification> for Plan {
+impl TryFrom<&TrustedSpecification> for AlgorithmSettings {
     type Error = SpecificationError;
 
     fn try_from(message: &TrustedSpecification) -> Result<Self, SpecificationError> {
@@ -67,7 +67,7 @@ impl TryFrom<&TrustedSpecification> for Plan {
     }
 }
 
-impl Plan {
+impl AlgorithmSettings {
     /// As devices and operators are told of it.
     pub fn message(&self, id: &ExperimentId) -> TrustedSpecification {
         let (protection, algorithm) = match self {

@@ -31,7 +31,7 @@ use rand_chacha::rand_core::SeedableRng as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::algorithm::{Algorithm, Plan, Played, Shown};
+use super::algorithm::{Algorithm, AlgorithmSettings, Played, Shown};
 use super::error::ZcdpError;
 use super::lattice::{Action, LatticeReward};
 
@@ -91,7 +91,7 @@ impl SecretState {
     ///
     /// # Errors
     /// What the algorithm says of its settings.
-    pub fn new(plan: Plan, key: NoiseKey) -> Result<Self, ZcdpError> {
+    pub fn new(plan: AlgorithmSettings, key: NoiseKey) -> Result<Self, ZcdpError> {
         Ok(Self { algorithm: Algorithm::new(plan)?, key, releases: 0 })
     }
 
@@ -174,7 +174,7 @@ impl Stored for ReleasedState {
 
 impl ReleasedState {
     /// What it was made of.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> AlgorithmSettings {
         self.algorithm.plan()
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     /// After this reward of arm 0, whose first episode it ends.
     fn due(key: u8, reward: f64) -> SecretState {
-        let plan = Plan::Ucb(UcbSettings {
+        let plan = AlgorithmSettings::Ucb(UcbSettings {
             arms: 2,
             protection: Protection::concentrated(0.5).unwrap(),
             exploration: 1.0,
@@ -272,7 +272,7 @@ mod tests {
         let protection = Protection::concentrated(0.5).unwrap();
         let actions = Action::list(&[vec![1.0], vec![-0.5]]).unwrap();
         let played = Played::Vector(actions[1].clone());
-        let gope = Plan::Gope(GopeSettings {
+        let gope = AlgorithmSettings::Gope(GopeSettings {
             actions,
             range: RewardRange::Symmetric,
             protection,
@@ -280,8 +280,8 @@ mod tests {
             length: PhaseLength::Exact,
             placement: Placement::Shaped,
         });
-        let oful = Plan::Oful(OfulSettings::published(1, protection));
-        let lazy = Plan::Lazy { arms: 2, protection };
+        let oful = AlgorithmSettings::Oful(OfulSettings::published(1, protection));
+        let lazy = AlgorithmSettings::Lazy { arms: 2, protection };
         let reward = RewardRange::Unit.reward(0.5).unwrap();
         [(gope, Played::Arm(0)), (oful, played), (lazy, Played::Arm(1))].map(|(plan, played)| {
             let mut state = SecretState::new(plan, NoiseKey::insecure([9; 32])).unwrap();

@@ -10,6 +10,8 @@ use std::time::Duration;
 use super::Change;
 #[cfg(feature = "storage")]
 use super::{Core, State};
+#[cfg(feature = "storage")]
+use super::{PendingRewards, StoredState};
 use crate::assignment::Unreported;
 #[cfg(feature = "storage")]
 use crate::ledger::{Budget, Ledger};
@@ -17,8 +19,6 @@ use crate::ledger::{Budget, Ledger};
 use crate::noise::NoiseSource;
 #[cfg(feature = "storage")]
 use crate::outbox::full_jitter;
-#[cfg(feature = "storage")]
-use crate::storage::{PendingRewards, StoredState};
 #[cfg(feature = "storage")]
 use crate::time::Timestamp;
 

@@ -2,10 +2,16 @@
 
 mod error;
 mod experiment;
+#[cfg(feature = "storage")]
+mod format;
 mod journal;
 mod reporting;
+#[cfg(feature = "storage")]
+mod rewards;
 mod state;
 mod statistics;
+#[cfg(feature = "storage")]
+mod stored_specification;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +33,15 @@ use crate::time::Timestamp;
 pub use error::ClientError;
 use experiment::Enrolled;
 pub use experiment::{FetchTask, Fetched};
+#[cfg(feature = "storage")]
+pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use journal::Journal;
 #[cfg(feature = "storage")]
 pub(crate) use journal::{Content, Write};
+#[cfg(all(test, feature = "storage"))]
+pub(crate) use rewards::PendingReward;
+#[cfg(feature = "storage")]
+pub(crate) use rewards::PendingRewards;
 #[cfg(feature = "storage")]
 pub(crate) use state::Held;
 pub(crate) use state::{Change, Draw, Epoch, Once, State};

@@ -11,7 +11,7 @@ use bandana_shared::specification::Specification;
 
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::ledger::Ledger;
-use crate::outbox::{Attempts, Outbox, Parcel, UploadTask};
+use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
@@ -176,7 +176,7 @@ impl State {
         number: u64,
     ) -> Result<(), Inconsistent> {
         let open = self.open.remove(&id).ok_or(Inconsistent)?;
-        let parcel = Parcel {
+        let parcel = PendingReport {
             experiment_id: open.specification.experiment_id().clone(),
             digest: open.specification.digest(),
             arm: open.arm,

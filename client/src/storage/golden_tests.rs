@@ -16,16 +16,16 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::stored;
 
-#[cfg(feature = "trusted")]
-use super::disclosures::{KeptByName, StoredDisclosure, StoredDisclosures};
-use super::format::{StoredChanges, StoredDone, StoredLedger, StoredState};
-use super::rewards::{PendingReward, PendingRewards};
 use crate::assignment::AssignmentId;
 use crate::core::{Change, Draw, Epoch, Held, State};
+use crate::core::{PendingReward, PendingRewards};
+use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::ledger::Ledger;
 use crate::outbox::UploadTask;
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
+#[cfg(feature = "trusted")]
+use crate::trusted::disclosures_file::{KeptByName, StoredDisclosure, StoredDisclosures};
 
 type Failure = Box<dyn std::error::Error>;
 

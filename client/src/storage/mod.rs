@@ -20,39 +20,28 @@
 #[cfg(test)]
 mod crash_tests;
 mod directory;
-#[cfg(feature = "trusted")]
-mod disclosures;
 #[cfg(test)]
 mod double;
 mod error;
-mod format;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 #[cfg(test)]
 mod golden_tests;
-mod rewards;
-mod specification;
 
 use std::io;
 
 use bandana_shared::stored::{self, StoredError};
 
 use crate::core::{Content, State, Write};
+use crate::core::{PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::ledger::Ledger;
 pub(crate) use directory::Directory;
-#[cfg(feature = "trusted")]
-pub(crate) use disclosures::{DisclosuresFile, KeptByName};
 #[cfg(all(test, feature = "trusted"))]
 pub(crate) use double::{Disk, Fault};
 pub use error::StorageError;
-pub(crate) use format::StoredState;
-use format::{StoredChanges, StoredDone, StoredLedger};
-pub(crate) use rewards::PendingRewards;
 
-const LEDGER: &str = "ledger";
-const STATE: &str = "state";
+pub(crate) const LEDGER: &str = "ledger";
+pub(crate) const STATE: &str = "state";
 const STATE_NEW: &str = "state.new";
-const REWARDS: &str = "rewards";
+pub(crate) const REWARDS: &str = "rewards";
 const REWARDS_NEW: &str = "rewards.new";
 const INSTALLED: &str = "installed";
 pub(crate) const OPTED_OUT: &str = "opted-out";
@@ -251,14 +240,19 @@ impl Storage {
 }
 
 /// Replaces a file as a whole, by way of another one.
-fn replace(files: &mut dyn Files, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(
+    files: &mut dyn Files,
+    new: &str,
+    name: &str,
+    bytes: &[u8],
+) -> io::Result<()> {
     files.create(new, bytes)?;
     files.sync(new)?;
     files.rename(new, name)?;
     files.sync_directory()
 }
 
-fn failed(doing: &'static str, file: &'static str, source: io::Error) -> StorageError {
+pub(crate) fn failed(doing: &'static str, file: &'static str, source: io::Error) -> StorageError {
     StorageError::Io { doing, file, source }
 }
 

@@ -16,7 +16,8 @@ use super::experiment::{SharedDay, known};
 use super::waiting::Waiting;
 use super::{Agreement, Disclosure, TrustedError, TrustedExperiment};
 use crate::grpc::{CALL_TIME_MAX, Transport, is_about_the_question};
-use crate::storage::{Directory, DisclosuresFile, StorageError};
+use crate::storage::{Directory, StorageError};
+use crate::trusted::disclosures_file::DisclosuresFile;
 
 /// Disclosures that can wait at a time, of all experiments together: the file has all of them,
 /// and is written anew for each.

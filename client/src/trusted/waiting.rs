@@ -8,7 +8,8 @@ use bandana_shared::wire::v1::DiscloseRequest;
 use super::Disclosure;
 use super::disclosures::{KeepError, WAITING_DAYS_MAX, WAITING_MAX};
 use crate::outbox::SEALED_MAX;
-use crate::storage::{DisclosuresFile, Files, KeptByName, StorageError};
+use crate::storage::{Files, StorageError};
+use crate::trusted::disclosures_file::{DisclosuresFile, KeptByName};
 
 /// A disclosure that waits.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use bandana_learners::indices::{
     bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
 };
 use bandana_learners::{
-    AdaKlSampler, Evidence, Learner, Situation, ThompsonSampler, TruncatedSampler, scale_max,
+    AdaKlSampler, Evidence, Learner, LearnerInput, ThompsonSampler, TruncatedSampler, scale_max,
 };
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::ArmIndex;
@@ -27,7 +27,7 @@ pub enum Player {
     /// Indices.
     Index(Rule, Vec<Statistic>),
     /// Weights that a server would serve, until more is known.
-    Served(Learner, Box<Situation>, Weights),
+    Served(Learner, Box<LearnerInput>, Weights),
 }
 
 /// What a learner hears.
@@ -136,7 +136,7 @@ impl Player {
         let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
         let channel = reports(privacy.mechanism, privacy.epsilon);
         let nothing = vec![Signals::of(privacy).nothing(); arms];
-        let situation = Situation::of(nothing, &vec![true; arms], channel);
+        let situation = LearnerInput::of(nothing, &vec![true; arms], channel);
         let situation = situation.with_ahead(batch as f64);
         let weights = learner.weights(&situation)?;
         Ok(Some(Self::Served(learner, Box::new(situation), weights)))

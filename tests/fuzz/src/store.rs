@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use bandana_aggregator::clock::ManualClock;
-use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, AuditQuery, Conduct, EmbeddedSettings, EmbeddedStore,
-    ExperimentRecord, ExperimentState, Store, StoreError, StoreReader, Transition,
-    verify_directory,
+    AuditAction, AuditEntry, AuditQuery, EmbeddedSettings, EmbeddedStore, ExperimentRecord,
+    ExperimentState, Store, StoreError, StoreReader, Transition, verify_directory,
 };
+use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -136,16 +136,16 @@ impl Upload {
         Self { id, day, experiment, reports }
     }
 
-    fn arrival(&self, experiment: &Arc<Experiment>) -> Arrival {
+    fn arrival(&self, experiment: &Arc<Experiment>) -> ValidUpload {
         let tally = |&(arm, symbol, count): &(usize, u8, u64)| {
             let symbol = Symbol::new(symbol).expect("a symbol");
             let tally = Tally::with_symbols(count, [(symbol, count)]);
             (ArmIndex::new(arm).expect("an arm"), tally.expect("so many reports"))
         };
-        Arrival {
+        ValidUpload {
             id: UploadId::new([self.id; 16]),
             day: Day::new(self.day),
-            experiment: Arc::clone(experiment),
+            experiment: Arc::<Experiment>::clone(experiment),
             tallies: self.reports.iter().map(tally).collect(),
             app: None,
         }
@@ -240,7 +240,8 @@ impl World {
 
     fn create(&mut self, name: u8, is_draft: bool) {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
-        let (conduct, entry) = (Conduct::new(Learner::Uniform), entry(name, AuditAction::Create));
+        let (conduct, entry) =
+            (LearnerConfig::new(Learner::Uniform), entry(name, AuditAction::Create));
         let is_known = self.model.experiments.contains_key(&name);
         let created = self.store().create_experiment(&specification(name), conduct, state, &entry);
         if self.model.deleted.contains(&name) {

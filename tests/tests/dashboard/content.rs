@@ -1,7 +1,7 @@
 //! What is shown is what the server knows.
 
 use anyhow::Context as _;
-use bandana_learners::{Learner, Situation};
+use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::{
@@ -116,7 +116,7 @@ async fn arms_are_right(
         .collect::<Option<_>>()
         .context("no tallies")?;
     let active = vec![true; arms.len()];
-    let best = Learner::LdpTs.weights(&Situation::new(&tallies, &active, made.channel()))?;
+    let best = Learner::LdpTs.weights(&LearnerInput::new(&tallies, &active, made.channel()))?;
     for (place, arm) in arms.iter().enumerate() {
         let row = &shown[place];
         assert_eq!(row[1].as_str(), arm["label"].as_str());

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use anyhow::{bail, ensure};
-use bandana_aggregator::ingest::{IngestError, Verdict};
+use bandana_aggregator::ingest::IngestError;
+use bandana_aggregator::store::Verdict;
 use bandana_shared::identity::Digest;
 
 use super::model::Key;

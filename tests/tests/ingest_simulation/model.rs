@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Verdict;
+use bandana_aggregator::store::Verdict;
 use bandana_aggregator::store::{ExperimentRecord, ExperimentState};
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::tally::Tally;

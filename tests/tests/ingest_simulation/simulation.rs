@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::Clock;
-use bandana_aggregator::ingest::{Administration, Revise, Writer};
+use bandana_aggregator::ingest::IngestMetrics;
+use bandana_aggregator::ingest::{ExperimentChange, Revise, Writer};
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::store::{Conduct, Transition, WatermarkError};
-use bandana_aggregator::telemetry::metrics::IngestMetrics;
+use bandana_aggregator::store::{Transition, WatermarkError};
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
@@ -34,7 +35,8 @@ const FIRST_DAY: u32 = 100;
 /// Things that happen in a world.
 const STEPS: u32 = 150;
 
-const CONDUCT: Conduct = Conduct { floor_weight: 0.125, ..Conduct::new(Learner::LdpUcb) };
+const CONDUCT: LearnerConfig =
+    LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpUcb) };
 
 const TRANSITIONS: [Transition; 4] =
     [Transition::Start, Transition::Pause, Transition::Resume, Transition::Resume];
@@ -299,7 +301,7 @@ impl Simulation {
         )?);
         let is_draft = world.one_in(4);
         let conduct = CONDUCT;
-        world.order(server, Administration::Create { specification, conduct, is_draft })
+        world.order(server, ExperimentChange::Create { specification, conduct, is_draft })
     }
 
     /// Some operator wants some change, which may not be possible.
@@ -316,15 +318,15 @@ impl Simulation {
             2 | 3 if world.model.standing(experiment.id().as_str()).is_some_and(|s| s.1 < 4) => {
                 let arms = experiment.serving().specification.arms().len();
                 let label = format!("arm {arms} {}", world.random.random_range(0..100_u32));
-                Administration::Revise { experiment, change: Revise::Add(Arm::new(label)?) }
+                ExperimentChange::Revise { experiment, change: Revise::Add(Arm::new(label)?) }
             }
-            4 => Administration::Revise { experiment, change: Revise::Retire(ArmIndex::new(1)?) },
+            4 => ExperimentChange::Revise { experiment, change: Revise::Retire(ArmIndex::new(1)?) },
             5 if world.one_in(3) => {
-                Administration::Move { experiment, transition: Transition::Stop }
+                ExperimentChange::Move { experiment, transition: Transition::Stop }
             }
             _ => {
                 let transition = TRANSITIONS[world.random.random_range(0..TRANSITIONS.len())];
-                Administration::Move { experiment, transition }
+                ExperimentChange::Move { experiment, transition }
             }
         };
         world.order(server, administration)

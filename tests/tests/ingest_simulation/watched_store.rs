@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bandana_aggregator::ingest::Arrival;
+use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::{
-    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, Standing, Store, StoreError, TrustedChange, Window,
+    AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
+    ExperimentState, Store, StoreError, TrustedChange, Window,
 };
+use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -76,7 +77,7 @@ impl WatchedStore {
         Ok(Failure::Unknown)
     }
 
-    fn try_commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, Failure> {
+    fn try_commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, Failure> {
         let before = self.place.log_length()?;
         let mut world = self.world();
         world.begin_commit(self.server, uploads, today)?;
@@ -171,7 +172,7 @@ impl Store for WatchedStore {
         self.store.window(today)
     }
 
-    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+    fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError> {
         let outcome = self.try_commit(uploads, today);
         self.tell(outcome)
     }
@@ -179,7 +180,7 @@ impl Store for WatchedStore {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: Conduct,
+        conduct: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -188,7 +189,7 @@ impl Store for WatchedStore {
 
     fn add_revision(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -197,7 +198,7 @@ impl Store for WatchedStore {
 
     fn set_state(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -206,13 +207,13 @@ impl Store for WatchedStore {
 
     fn archive(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.store.archive(standing, entry)
     }
 
-    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.store.delete(standing, entry)
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::Clock as _;
-use bandana_aggregator::ingest::{Administration, Arrival, IngestError, Order, Verdict};
+use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand, IngestError};
 use bandana_aggregator::store::{Committed, ExperimentRecord};
+use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_shared::identity::{ArmIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
 use rand::RngExt as _;
@@ -118,7 +119,7 @@ impl World {
             // It would be asked to come again.
             return Ok(());
         };
-        let arrival = Arrival { id, day, experiment: revision.experiment, tallies, app: None };
+        let arrival = ValidUpload { id, day, experiment: revision.experiment, tallies, app: None };
         let ingest = life.ingest.clone();
         let mut call: Call = Box::pin(async move { Answer::Verdict(ingest.submit(arrival).await) });
         let is_full = life.callers.queued() >= queue_max;
@@ -140,7 +141,7 @@ impl World {
     pub(crate) fn order(
         &mut self,
         server: usize,
-        administration: Administration,
+        administration: ExperimentChange,
     ) -> anyhow::Result<()> {
         let how = format!("{administration:?}").chars().take(24).collect::<String>();
         let queue_max = self.queue_max;
@@ -149,7 +150,7 @@ impl World {
             return Ok(());
         }
         let ingest = life.ingest.clone();
-        let order = Order { caller: "anna".to_owned(), administration };
+        let order = ExperimentCommand { caller: "anna".to_owned(), administration };
         let mut call: Call = Box::pin(async move {
             let changed = ingest.administer(order).await;
             Answer::Change(changed.map_err(|error| error.to_string()).map(|experiment| {
@@ -212,7 +213,7 @@ impl World {
     pub(crate) fn begin_commit(
         &mut self,
         server: usize,
-        uploads: &[Arrival],
+        uploads: &[ValidUpload],
         today: Day,
     ) -> anyhow::Result<()> {
         self.check_nobody_knows(server)?;
@@ -226,7 +227,7 @@ impl World {
     /// Checks what the store says, and takes note of it.
     pub(crate) fn judge(
         &mut self,
-        uploads: &[Arrival],
+        uploads: &[ValidUpload],
         today: Day,
         verdicts: &[Verdict],
     ) -> anyhow::Result<()> {
@@ -308,7 +309,7 @@ impl World {
     pub(crate) fn expect(
         &mut self,
         server: usize,
-        uploads: &[Arrival],
+        uploads: &[ValidUpload],
         committed: &Committed,
     ) -> anyhow::Result<()> {
         for (upload, verdict) in uploads.iter().zip(&committed.verdicts) {
@@ -330,7 +331,7 @@ impl World {
     pub(crate) fn expect_failure(
         &mut self,
         server: usize,
-        uploads: &[Arrival],
+        uploads: &[ValidUpload],
     ) -> anyhow::Result<()> {
         let life = self.life(server)?;
         for upload in uploads {

@@ -1,9 +1,10 @@
 //! One after the other, each of which holds for every store.
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Verdict::{self, Accepted, Duplicate};
+use bandana_aggregator::store::Verdict;
+use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    AuditAction, ExperimentState, Outcome, Standing, Store, StoreError,
+    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError,
 };
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
@@ -32,7 +33,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 /// Adds a signature at this time.
 fn sign(
     store: &mut dyn Store,
-    standing: Standing,
+    standing: ExpectedState,
     revision: &Specification,
     signature: &Signature,
     now: u64,
@@ -66,7 +67,7 @@ fn everything_comes_back(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let records = store.load()?;
     let [a, b] = &records[..] else { anyhow::bail!("{} experiments", records.len()) };
-    ensure!(a.standing() == Some(Standing { digest: revised.digest(), ..standing }));
+    ensure!(a.standing() == Some(ExpectedState { digest: revised.digest(), ..standing }));
     ensure!(a.conduct == CONDUCT && a.signatures == [signature]);
     ensure!(a.revisions == [specification("first")?, revised], "{:?}", a.revisions);
     ensure!(a.tallies == [Tally::new(5, 5)?, Tally::EMPTY, Tally::new(9, 4)?], "{:?}", a.tallies);
@@ -185,11 +186,11 @@ fn outdated(place: &Place) -> anyhow::Result<()> {
         let error = refused.err().context("an outdated change was made")?;
         ensure!(error.outcome() == Outcome::Declined);
         let StoreError::Outdated(record) = error else { anyhow::bail!("{error}") };
-        ensure!(record.standing() == Some(Standing { digest: revised.digest(), ..standing }));
+        ensure!(record.standing() == Some(ExpectedState { digest: revised.digest(), ..standing }));
     }
     let record = store.load()?.remove(0);
     ensure!(record.state == ExperimentState::Running && record.revisions.len() == 2);
-    let paused = Standing { digest: revised.digest(), ..standing };
+    let paused = ExpectedState { digest: revised.digest(), ..standing };
     store.set_state(paused, ExperimentState::Paused, &entry)?;
     let again = store.set_state(paused, ExperimentState::Stopped, &entry);
     ensure!(matches!(again, Err(StoreError::Outdated(_))), "{again:?}");

@@ -4,14 +4,16 @@ use std::sync::{Arc, mpsc};
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::ManualClock;
-use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::ingest::{Arrival, IngestError, Writer};
+use bandana_aggregator::ingest::IngestMetrics;
+use bandana_aggregator::ingest::{IngestError, Writer};
 use bandana_aggregator::registry::Registry;
+use bandana_aggregator::store::ValidUpload;
+use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, Standing, Store, StoreError, TrustedChange, Window,
+    AuditAction, AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey,
+    ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
 };
-use bandana_aggregator::telemetry::metrics::IngestMetrics;
+use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
@@ -72,14 +74,14 @@ impl Store for Faulty {
         self.store.window(today)
     }
 
-    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+    fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError> {
         self.write(|store| store.commit(uploads, today))
     }
 
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: Conduct,
+        conduct: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -88,7 +90,7 @@ impl Store for Faulty {
 
     fn add_revision(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -97,7 +99,7 @@ impl Store for Faulty {
 
     fn set_state(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -106,13 +108,13 @@ impl Store for Faulty {
 
     fn archive(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.write(|store| store.archive(standing, entry))
     }
 
-    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.write(|store| store.delete(standing, entry))
     }
 
@@ -160,7 +162,7 @@ fn work(store: &mut dyn Store, name: &str, uploads: u128) -> anyhow::Result<u64>
     let only = experiment(&record)?;
     for group in 0..3_u32 {
         let ids = [group, group + 1, 100 + group].map(u128::from);
-        let group: Vec<Arrival> = ids
+        let group: Vec<ValidUpload> = ids
             .into_iter()
             .map(|id| arrival(&only, uploads | id, 100 + group / 2, 1 << id.min(40)))
             .collect::<Result<_, _>>()?;

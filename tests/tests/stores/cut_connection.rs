@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Verdict::{Accepted, Duplicate, Paused};
+use bandana_aggregator::store::Verdict::{Accepted, Duplicate, Paused};
 use bandana_aggregator::store::{AuditAction, ExperimentState, PostgresStore, Store as _};
 use bandana_shared::identity::Day;
 use bandana_tests::postgres::{Postgres, query};

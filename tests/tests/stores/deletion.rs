@@ -1,9 +1,9 @@
 //! Experiments that are archived and deleted: what goes, what stays, and who hears of it.
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Verdict;
+use bandana_aggregator::store::Verdict;
 use bandana_aggregator::store::{
-    AuditAction, ExperimentRecord, ExperimentState, Outcome, Standing, Store, StoreError,
+    AuditAction, ExpectedState, ExperimentRecord, ExperimentState, Outcome, Store, StoreError,
     TrustedChange, TrustedRefusal,
 };
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
@@ -30,7 +30,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
     &[("replicas_hear_of_what_was_archived_and_deleted", followed)];
 
-fn standing(record: &ExperimentRecord) -> anyhow::Result<Standing> {
+fn standing(record: &ExperimentRecord) -> anyhow::Result<ExpectedState> {
     record.standing().context("no revision")
 }
 
@@ -64,9 +64,11 @@ fn archived(place: &Place) -> anyhow::Result<()> {
     create(&mut *store, "second")?;
     commit(&mut *store, &[arrival(&experiment(&first)?, 1, 100, 5)?], 100)?;
     let archive = entry("first", AuditAction::Archive)?;
-    let outdated = refusal(
-        store.archive(Standing { state: ExperimentState::Paused, ..standing(&first)? }, &archive),
-    )?;
+    let outdated =
+        refusal(store.archive(
+            ExpectedState { state: ExperimentState::Paused, ..standing(&first)? },
+            &archive,
+        ))?;
     ensure!(matches!(outdated, StoreError::Outdated(_)), "{outdated}");
     let stopped = stop(&mut *store, &first)?;
     ensure!(!stopped.is_archived);

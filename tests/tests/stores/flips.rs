@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Arrival;
+use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::{
     AuditAction, AuditQuery, CuratorChange, CuratorName, EmbeddedSettings, EmbeddedStore,
     ExperimentState, SessionRound, SessionUpdate, Store, StoreReader, TrustedChange, TrustedCommit,
@@ -45,10 +45,10 @@ fn name(text: &str) -> anyhow::Result<CuratorName> {
     Ok(CuratorName::new(text)?)
 }
 
-fn symbols(arrival: Arrival) -> anyhow::Result<Arrival> {
+fn symbols(arrival: ValidUpload) -> anyhow::Result<ValidUpload> {
     let symbol = |number| Symbol::new(number).context("no symbol");
     let tally = Tally::with_symbols(9, [(symbol(1)?, 2), (symbol(2)?, 3), (symbol(15)?, 1)])?;
-    Ok(Arrival { tallies: vec![(ArmIndex::new(1)?, tally)], ..arrival })
+    Ok(ValidUpload { tallies: vec![(ArmIndex::new(1)?, tally)], ..arrival })
 }
 
 /// A round of the session, which was an update.

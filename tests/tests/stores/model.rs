@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{AuditAction, ExperimentState, Store};
+use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day};
 use bandana_shared::tally::Tally;
@@ -32,7 +32,7 @@ struct Model {
 }
 
 impl Model {
-    fn verdict(&mut self, upload: &Arrival, id: u128, place: usize, today: u32) -> Verdict {
+    fn verdict(&mut self, upload: &ValidUpload, id: u128, place: usize, today: u32) -> Verdict {
         let day = upload.day.get();
         if day > today {
             return Verdict::FutureDay { today: Day::new(today) };

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use bandana_aggregator::clock::ManualClock;
-use bandana_aggregator::ingest::{Arrival, Verdict};
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, AuditQuery, AuditRecord, Conduct, EmbeddedSettings, EmbeddedStore,
+    AuditAction, AuditEntry, AuditQuery, AuditRecord, EmbeddedSettings, EmbeddedStore,
     ExperimentRecord, ExperimentState, PostgresSettings, PostgresStore, Store, StoreReader,
     Verification, verify_database, verify_directory,
 };
+use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_learners::Learner;
+use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::Memory;
 use bandana_shared::curve::Mechanism;
@@ -25,7 +26,7 @@ use tempfile::TempDir;
 /// Days that every store here takes uploads of.
 pub(crate) const WINDOW: u32 = 3;
 
-pub(crate) const CONDUCT: Conduct = Conduct {
+pub(crate) const CONDUCT: LearnerConfig = LearnerConfig {
     learner: Learner::LdpUcb,
     floor_weight: 0.125,
     memory: Memory::Discount(0.5),
@@ -128,11 +129,11 @@ pub(crate) fn arrival(
     id: u128,
     day: u32,
     reports: u64,
-) -> anyhow::Result<Arrival> {
-    Ok(Arrival {
+) -> anyhow::Result<ValidUpload> {
+    Ok(ValidUpload {
         id: UploadId::new(id.to_be_bytes()),
         day: Day::new(day),
-        experiment: Arc::clone(experiment),
+        experiment: Arc::<Experiment>::clone(experiment),
         tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
         app: None,
     })
@@ -141,7 +142,7 @@ pub(crate) fn arrival(
 /// Commits uploads, and tells their verdicts.
 pub(crate) fn commit(
     store: &mut dyn Store,
-    uploads: &[Arrival],
+    uploads: &[ValidUpload],
     today: u32,
 ) -> anyhow::Result<Vec<Verdict>> {
     Ok(store.commit(uploads, Day::new(today))?.verdicts)

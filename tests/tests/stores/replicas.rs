@@ -6,8 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::ingest::Arrival;
-use bandana_aggregator::ingest::Verdict::{self, Accepted, Duplicate};
+use bandana_aggregator::store::ValidUpload;
+use bandana_aggregator::store::Verdict;
+use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{PostgresStore, Store, StoreError};
 use bandana_shared::identity::Day;
 use bandana_tests::postgres::{Postgres, query};
@@ -94,7 +95,7 @@ fn at_the_same_instant(server: &Postgres) -> anyhow::Result<()> {
         ids.shuffle(random);
         while !ids.is_empty() {
             let rest = ids.split_off(random.random_range(1..=ids.len()));
-            let group: Vec<Arrival> =
+            let group: Vec<ValidUpload> =
                 ids.iter().map(|id| arrival(&only, *id, 100, 1)).collect::<Result<_, _>>()?;
             let verdicts = commit(store, &group, 100)?;
             told.extend(ids.into_iter().zip(verdicts));

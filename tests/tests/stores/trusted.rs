@@ -6,21 +6,21 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::clock::{Clock, ManualClock};
-use bandana_aggregator::ingest::{AdministrationError, Ingest, IngestError, Writer, WriterError};
+use bandana_aggregator::disclosures::{Creation, DisclosureWriter, DisclosureWriterHandle, Step};
+use bandana_aggregator::ingest::IngestMetrics;
+use bandana_aggregator::ingest::{ExperimentChangeError, Ingest, IngestError, Writer, WriterError};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
     AuditAction, ExperimentState, Outcome, Store, StoreError, Transition, TrustedChange,
     TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
 };
-use bandana_aggregator::telemetry::metrics::IngestMetrics;
-use bandana_aggregator::trusted::keeper::{Creation, Keeper, KeeperHandle, Step};
 use bandana_aggregator::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored;
 use bandana_tests::postgres::{Postgres, query};
 use bandana_zcdp::adac_ucb::{Memory, UcbSettings};
 use bandana_zcdp::state::{NoiseKey, SecretState};
-use bandana_zcdp::{Plan, Played, Protection, RewardRange};
+use bandana_zcdp::{AlgorithmSettings, Played, Protection, RewardRange};
 use futures_util::FutureExt as _;
 use prost::Message as _;
 use rand::SeedableRng as _;
@@ -55,10 +55,10 @@ pub(super) fn name(text: &str) -> anyhow::Result<ExperimentId> {
     Ok(ExperimentId::new(text)?)
 }
 
-fn plan() -> anyhow::Result<Plan> {
+fn plan() -> anyhow::Result<AlgorithmSettings> {
     let protection = Protection::concentrated(0.5)?;
     let (exploration, memory) = (1.0, Memory::Forgetting);
-    Ok(Plan::Ucb(UcbSettings { arms: 3, protection, exploration, memory }))
+    Ok(AlgorithmSettings::Ucb(UcbSettings { arms: 3, protection, exploration, memory }))
 }
 
 fn id(number: u128) -> UploadId {
@@ -288,7 +288,7 @@ fn all_of_day_50() -> Vec<(Day, UploadId)> {
 /// A server's keeper and writer.
 struct Office {
     registry: Arc<Registry>,
-    keeper: KeeperHandle,
+    keeper: DisclosureWriterHandle,
     ingest: Ingest,
     writer: JoinHandle<Result<(), WriterError>>,
     keeping: JoinHandle<()>,
@@ -301,7 +301,10 @@ impl Office {
         Ok(office)
     }
 
-    fn without_keeper(place: &Place, store: Box<dyn Store>) -> anyhow::Result<(Keeper, Self)> {
+    fn without_keeper(
+        place: &Place,
+        store: Box<dyn Store>,
+    ) -> anyhow::Result<(DisclosureWriter, Self)> {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(TODAY));
         let registry = Arc::new(Registry::new(1, Arc::clone(&clock)));
         let metrics = IngestMetrics::new(Arc::clone(&clock));
@@ -313,7 +316,7 @@ impl Office {
             registry.trusted().show(&record)?;
         }
         let (keeper, handle) =
-            Keeper::new(Arc::clone(&registry), ingest.clone(), reader, clock, WINDOW);
+            DisclosureWriter::new(Arc::clone(&registry), ingest.clone(), reader, clock, WINDOW);
         let writer = thread::spawn(move || writer.run());
         let keeping = thread::spawn(|| ());
         Ok((keeper, Self { registry, keeper: handle, ingest, writer, keeping }))
@@ -553,7 +556,10 @@ fn held(server: &Postgres) -> anyhow::Result<()> {
             Step::Move(Transition::Stop),
         );
         let error = stop.await.err().context("the row is held")?;
-        ensure!(matches!(error, AdministrationError::Store(StoreError::Unmade { .. })), "{error}");
+        ensure!(
+            matches!(error, ExperimentChangeError::Store(StoreError::Unmade { .. })),
+            "{error}"
+        );
         Ok(())
     })?;
     frozen.run("ROLLBACK")?;

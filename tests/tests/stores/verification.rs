@@ -1,8 +1,8 @@
 //! Checks of stores, beside those after every other case.
 
 use anyhow::ensure;
-use bandana_aggregator::ingest::Verdict::Accepted;
 use bandana_aggregator::store::AuditAction;
+use bandana_aggregator::store::Verdict::Accepted;
 use bandana_aggregator::store::{StoreError, verify_database};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::SigningKey;

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::sqlite::{committing, reading};
-use crate::store::curator::{KEPT_BYTES_MAX, KEPT_MAX, KEPT_SECONDS};
+use crate::store::queries::{KEPT_BYTES_MAX, KEPT_MAX, KEPT_SECONDS};
 use crate::store::{AnswerToKeep, CuratorRefusal, KeptAnswer, QuestionKey, StoreError};
 
 /// Keeps an answer, and forgets those that are old or too many.

@@ -14,8 +14,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use thiserror::Error;
 
 use super::checksums;
+use super::read_only;
 use super::sqlite::DATABASE_FILE;
-use super::undisturbed;
 use super::verify::verify_file;
 use crate::store::{StoreError, Verification};
 
@@ -135,7 +135,7 @@ impl Backup {
     /// [`BackupError`].
     pub fn copy(&self, mut progress: impl FnMut(BackupProgress)) -> Result<(), BackupError> {
         let mut failure = None;
-        let copied = undisturbed::read(&self.database, |source| {
+        let copied = read_only::read(&self.database, |source| {
             match copy(source, &self.partial, &mut progress) {
                 Ok(()) => failure = None,
                 Err(error) => failure = Some(error),

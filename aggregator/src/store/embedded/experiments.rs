@@ -1,5 +1,6 @@
 //! Experiments in the tables of the embedded store: read with their tallies, made and changed.
 
+use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::{Days, Memory};
 use bandana_shared::identity::{Day, Digest, ExperimentId};
@@ -13,9 +14,9 @@ use super::sqlite::{committing, reading};
 use super::trusted::trusted_exists;
 use super::{SqliteStore, audit, daily_tallies};
 use crate::store::{
-    AuditEntry, Conduct, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    damaged,
+    AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, damaged,
 };
+use crate::store::{learner_config, memory_columns};
 
 impl SqliteStore {
     /// All experiments with their tallies.
@@ -51,8 +52,7 @@ impl SqliteStore {
             let (window, discount) = (row.get(4).map_err(reading)?, row.get(5).map_err(reading)?);
             let floor_weight = row.get(3).map_err(reading)?;
             let guardrails = (row.get(6).map_err(reading)?, row.get(7).map_err(reading)?);
-            let conduct =
-                Conduct::from_columns(&learner, floor_weight, window, discount, guardrails)?;
+            let conduct = learner_config(&learner, floor_weight, window, discount, guardrails)?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
             let newest = revisions
@@ -117,7 +117,7 @@ impl SqliteStore {
     pub fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: Conduct,
+        conduct: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentKey, StoreError> {
@@ -135,7 +135,7 @@ impl SqliteStore {
             (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         let (state, learner) = (state.name(), conduct.learner.name());
-        let (window, discount) = conduct.memory_columns();
+        let (window, discount) = memory_columns(conduct.memory);
         let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
         let values = params![
             id.as_str(),

@@ -7,22 +7,22 @@ mod answers;
 mod audit;
 mod backup;
 mod checksums;
-mod curator;
 mod daily_tallies;
 mod deletion;
+mod error_mapping;
 mod experiments;
 mod expiry;
 mod files;
 mod headers;
 mod lock;
+mod queries;
+mod read_only;
 mod schema;
 mod seen;
 mod shares;
 mod signatures;
 mod sqlite;
-mod trouble;
 mod trusted;
-mod undisturbed;
 mod verify;
 mod watermark;
 
@@ -37,9 +37,9 @@ pub(super) use answers::answer;
 pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
 pub(super) use checksums::read_intact;
-pub(super) use curator::{data_sets, debits, fingerprint_key, rounds, session, updates};
 pub(super) use daily_tallies::daily_tallies;
 pub(crate) use files::OpenFiles;
+pub(super) use queries::{data_sets, debits, fingerprint_key, rounds, session, updates};
 pub use seen::SeenIds;
 pub use shares::IdShares;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE, reading};
@@ -49,10 +49,10 @@ pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, Conduct, CuratorChange, ExperimentKey, ExperimentRecord,
-    ExperimentState, GroupRow, Presence, Standing, Store, StoreError, TrustedChange, Window,
+    AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
+    ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError, TrustedChange, Window,
 };
-use crate::ingest::{Arrival, Situation, plan};
+use crate::store::{DedupState, ValidUpload, decide};
 
 /// Limits of the embedded store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl EmbeddedStore {
     }
 
     /// Moves the replay window on when a new day has begun.
-    fn expire(&mut self, uploads: &[Arrival], today: Day) -> Result<(), StoreError> {
+    fn expire(&mut self, uploads: &[ValidUpload], today: Day) -> Result<(), StoreError> {
         if today < self.oldest {
             self.doubted = None;
             return Ok(());
@@ -181,36 +181,40 @@ impl EmbeddedStore {
         doubtful
     }
 
-    fn check_standing(&self, standing: Standing) -> Result<(), StoreError> {
+    fn check_standing(&self, standing: ExpectedState) -> Result<(), StoreError> {
         let record = self.database.experiment(standing.key)?;
         let stands = record.standing() == Some(standing);
         stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
     }
 
-    fn commit_here(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+    fn commit_here(
+        &mut self,
+        uploads: &[ValidUpload],
+        today: Day,
+    ) -> Result<Committed, StoreError> {
         self.expire(uploads, today)?;
-        let situation = Situation {
+        let state = DedupState {
             seen: &self.seen,
             shares: &self.shares,
             ids_max: self.settings.ids_max,
             oldest: self.oldest,
             today,
         };
-        let plan = plan(uploads, &situation);
-        if !plan.rows.is_empty() {
-            self.database.commit_group(&plan.rows)?;
+        let decision = decide(uploads, &state);
+        if !decision.rows.is_empty() {
+            self.database.commit_group(&decision.rows)?;
         }
-        for row in &plan.rows {
+        for row in &decision.rows {
             for id in &row.ids {
                 self.seen.insert(row.day, *id);
             }
         }
-        for ((day, key), ids) in &plan.shares {
+        for ((day, key), ids) in &decision.shares {
             self.shares.add(*day, key, *ids);
         }
         let of_row = |row: GroupRow| row.deltas.into_iter().map(move |delta| (row.day, delta));
-        let deltas = plan.rows.into_iter().flat_map(of_row).collect();
-        Ok(Committed { verdicts: plan.verdicts, deltas })
+        let deltas = decision.rows.into_iter().flat_map(of_row).collect();
+        Ok(Committed { verdicts: decision.verdicts, deltas })
     }
 }
 
@@ -227,14 +231,14 @@ impl Store for EmbeddedStore {
         Window { oldest, newest: self.seen.newest_day(), ids }
     }
 
-    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+    fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError> {
         self.here(|store| store.commit_here(uploads, today))
     }
 
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: Conduct,
+        conduct: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -246,7 +250,7 @@ impl Store for EmbeddedStore {
 
     fn add_revision(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -259,7 +263,7 @@ impl Store for EmbeddedStore {
 
     fn set_state(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -272,7 +276,7 @@ impl Store for EmbeddedStore {
 
     fn archive(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
@@ -282,7 +286,7 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.here(|store| {
             store.check_standing(standing)?;
             store.database.delete(standing.key, entry)

@@ -2,9 +2,9 @@
 
 use tokio_postgres::GenericClient;
 
-use super::administration::signed;
-use super::curator::code;
-use crate::store::curator::{KEPT_BYTES_MAX, KEPT_MAX, KEPT_SECONDS};
+use super::changes::signed;
+use super::queries::code;
+use crate::store::queries::{KEPT_BYTES_MAX, KEPT_MAX, KEPT_SECONDS};
 use crate::store::{AnswerToKeep, CuratorRefusal, KeptAnswer, QuestionKey, StoreError, postgres};
 
 /// Keeps an answer, and forgets those that are old or too many. Of replicas that have answered the

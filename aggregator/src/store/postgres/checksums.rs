@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use tokio_postgres::GenericClient;
 
+use super::connection::{PgConnection, Session, Target, Waits};
 use super::days::PARTITION;
-use super::link::{Link, Session, Target, Waits};
 use super::{PostgresSettings, schema};
 use crate::store::{StoreError, Verification, damaged, postgres};
 
@@ -327,7 +327,7 @@ pub(super) async fn unseal(client: &impl GenericClient) -> Result<(), StoreError
 /// # Errors
 /// [`StoreError`]; nothing was changed.
 pub fn seal_database(settings: &PostgresSettings) -> Result<(), StoreError> {
-    let mut link = Link::new(Arc::new(Target::new(settings)?), Waits::READING)?;
+    let mut link = PgConnection::new(Arc::new(Target::new(settings)?), Waits::READING)?;
     link.run_for_long(async |session| {
         schema::version_of(session).await?;
         let failed = postgres("computing checksums");

@@ -7,11 +7,11 @@ use bandana_shared::identity::{Day, StoreId, UploadId};
 use bytes::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
+use super::connection::{Session, same};
 use super::days::{day, number};
-use super::link::{Session, same};
 use super::schema;
-use crate::ingest::{Arrival, Verdict};
 use crate::store::{ExperimentState, StoreError, damaged, postgres};
+use crate::store::{ValidUpload, Verdict};
 
 /// Counts the uploads whose name is new, and tells of each what became of it.
 ///
@@ -108,7 +108,7 @@ struct Beyond {
 }
 
 impl Columns {
-    fn push(&mut self, arrival: &Arrival) {
+    fn push(&mut self, arrival: &ValidUpload) {
         self.days.push(number(arrival.day));
         self.ids.push(Uuid(arrival.id));
         self.experiments.push(arrival.experiment.key().0);
@@ -139,7 +139,7 @@ impl Columns {
 /// where there was none.
 pub(super) async fn commit(
     session: &mut Session,
-    (store, uploads): (StoreId, &[Arrival]),
+    (store, uploads): (StoreId, &[ValidUpload]),
     today: Day,
     replica: i32,
     verdicts: &mut [Option<Verdict>],
@@ -175,7 +175,7 @@ pub(super) async fn commit(
 
 async fn statement(
     session: &mut Session,
-    (store, uploads): (StoreId, &[Arrival]),
+    (store, uploads): (StoreId, &[ValidUpload]),
     round: &[usize],
     today: Day,
     replica: i32,

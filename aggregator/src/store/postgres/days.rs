@@ -4,8 +4,8 @@ use bandana_shared::identity::Day;
 use tokio_postgres::GenericClient;
 
 use super::checksums;
+use super::connection::Session;
 use super::deletion::SHOWN;
-use super::link::Session;
 use super::schema::CHANGING_TABLES;
 use crate::store::{StoreError, damaged, postgres};
 

@@ -8,10 +8,10 @@
 use bandana_shared::identity::{Digest, ExperimentId};
 use tokio_postgres::{GenericClient, Row, Transaction};
 
-use super::administration::check;
 use super::audit;
-use super::link::Session;
-use crate::store::{AuditEntry, Standing, StoreError, damaged, postgres};
+use super::changes::check;
+use super::connection::Session;
+use crate::store::{AuditEntry, ExpectedState, StoreError, damaged, postgres};
 
 /// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries are read, and so checked:
 /// a damaged one may say something else than it did.
@@ -38,7 +38,7 @@ const PARTS: [&str; 4] = [
 /// Deletes an experiment that stands as somebody thinks, in the caller's transaction with its entry.
 pub(super) async fn delete(
     transaction: &Transaction<'_>,
-    standing: Standing,
+    standing: ExpectedState,
     entry: &AuditEntry,
 ) -> Result<(), StoreError> {
     let failed = postgres("committing");

@@ -11,8 +11,8 @@ use futures_util::future::{try_join, try_join3};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::connection::{PgConnection, Target, Waits};
 use super::heartbeat::Pulse;
-use super::link::{Link, Target, Waits};
 use crate::store::{StoreError, postgres};
 
 /// Version 9: who commits the disclosures to a trusted experiment, and what others hand over to
@@ -83,14 +83,14 @@ pub(crate) type Letter = (Slot, Vec<u8>);
 /// A connection by which replicas hand disclosures over to one of them.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    link: Link,
+    link: PgConnection,
     replica: i64,
 }
 
 impl Handover {
     /// For a replica with a new name, over a connection to this target that goes by this pulse.
     pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
-        let link = Link::new(target, Waits::DISCLOSURES)?.with_pulse(pulse);
+        let link = PgConnection::new(target, Waits::DISCLOSURES)?.with_pulse(pulse);
         let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
         Ok(Self { link, replica: (random >> 1).cast_signed() })
     }

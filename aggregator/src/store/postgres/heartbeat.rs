@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::link::{Link, Target, Waits};
-use crate::service::explain;
+use super::connection::{PgConnection, Target, Waits};
+use crate::explain::explain;
 use crate::store::{StoreError, postgres};
 
 /// Pause from one answer to the next question. With the time that an answer may take, it is how
@@ -30,7 +30,7 @@ const WRITE: &str = "UPDATE bandana_schema SET version = version";
 /// Asks for signs of life.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    link: Link,
+    link: PgConnection,
     answers: watch::Sender<bool>,
     commits: Arc<AtomicUsize>,
 }
@@ -82,7 +82,7 @@ impl Drop for Committing {
 impl Heartbeat {
     /// A heartbeat that has not begun, and what it will hear. Until then all is well.
     pub(crate) fn new(target: Arc<Target>) -> Result<(Self, Pulse), StoreError> {
-        let link = Link::new(target, Waits::HEARTBEAT)?;
+        let link = PgConnection::new(target, Waits::HEARTBEAT)?;
         let (answers, hears) = watch::channel(true);
         let commits = Arc::default();
         let pulse = Pulse { answers: hears, commits: Arc::clone(&commits) };

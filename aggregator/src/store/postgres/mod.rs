@@ -3,17 +3,17 @@
 //! A replica keeps nothing of its own. Whether an upload is new is for a unique key to
 //! say, in the statement that counts it.
 
-mod administration;
 mod answers;
 mod audit;
+mod changes;
 mod checksums;
 mod commit;
-mod curator;
+mod connection;
 mod days;
 mod deletion;
 mod handover;
 mod heartbeat;
-mod link;
+mod queries;
 mod records;
 mod schema;
 mod settings;
@@ -32,24 +32,24 @@ use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
 pub use checksums::seal_database;
+use connection::LONG_ANSWER;
+pub(crate) use connection::{PgConnection, Target, Waits};
 pub(crate) use handover::{Handover, Letter, Slot};
 pub(crate) use heartbeat::{Heartbeat, Pulse};
-use link::LONG_ANSWER;
-pub(crate) use link::{Link, Target, Waits};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
-pub(crate) use snapshot::{News, Settled};
+pub(crate) use snapshot::{ChangeFeed, Settled};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, Conduct, CuratorChange, CuratorName,
-    DailyTally, DataSetRecord, DebitRecord, ExperimentKey, ExperimentRecord, ExperimentState,
-    KeptAnswer, Presence, QuestionKey, SessionRecord, SessionUpdate, Standing, Store, StoreError,
-    TrustedChange, TrustedRecord, Window, postgres,
+    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DailyTally,
+    DataSetRecord, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
+    KeptAnswer, LearnerConfig, Presence, QuestionKey, SessionRecord, SessionUpdate, Store,
+    StoreError, TrustedChange, TrustedRecord, Window, postgres,
 };
 use crate::datasets::fingerprint::FingerprintKey;
-use crate::ingest::{Arrival, Verdict};
-use crate::service::explain;
-use administration::Change;
+use crate::explain::explain;
+use crate::store::{ValidUpload, Verdict};
+use changes::Change;
 
 /// How long a group of uploads is tried again before its senders are told to come back.
 const PATIENCE: Duration = Duration::from_millis(2500);
@@ -72,7 +72,7 @@ const REPLICA_NUMBERS: i32 = 0x424e_4452;
 /// A connection to the database that experiments and uploads are written through.
 #[derive(Debug)]
 pub struct PostgresStore {
-    link: Link,
+    link: PgConnection,
     id: StoreId,
     settings: PostgresSettings,
     /// The number that the tallies of this replica are kept under, for this connection.
@@ -147,7 +147,7 @@ impl PostgresStore {
         pulse: Option<Pulse>,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            link: Link::new(target, waits)?.with_pulse(pulse.clone()),
+            link: PgConnection::new(target, waits)?.with_pulse(pulse.clone()),
             id,
             settings: settings.clone(),
             replica: None,
@@ -285,7 +285,7 @@ impl PostgresStore {
     /// Decides about those that have no verdict, whatever becomes of the others.
     fn try_commit(
         &mut self,
-        uploads: &[Arrival],
+        uploads: &[ValidUpload],
         today: Day,
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), StoreError> {
@@ -323,8 +323,7 @@ impl PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
-        self.link
-            .change(async |transaction| administration::change(transaction, change, entry).await)
+        self.link.change(async |transaction| changes::change(transaction, change, entry).await)
     }
 }
 
@@ -337,7 +336,7 @@ impl Store for PostgresStore {
         Window { oldest: self.oldest, newest: self.newest, ids: None }
     }
 
-    fn commit(&mut self, uploads: &[Arrival], today: Day) -> Result<Committed, StoreError> {
+    fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError> {
         let mut verdicts = vec![None; uploads.len()];
         self.patiently(|store| store.try_commit(uploads, today, &mut verdicts))?;
         let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
@@ -350,23 +349,23 @@ impl Store for PostgresStore {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: Conduct,
+        conduct: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
         // Versions of an experiment that was here under this name before are not repeated.
         let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
-        let first_version = administration::signed((random >> 2).max(1));
+        let first_version = changes::signed((random >> 2).max(1));
         self.link.change(async |transaction| {
             let version = first_version;
-            administration::create(transaction, specification, conduct, state, version, entry).await
+            changes::create(transaction, specification, conduct, state, version, entry).await
         })
     }
 
     fn add_revision(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -375,7 +374,7 @@ impl Store for PostgresStore {
 
     fn set_state(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -384,13 +383,13 @@ impl Store for PostgresStore {
 
     fn archive(
         &mut self,
-        standing: Standing,
+        standing: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.change(Change::Archive(standing), entry)
     }
 
-    fn delete(&mut self, standing: Standing, entry: &AuditEntry) -> Result<(), StoreError> {
+    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.wake()?;
         self.link.change(async |transaction| deletion::delete(transaction, standing, entry).await)
     }
@@ -412,7 +411,7 @@ impl Store for PostgresStore {
 
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| curator::curate(transaction, change).await)
+        self.link.change(async |transaction| queries::curate(transaction, change).await)
     }
 
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
@@ -427,13 +426,16 @@ impl Store for PostgresStore {
 }
 
 /// The entries of the audit log that a query asks for.
-pub(super) fn entries(link: &mut Link, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+pub(super) fn entries(
+    link: &mut PgConnection,
+    query: &AuditQuery,
+) -> Result<Vec<AuditRecord>, StoreError> {
     link.run("reading", async |session| audit::entries(&session.client, query).await)
 }
 
 /// The tallies of an experiment on these days, by day and then by arm.
 pub(super) fn daily_tallies(
-    link: &mut Link,
+    link: &mut PgConnection,
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
 ) -> Result<Vec<DailyTally>, StoreError> {
@@ -442,60 +444,63 @@ pub(super) fn daily_tallies(
 
 /// The data set of this name, or all of them by name.
 pub(super) fn data_sets(
-    link: &mut Link,
+    link: &mut PgConnection,
     name: Option<&CuratorName>,
 ) -> Result<Vec<DataSetRecord>, StoreError> {
-    link.run("reading", async |session| curator::data_sets(&session.client, name).await)
+    link.run("reading", async |session| queries::data_sets(&session.client, name).await)
 }
 
 /// The debits of a data set before a number, the newest first.
 pub(super) fn debits(
-    link: &mut Link,
+    link: &mut PgConnection,
     name: &CuratorName,
     before: Option<u64>,
     limit: u32,
 ) -> Result<Vec<DebitRecord>, StoreError> {
-    link.run("reading", async |session| curator::debits(&session.client, name, before, limit).await)
+    link.run("reading", async |session| queries::debits(&session.client, name, before, limit).await)
 }
 
 /// A session of the curator.
 pub(super) fn session(
-    link: &mut Link,
+    link: &mut PgConnection,
     name: &CuratorName,
 ) -> Result<Option<SessionRecord>, StoreError> {
-    link.run("reading", async |session| curator::session(&session.client, name).await)
+    link.run("reading", async |session| queries::session(&session.client, name).await)
 }
 
 /// The key that fingerprints are made with.
-pub(super) fn fingerprint_key(link: &mut Link) -> Result<FingerprintKey, StoreError> {
-    link.run("reading", async |session| curator::fingerprint_key(&session.client).await)
+pub(super) fn fingerprint_key(link: &mut PgConnection) -> Result<FingerprintKey, StoreError> {
+    link.run("reading", async |session| queries::fingerprint_key(&session.client).await)
 }
 
 /// The answer to a question, if it is kept.
 pub(super) fn answer(
-    link: &mut Link,
+    link: &mut PgConnection,
     question: &QuestionKey,
 ) -> Result<Option<KeptAnswer>, StoreError> {
     link.run("reading", async |session| answers::answer(&session.client, question).await)
 }
 
 /// How many rounds a session has had.
-pub(super) fn rounds(link: &mut Link, name: &CuratorName) -> Result<Option<u64>, StoreError> {
-    link.run("reading", async |session| curator::rounds(&session.client, name).await)
+pub(super) fn rounds(
+    link: &mut PgConnection,
+    name: &CuratorName,
+) -> Result<Option<u64>, StoreError> {
+    link.run("reading", async |session| queries::rounds(&session.client, name).await)
 }
 
 /// The updates of a session from a number on, in order.
 pub(super) fn updates(
-    link: &mut Link,
+    link: &mut PgConnection,
     name: &CuratorName,
     from: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
-    link.run("reading", async |session| curator::updates(&session.client, name, from).await)
+    link.run("reading", async |session| queries::updates(&session.client, name, from).await)
 }
 
 /// The trusted experiment of this name, or all of them by name.
 pub(super) fn trusted(
-    link: &mut Link,
+    link: &mut PgConnection,
     id: Option<&ExperimentId>,
 ) -> Result<Vec<TrustedRecord>, StoreError> {
     let name = id.map(|id| [id.as_str()]);
@@ -505,7 +510,7 @@ pub(super) fn trusted(
 
 /// Those of these disclosures that were counted.
 pub(super) fn disclosed(
-    link: &mut Link,
+    link: &mut PgConnection,
     id: &ExperimentId,
     disclosures: &[(Day, UploadId)],
 ) -> Result<Vec<(Day, UploadId)>, StoreError> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use bandana_learners::TallySnapshot;
 use bandana_learners::window::{Days, Memory};
 use bandana_shared::identity::{ArmIndex, Day, Digest, UnixSeconds};
 use bandana_shared::policy::Weights;
@@ -14,11 +15,12 @@ use tokio_postgres::{GenericClient, Row};
 
 use super::days::{day, number};
 use super::deletion::{ARCHIVED, SHOWN};
-use crate::registry::{self, Counted};
 use crate::store::counts::{CountRow, Counts};
+use crate::store::learner_config;
+use crate::store::served_policy;
 use crate::store::{
-    Conduct, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    StoredPolicy, damaged, postgres,
+    DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, StoredPolicy,
+    damaged, postgres,
 };
 
 /// The tallies of experiments, by arm.
@@ -61,7 +63,7 @@ pub(super) async fn records(
         tallies.resize(tallies.len().max(newest.arms().len()), Tally::EMPTY);
         let signatures = signatures.remove(&newest.digest()).unwrap_or_default();
         let days = days.remove(&key).unwrap_or_default();
-        records.push(record(&row, key, revisions, signatures, Counted { tallies, days })?);
+        records.push(record(&row, key, revisions, signatures, TallySnapshot { tallies, days })?);
     }
     Ok(records)
 }
@@ -71,12 +73,11 @@ fn record(
     key: ExperimentKey,
     revisions: Vec<Specification>,
     signatures: Vec<Signature>,
-    counted: Counted,
+    counted: TallySnapshot,
 ) -> Result<ExperimentRecord, StoreError> {
     let state: &str = row.get(1);
     let guardrails = (row.get(9), row.get(10));
-    let conduct =
-        Conduct::from_columns(row.get(2), row.get(3), row.get(7), row.get(8), guardrails)?;
+    let conduct = learner_config(row.get(2), row.get(3), row.get(7), row.get(8), guardrails)?;
     let state = ExperimentState::from_name(state);
     let (version, weights, reports): (i64, Vec<i64>, i64) = (row.get(4), row.get(5), row.get(6));
     let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));
@@ -86,7 +87,7 @@ fn record(
     if !fits {
         return Err(damaged("a policy for another revision".to_owned()));
     }
-    let policy = registry::policy(positive(version)?, weights);
+    let policy = served_policy(positive(version)?, weights);
     Ok(ExperimentRecord {
         key,
         conduct,

@@ -3,7 +3,7 @@
 use bandana_shared::identity::StoreId;
 use tokio_postgres::{GenericClient, IsolationLevel};
 
-use super::link::{Session, same};
+use super::connection::{Session, same};
 use super::{checksums, handover};
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{Presence, StoreError, damaged, postgres};

@@ -6,10 +6,10 @@ use bandana_learners::window::Days;
 use bandana_shared::identity::{Day, ExperimentId};
 use tokio_postgres::{IsolationLevel, Transaction};
 
-use super::administration::signed;
+use super::changes::signed;
+use super::connection::{PgConnection, Session, same};
 use super::days::{day, number};
 use super::deletion::SHOWN;
-use super::link::{Link, Session, same};
 use super::records::{Tallies, add, days_of_memories, records, tallies};
 use super::schema::store_id;
 use super::trusted;
@@ -19,7 +19,7 @@ use crate::store::{
 
 /// What has changed since somebody asked, and all tallies.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct ChangeFeed {
     /// The experiments whose version is another.
     pub(crate) changed: Vec<ExperimentRecord>,
     /// All that there are.
@@ -81,7 +81,7 @@ async fn keys(
     Ok((changed, all.into_iter().map(|(key, _)| ExperimentKey(key)).collect()))
 }
 
-impl Link {
+impl PgConnection {
     /// Renews the lease, or takes one that has run out, and then reads what is new to who
     /// knows these versions.
     pub(crate) fn news(
@@ -90,7 +90,7 @@ impl Link {
         known: &HashMap<ExperimentKey, u64>,
         known_trusted: &HashMap<ExperimentId, TrustedVersion>,
         settled: &mut Settled,
-    ) -> Result<News, StoreError> {
+    ) -> Result<ChangeFeed, StoreError> {
         let (fresh, expected) = (!self.is_open(), self.expected());
         self.run("reading", async |session| {
             if fresh {
@@ -121,7 +121,7 @@ impl Link {
             };
             let (trusted, trusted_ids) = trusted_news(&transaction, known_trusted).await?;
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(News { changed, all, tallies: sums, days, trusted, trusted_ids, holds_lease })
+            Ok(ChangeFeed { changed, all, tallies: sums, days, trusted, trusted_ids, holds_lease })
         })
     }
 

@@ -6,8 +6,8 @@
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use tokio_postgres::{GenericClient, Row, Transaction};
 
-use super::administration::signed;
 use super::audit;
+use super::changes::signed;
 use super::commit::Uuid;
 use super::days::{DATABASE_DAY, day, number};
 use super::deletion::{ARCHIVED, was_deleted};

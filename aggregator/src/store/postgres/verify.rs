@@ -9,14 +9,14 @@ use std::sync::Arc;
 use bandana_shared::identity::Day;
 use tokio_postgres::{GenericClient, IsolationLevel, Row};
 
+use super::connection::{PgConnection, Session, Target, Waits};
 use super::days::{day, number, partitions};
 use super::deletion::SHOWN;
-use super::link::{Link, Session, Target, Waits};
 use super::records::records;
 use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
-use crate::store::{AuditQuery, StoreError, Verification, curator, postgres};
+use crate::store::{AuditQuery, StoreError, Verification, postgres, queries};
 
 /// Entries of the audit log that are in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
@@ -33,7 +33,7 @@ const PATIENTLY: &str = "SET LOCAL statement_timeout = 0;
 /// [`StoreError`] when it can't be read, or is not one that this program knows. What is
 /// damaged is among the findings.
 pub fn verify_database(settings: &PostgresSettings) -> Result<Verification, StoreError> {
-    let mut link = Link::new(Arc::new(Target::new(settings)?), Waits::READING)?;
+    let mut link = PgConnection::new(Arc::new(Target::new(settings)?), Waits::READING)?;
     link.run_for_long(verify)
 }
 
@@ -86,7 +86,7 @@ async fn budgets(
     for row in client.query(query, &[]).await.map_err(postgres("reading"))? {
         verification.examined(1);
         let amount = |column: usize| row.get::<_, i64>(column).unsigned_abs();
-        curator::verify(row.get(0), [amount(1), amount(2), amount(3)], verification);
+        queries::verify(row.get(0), [amount(1), amount(2), amount(3)], verification);
     }
     Ok(())
 }

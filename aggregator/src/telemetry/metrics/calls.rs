@@ -71,7 +71,7 @@ struct OfMethod {
 }
 
 impl CallMetrics {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let of_method =
             || OfMethod { codes: Default::default(), time: Histogram::of_times(&BOUNDS) };
         Self(METHODS.all().map(|_| of_method()).collect())

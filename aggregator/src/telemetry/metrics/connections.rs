@@ -17,7 +17,7 @@ pub struct ConnectionMetrics {
 type ByService<M> = Family<[(&'static str, &'static str); 1], M>;
 
 /// Registers the metrics of both services and returns them: for devices, for operators.
-pub(super) fn register(registry: &mut Registry) -> (ConnectionMetrics, ConnectionMetrics) {
+pub(crate) fn register(registry: &mut Registry) -> (ConnectionMetrics, ConnectionMetrics) {
     let open: ByService<Gauge> = Family::default();
     let refused: ByService<Counter> = Family::default();
     let handshakes_failed: ByService<Counter> = Family::default();

@@ -1,111 +1,13 @@
-//! Metrics, in the text format of OpenMetrics.
-//!
-//! Of what is private there are counts of committed reports only, never of the ones
-//! among them. The id of an experiment is the only label whose values are not fixed
-//! here, and operators choose it.
+//! Metrics of calls, connections and the process, for whoever counts them.
 
 mod calls;
 mod connections;
-mod experiments;
-mod held;
 mod histogram;
-mod ingest;
 mod process;
-mod trusted;
-
-use std::fmt;
-use std::sync::{Arc, OnceLock};
-
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry as Exposition;
 
 pub use calls::CallMetrics;
 pub(crate) use calls::code_name;
 pub use connections::ConnectionMetrics;
-pub use held::HeldMetrics;
-pub use ingest::IngestMetrics;
-pub use trusted::TrustedMetrics;
-pub(crate) use trusted::status_of;
-
-use crate::clock::Clock;
-use crate::health::Readiness;
-use crate::held::Budget;
-use crate::ingest::Ingest;
-use crate::registry::Registry;
-use experiments::{Current, Opened};
-
-/// All metrics of a server.
-#[derive(Debug)]
-pub struct Metrics {
-    exposition: Exposition,
-    opened: Arc<OnceLock<Opened>>,
-    /// Of calls.
-    pub calls: CallMetrics,
-    /// Of the way to a commit.
-    pub ingest: IngestMetrics,
-    /// Of connections of devices.
-    pub device_connections: ConnectionMetrics,
-    /// Of connections of operators.
-    pub operator_connections: ConnectionMetrics,
-    /// Calls and requests of operators without authorisation.
-    pub unauthorised: Counter,
-    /// Of what is held for callers.
-    pub held: HeldMetrics,
-}
-
-impl Metrics {
-    /// Metrics of a server that starts, and holds what callers take from this budget.
-    pub fn new(clock: &Arc<dyn Clock>, budget: Budget) -> Self {
-        let mut exposition = Exposition::default();
-        exposition.register_collector(Box::new(process::Process));
-        let bandana = exposition.sub_registry_with_prefix("bandana");
-        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        bandana.register("build", "The program", version);
-        let ingest = IngestMetrics::registered(Arc::clone(clock), bandana);
-        let opened = Arc::new(OnceLock::new());
-        bandana.register_collector(Box::new(Current {
-            opened: Arc::clone(&opened),
-            ingest: ingest.clone(),
-            clock: Arc::clone(clock),
-        }));
-        let calls = CallMetrics::new();
-        bandana.register_collector(Box::new(calls.clone()));
-        let unauthorised = Counter::default();
-        bandana.register(
-            "operator_calls_unauthorised",
-            "Calls and requests on the operators' port without a valid token",
-            unauthorised.clone(),
-        );
-        let (device_connections, operator_connections) = connections::register(bandana);
-        let held = HeldMetrics::registered(budget, bandana);
-        Self {
-            exposition,
-            opened,
-            calls,
-            ingest,
-            device_connections,
-            operator_connections,
-            unauthorised,
-            held,
-        }
-    }
-
-    /// From now on, shows these experiments, the queue before them, and whether calls are
-    /// taken.
-    pub(crate) fn opened(&self, registry: Arc<Registry>, ingest: Ingest, readiness: Readiness) {
-        // A server opens its store once.
-        self.opened.set(Opened { registry, ingest, readiness }).ok();
-    }
-
-    /// All metrics as they are now.
-    ///
-    /// # Errors
-    /// Never, as long as writing to a string does not fail.
-    pub fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.exposition)?;
-        Ok(text)
-    }
-}
+pub(crate) use connections::register as register_connections;
+pub(crate) use histogram::Histogram;
+pub(crate) use process::Process;

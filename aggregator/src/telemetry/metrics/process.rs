@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 /// Shows the process by the names that Prometheus has for it; nothing where there is
 /// no `/proc`.
 #[derive(Debug)]
-pub(super) struct Process;
+pub(crate) struct Process;
 
 /// What the operating system tells.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,8 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::acknowledged::{self, Progress};
 use super::sqlite::{DATABASE_FILE, reading};
-use super::{audit, checksums, schema, undisturbed};
-use crate::store::{AuditQuery, StoreError, Verification, curator};
+use super::{audit, checksums, read_only, schema};
+use crate::store::{AuditQuery, StoreError, Verification, queries};
 use uploads::Uploads;
 
 /// Complaints of SQLite about one file that are listed.
@@ -55,7 +55,7 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
         }
         Ok(verification)
     };
-    undisturbed::read(&file, verify).map_err(|error| error.of_file(&file))
+    read_only::read(&file, verify).map_err(|error| error.of_file(&file))
 }
 
 /// How far the store had come at least, if that is known. Damage is for others to find.
@@ -76,7 +76,7 @@ fn acknowledged(connection: &Connection, directory: &Path) -> Result<Option<Prog
 /// # Errors
 /// As there.
 pub fn verify_file(file: &Path) -> Result<Verification, StoreError> {
-    undisturbed::read(file, |connection| verify(connection, file)).map_err(|e| e.of_file(file))
+    read_only::read(file, |connection| verify(connection, file)).map_err(|e| e.of_file(file))
 }
 
 fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreError> {
@@ -274,7 +274,7 @@ fn budgets(connection: &Connection, verification: &mut Verification) -> Result<(
     };
     for (name, amounts) in noted(verification, "the budgets", rows())?.unwrap_or_default() {
         verification.examined(1);
-        curator::verify(&name, amounts, verification);
+        queries::verify(&name, amounts, verification);
     }
     Ok(())
 }

@@ -14,14 +14,14 @@ use crate::store::verification::Finding;
 use crate::store::{StoreError, StoredDeltas, Verification};
 
 /// Experiment, day and arm.
-type Place = (i64, u32, u32);
+type TallyKey = (i64, u32, u32);
 
 /// What the uploads of every day add up to, and their names.
 #[derive(Debug)]
 pub(super) struct Uploads<'e> {
     experiments: &'e BTreeMap<i64, Known>,
     oldest: Option<Day>,
-    sums: BTreeMap<Place, Tally>,
+    sums: BTreeMap<TallyKey, Tally>,
     names: BTreeMap<u32, Vec<[u8; 16]>>,
 }
 
@@ -161,7 +161,7 @@ impl<'e> Uploads<'e> {
 
     fn differs(
         &self,
-        (experiment, day, arm): Place,
+        (experiment, day, arm): TallyKey,
         found: Tally,
         expected: Tally,
         verification: &mut Verification,
@@ -172,7 +172,12 @@ impl<'e> Uploads<'e> {
     }
 
     /// Says so when there is no such arm.
-    fn place(&self, whose: &str, (experiment, day, arm): Place, verification: &mut Verification) {
+    fn place(
+        &self,
+        whose: &str,
+        (experiment, day, arm): TallyKey,
+        verification: &mut Verification,
+    ) {
         let place = || format!("experiment {}, day {day}", self.name(experiment));
         match self.experiments.get(&experiment).map(|known| known.arms) {
             None => verification.say(format!("{}: {whose} has no such experiment", place())),
@@ -187,7 +192,7 @@ impl<'e> Uploads<'e> {
     fn counted(
         &self,
         whose: &str,
-        place: Place,
+        place: TallyKey,
         tally: Result<Tally, TallyError>,
         verification: &mut Verification,
     ) -> Option<Tally> {
@@ -212,8 +217,8 @@ impl<'e> Uploads<'e> {
 fn rows(
     connection: &Connection,
     table: &str,
-) -> rusqlite::Result<Vec<(Place, Result<Tally, TallyError>)>> {
-    let mut counts: BTreeMap<Place, (u64, Vec<(Symbol, u64)>)> = BTreeMap::new();
+) -> rusqlite::Result<Vec<(TallyKey, Result<Tally, TallyError>)>> {
+    let mut counts: BTreeMap<TallyKey, (u64, Vec<(Symbol, u64)>)> = BTreeMap::new();
     let bits = format!("SELECT experiment, day, arm, reports, ones FROM {table}");
     let mut bits = connection.prepare(&bits)?;
     let mut rows = bits.query([])?;

@@ -1,0 +1,139 @@
+//! Alarms as operators' calls and watches tell them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandana_shared::wire::v1::{self, Estimates};
+
+use futures_util::stream::{self, Stream, StreamExt as _};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::alarms::{Alarm, AlarmName};
+use crate::clock::Clock;
+use crate::estimates::{EstimatesSettings, estimates};
+use crate::ingest::IngestMetrics;
+use crate::registry::Experiment;
+use crate::store::ExperimentState;
+
+/// Time between two looks at the alarms for those who watch: some ring because nothing comes.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Knows what becomes of uploads, beside what experiments know.
+#[derive(Clone, Debug)]
+pub(super) struct AlarmWatch {
+    uploads: IngestMetrics,
+    clock: Arc<dyn Clock>,
+}
+
+impl AlarmWatch {
+    pub(super) fn new(uploads: IngestMetrics, clock: Arc<dyn Clock>) -> Self {
+        Self { uploads, clock }
+    }
+
+    fn ringing(&self, experiment: &Experiment) -> Vec<Alarm> {
+        let mut alarms = experiment.alarms();
+        if experiment.serving().state == ExperimentState::Running {
+            alarms.extend(self.uploads.refusals_alarm());
+            alarms.extend(self.uploads.ids_alarm());
+        }
+        alarms
+    }
+
+    /// Which alarms ring.
+    pub(super) fn names(&self, experiment: &Experiment) -> Vec<AlarmName> {
+        self.ringing(experiment).into_iter().map(|alarm| alarm.name).collect()
+    }
+
+    /// The alarms of an experiment, and of the server if the experiment runs: whoever looks at
+    /// it should know.
+    pub(super) fn alarms(&self, experiment: &Experiment) -> Vec<v1::Alarm> {
+        let alarms = self.ringing(experiment);
+        let now = Duration::from_secs(self.clock.unix_seconds());
+        alarms.into_iter().map(|alarm| message(alarm, now)).collect()
+    }
+
+    /// Estimates of every arm, with the alarms.
+    pub(super) fn estimates(
+        &self,
+        experiment: &Experiment,
+        settings: EstimatesSettings,
+    ) -> Estimates {
+        let alarms = self.alarms(experiment);
+        Estimates { alarms, ..estimates(experiment, settings) }
+    }
+}
+
+/// When to look at alarms again.
+pub(super) fn ticks() -> impl Stream<Item = ()> + Send {
+    let mut interval = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    stream::unfold(interval, async |mut interval| {
+        interval.tick().await;
+        Some(((), interval))
+    })
+}
+
+/// When there is something to tell: with every new version, and with a tick since the last of
+/// which other alarms ring.
+pub(super) fn news(
+    versions: impl Stream<Item = u64> + Send,
+    ticks: impl Stream<Item = ()> + Send,
+    names: impl Fn() -> Vec<AlarmName> + Send,
+) -> impl Stream<Item = ()> + Send {
+    let versions = versions.map(|_| true);
+    let events = stream::select(versions, ticks.map(|()| false));
+    events
+        .scan(Vec::new(), move |told, is_version| {
+            let names = names();
+            let is_news = is_version || names != *told;
+            *told = names;
+            std::future::ready(Some(is_news))
+        })
+        .filter_map(|is_news| std::future::ready(is_news.then_some(())))
+}
+
+fn message(alarm: Alarm, now: Duration) -> v1::Alarm {
+    let Alarm { name, message, age, threshold, seen } = alarm;
+    v1::Alarm {
+        name: name.name().to_owned(),
+        message,
+        since_unix_seconds: age.map(|age| now.saturating_sub(age).as_secs()),
+        threshold,
+        seen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::FutureExt as _;
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::UnboundedReceiverStream;
+
+    use super::*;
+
+    #[test]
+    fn an_alarm_is_told_without_a_new_policy_and_once() {
+        let (policies, versions) = mpsc::unbounded_channel();
+        let (clock, ticks) = mpsc::unbounded_channel();
+        let rung = Mutex::new(Vec::new());
+        let mut news = Box::pin(news(
+            UnboundedReceiverStream::new(versions),
+            UnboundedReceiverStream::new(ticks),
+            || rung.lock().unwrap().clone(),
+        ));
+        policies.send(1).unwrap();
+        assert_eq!(news.next().now_or_never(), Some(Some(())));
+        clock.send(()).unwrap();
+        assert_eq!(news.next().now_or_never(), None);
+        rung.lock().unwrap().push(AlarmName::StalledReporting);
+        clock.send(()).unwrap();
+        assert_eq!(news.next().now_or_never(), Some(Some(())));
+        clock.send(()).unwrap();
+        assert_eq!(news.next().now_or_never(), None);
+        rung.lock().unwrap().clear();
+        clock.send(()).unwrap();
+        assert_eq!(news.next().now_or_never(), Some(Some(())));
+    }
+}

@@ -1,0 +1,346 @@
+use crate::explain::explain;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandana_shared::identity::{Digest, StoreId, UnixSeconds};
+use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
+use bandana_shared::upload::UploadError;
+use bandana_shared::wire::read_upload;
+use bandana_shared::wire::v1::{
+    GetExperimentRequest, SelectArmRequest, SelectArmResponse, UploadRequest, UploadResponse,
+    UploadStatus,
+};
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::device_server::Received;
+use super::upload_stream::{Answers, STREAMED_MAX, UploadStream};
+use super::{find, unanswered, unknown};
+use crate::admission::Admission;
+use crate::auth::AppShare;
+use crate::clock::Clock;
+use crate::ingest::{Ingest, IngestError};
+use crate::memory::{Budget, Shared};
+use crate::pushback::exhausted;
+use crate::registry::ReplicaUnavailable;
+use crate::registry::answers::{Known, Moment};
+use crate::registry::{Experiment, PublishedExperiment, Registry, Revision};
+use crate::shutdown::ShutdownSignal;
+use crate::store::ExperimentState;
+use crate::store::{ValidUpload, Verdict};
+
+/// How long a client should wait whose upload the server had no room for. It adds a
+/// random time of its own.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// The least and the longest wait for the next day, with up to so much more: at most an hour, which
+/// is all that clients wait.
+const FULL_WAIT_SECONDS: (u64, u64) = (60, 3000);
+const FULL_SPREAD_SECONDS: u64 = 600;
+
+/// Seconds of a day.
+const DAY_SECONDS: u64 = 86_400;
+
+/// What devices and gateways call.
+#[derive(Clone, Debug)]
+pub struct DeviceService {
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    clock: Arc<dyn Clock>,
+    ending: ShutdownSignal,
+    stream_idle_time: Duration,
+    /// The id of the store, as answers have it.
+    store_id: Bytes,
+    budget: Budget,
+    /// Places in the queue for uploads that come in streams.
+    streamed: Arc<Semaphore>,
+}
+
+impl DeviceService {
+    /// The service over these experiments. Streams end when the server goes
+    /// down, and when nothing happens on them for `stream_idle_time`. What is encoded for
+    /// devices, and not yet taken by them, is held from this budget.
+    pub fn new(
+        registry: Arc<Registry>,
+        ingest: Ingest,
+        clock: Arc<dyn Clock>,
+        ending: ShutdownSignal,
+        stream_idle_time: Duration,
+        store: StoreId,
+        budget: Budget,
+    ) -> Self {
+        let streamed = Arc::new(Semaphore::new(STREAMED_MAX));
+        let store_id = store.as_bytes().to_vec().into();
+        Self { registry, ingest, clock, ending, stream_idle_time, store_id, budget, streamed }
+    }
+
+    /// What there is of an experiment for devices: of a draft nothing.
+    async fn find(
+        &self,
+        name: String,
+    ) -> Result<(Arc<Experiment>, Arc<PublishedExperiment>), Status> {
+        let experiment = find(&self.registry, name).await?;
+        let is_draft = self.registry.is_draft(&experiment).await;
+        if is_draft.map_err(|error| unanswered(&error))? {
+            return Err(unknown(experiment.id()));
+        }
+        let serving = experiment.serving();
+        Ok((experiment, serving))
+    }
+
+    /// The experiment with a revision of this digest, for devices. A draft's is not there: who
+    /// guesses one must not hear that it was right.
+    async fn find_revision(&self, digest: Digest) -> Result<Option<Revision>, ReplicaUnavailable> {
+        match self.registry.find_revision(digest).await? {
+            Some(of_draft) if self.registry.is_draft(&of_draft.experiment).await? => Ok(None),
+            found => Ok(found),
+        }
+    }
+
+    /// Takes an upload through to its answer.
+    pub(super) async fn upload(
+        &self,
+        received: Received,
+        app: Option<AppShare>,
+    ) -> Result<UploadResponse, Status> {
+        let request = match received {
+            Received::Upload(request) => request,
+            Received::Undecodable(message) => {
+                self.ingest.metrics().refused(UploadStatus::Malformed);
+                return Ok(UploadResponse {
+                    upload_id: Bytes::default(),
+                    status: UploadStatus::Malformed.into(),
+                    message,
+                    server_day: self.clock.day().get(),
+                    store_id: self.store_id.clone(),
+                });
+            }
+        };
+        let (status, message) = match self.arrival(&request, app).await? {
+            Ok(arrival) => {
+                let verdict = self.ingest.submit(arrival).await.map_err(turn_away)?;
+                answer(verdict, self.clock.unix_seconds())?
+            }
+            Err((status, message)) => {
+                self.ingest.metrics().refused(status);
+                (status, message)
+            }
+        };
+        Ok(UploadResponse {
+            upload_id: request.upload_id,
+            status: status.into(),
+            message,
+            server_day: self.clock.day().get(),
+            store_id: self.store_id.clone(),
+        })
+    }
+
+    /// Checks everything about an upload that does not depend on others. The outer error
+    /// says nothing about the upload.
+    async fn arrival(
+        &self,
+        request: &UploadRequest,
+        app: Option<AppShare>,
+    ) -> Result<Result<ValidUpload, (UploadStatus, String)>, Status> {
+        let digest = match Digest::try_from(&request.digest[..]) {
+            Ok(digest) => digest,
+            Err(error) => return Ok(Err(refuse(&error.into()))),
+        };
+        if self.registry.was_deleted(digest) {
+            let message = "the experiment has ended, and was deleted".to_owned();
+            return Ok(Err((UploadStatus::Stopped, message)));
+        }
+        let found = self.find_revision(digest).await;
+        let found = found.map_err(|error| {
+            self.ingest.metrics().turned_away(IngestError::Store);
+            unanswered(&error)
+        })?;
+        let Some(revision) = found else {
+            let message = format!("no specification has the digest {digest}");
+            return Ok(Err((UploadStatus::UnknownSpecification, message)));
+        };
+        // What its bits mean is for the specification to say.
+        let alphabet = revision.specification.channel().alphabet();
+        let upload = match read_upload(request, alphabet) {
+            Ok(upload) => upload,
+            Err(error) => return Ok(Err(refuse(&error))),
+        };
+        Ok(match upload.reports.last_arm() {
+            Some(arm) if arm.get() >= revision.specification.arms().len() => {
+                let (arm, arms) = (arm.get(), revision.specification.arms().len());
+                let message = format!("there is no arm {arm}; the specification has {arms} arms");
+                Err((UploadStatus::UnknownArm, message))
+            }
+            _ => Ok(ValidUpload {
+                id: upload.id,
+                day: upload.day,
+                experiment: revision.experiment,
+                tallies: upload.reports.tallies().collect(),
+                app,
+            }),
+        })
+    }
+}
+
+/// What to say of an upload whose form is wrong.
+fn refuse(error: &UploadError) -> (UploadStatus, String) {
+    let status = match error {
+        UploadError::ReportCount { reports } if *reports > REPORTS_PER_UPLOAD_MAX as u64 => {
+            UploadStatus::TooManyReports
+        }
+        UploadError::UnknownArm { .. } => UploadStatus::UnknownArm,
+        _ => UploadStatus::Malformed,
+    };
+    (status, explain(error))
+}
+
+/// What to say of an upload that was decided about.
+fn answer(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
+    Ok(match verdict {
+        Verdict::Accepted => (UploadStatus::Accepted, String::new()),
+        Verdict::Duplicate => {
+            (UploadStatus::Duplicate, "this upload was counted before".to_owned())
+        }
+        Verdict::Expired { oldest } => {
+            (UploadStatus::Expired, format!("the oldest day that is taken is {oldest}"))
+        }
+        Verdict::FutureDay { today } => {
+            (UploadStatus::FutureDay, format!("the server's day is {today}"))
+        }
+        Verdict::Paused => {
+            (UploadStatus::Paused, "the experiment is paused; try again later".to_owned())
+        }
+        Verdict::Stopped => (UploadStatus::Stopped, "the experiment has ended".to_owned()),
+        Verdict::ClockBehind => {
+            return Err(Status::unavailable("the server's clock is wrong; try again later"));
+        }
+        Verdict::Full => {
+            let message = "the server can't remember more uploads today";
+            return Err(exhausted(message, full_wait(now)?));
+        }
+        Verdict::FullForApp => {
+            let message = "the server can't remember more uploads of this app today";
+            return Err(exhausted(message, full_wait(now)?));
+        }
+    })
+}
+
+/// How long a client should wait that the server has no ids left for: until the day ends and the
+/// replay window moves on, an hour at most, which is all that clients wait; and a random time
+/// beyond, so that they do not all come at midnight.
+fn full_wait(now: u64) -> Result<Duration, Status> {
+    let random = getrandom::u32().map_err(|error| {
+        let mut status = Status::unavailable("the server's random source failed");
+        status.set_source(Arc::new(error));
+        status
+    })?;
+    let spread = u64::from(random) % FULL_SPREAD_SECONDS;
+    let until_midnight = DAY_SECONDS - now % DAY_SECONDS;
+    let wait = until_midnight.clamp(FULL_WAIT_SECONDS.0, FULL_WAIT_SECONDS.1);
+    Ok(Duration::from_secs(wait + spread))
+}
+
+/// What to say of an upload that was not decided about.
+fn turn_away(error: IngestError) -> Status {
+    match error {
+        IngestError::QueueFull => exhausted(error.to_string(), NO_ROOM_WAIT),
+        IngestError::Ended | IngestError::Store => Status::unavailable(error.to_string()),
+    }
+}
+
+/// The methods of the service.
+impl DeviceService {
+    /// What a device has to know of an experiment, as a message `GetExperimentResponse`.
+    ///
+    /// # Errors
+    /// What the caller hears.
+    pub async fn get_experiment(&self, request: GetExperimentRequest) -> Result<Shared, Status> {
+        let (experiment, serving) = self.find(request.experiment_id).await?;
+        let known = Digest::try_from(&request.known_digest[..]).ok();
+        let same_specification = known == Some(serving.specification.digest());
+        let known = match request.known_policy_version == serving.policy.version {
+            _ if !same_specification => Known::Nothing,
+            true => Known::Everything,
+            false => Known::Specification,
+        };
+        let now = UnixSeconds::new(self.clock.unix_seconds());
+        let server_day = self.clock.day().get();
+        let moment = Moment { now, server_day, store_id: &self.store_id };
+        Ok(experiment.answers().answer(&serving, known, moment, &self.budget))
+    }
+
+    pub(super) async fn select_arm(
+        &self,
+        request: Request<SelectArmRequest>,
+    ) -> Result<Response<SelectArmResponse>, Status> {
+        let (experiment, serving) = self.find(request.into_inner().experiment_id).await?;
+        if serving.state == ExperimentState::Stopped {
+            return Err(Status::failed_precondition("the experiment has ended"));
+        }
+        let uniform = getrandom::u32().map_err(|error| {
+            let mut status = Status::unavailable("the server's random source failed");
+            status.set_source(Arc::new(error));
+            status
+        })?;
+        let arm = serving.policy.weights.draw(uniform);
+        experiment.count_selection(arm);
+        Ok(Response::new(SelectArmResponse {
+            arm: arm.to_u32(),
+            digest: serving.specification.digest().as_bytes().to_vec().into(),
+            server_day: self.clock.day().get(),
+        }))
+    }
+
+    pub(super) async fn submit_upload(
+        &self,
+        request: Request<Received>,
+    ) -> Result<Response<UploadResponse>, Status> {
+        let admission = Admission::of(request.extensions());
+        admission.pass().inspect_err(|_| self.ingest.metrics().over_rate())?;
+        let app = admission.app_share();
+        Ok(Response::new(self.upload(request.into_inner(), app).await?))
+    }
+
+    pub(super) fn submit_uploads(
+        &self,
+        request: Request<Streaming<Received>>,
+    ) -> Response<Answers> {
+        let stream = UploadStream {
+            admission: Admission::of(request.extensions()),
+            service: self.clone(),
+            idle_time: self.stream_idle_time,
+            places: Arc::clone(&self.streamed),
+            ending: self.ending.clone(),
+        };
+        Response::new(Box::pin(stream.answers(request.into_inner())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn an_overloaded_server_tells_when_to_come_back() {
+        let pushback = |status: Status| -> u64 {
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            let pushback = status.metadata().get("grpc-retry-pushback-ms").unwrap();
+            pushback.to_str().unwrap().parse().unwrap()
+        };
+        assert!(pushback(turn_away(IngestError::QueueFull)) > 0);
+        for verdict in [Verdict::Full, Verdict::FullForApp] {
+            // Noon, and a moment before the day ends.
+            for (now, least) in [(43_200, 3_000_000), (86_399, 60_000)] {
+                let wait = pushback(answer(verdict, now).unwrap_err());
+                assert!((least..least + 600_000).contains(&wait), "{wait}");
+            }
+        }
+        for status in
+            [Err(turn_away(IngestError::Ended)), answer(Verdict::ClockBehind, 0).map(drop)]
+        {
+            assert_eq!(status.unwrap_err().code(), Code::Unavailable);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The service for devices over gRPC: what the generated one can't do.
+//!
+//! An upload that can't be decoded is an upload that is malformed, in a call of its own and in a
+//! stream, which goes on after it. What all get who ask for an experiment is not copied.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::device_server::SERVICE_NAME;
+use bandana_shared::wire::v1::{UploadRequest, UploadResponse};
+use http::{Request, Response};
+use prost::Message;
+use prost::bytes::Buf as _;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::server::{Grpc, NamedService};
+use tonic_prost::{ProstCodec, ProstEncoder};
+use tower::{Service, service_fn};
+
+use super::device::DeviceService;
+use crate::memory::SharedAnswer;
+
+/// A server of [`DeviceService`].
+#[derive(Clone, Debug)]
+pub struct DeviceServer(DeviceService);
+
+impl DeviceServer {
+    /// Serves this.
+    pub fn new(service: DeviceService) -> Self {
+        Self(service)
+    }
+}
+
+impl NamedService for DeviceServer {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+/// What came as an upload.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// An upload, whatever it says.
+    Upload(UploadRequest),
+    /// Bytes that are none, and what is wrong with them.
+    Undecodable(String),
+}
+
+/// The codec of uploads and their answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct UploadCodec;
+
+impl Codec for UploadCodec {
+    type Encode = UploadResponse;
+    type Decode = Received;
+    type Encoder = ProstEncoder<UploadResponse>;
+    type Decoder = UploadDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> UploadDecoder {
+        UploadDecoder
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UploadDecoder;
+
+impl Decoder for UploadDecoder {
+    type Item = Received;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
+        let received = match UploadRequest::decode(&mut *bytes) {
+            Ok(upload) => Received::Upload(upload),
+            Err(error) => {
+                // The next upload begins behind it.
+                bytes.advance(bytes.remaining());
+                Received::Undecodable(error.to_string())
+            }
+        };
+        Ok(Some(received))
+    }
+}
+
+fn limited<C: Codec>(codec: C) -> Grpc<C> {
+    Grpc::new(codec).max_decoding_message_size(UPLOAD_BYTES_MAX)
+}
+
+impl Service<Request<Body>> for DeviceServer {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let service = self.0.clone();
+        match request.uri().path() {
+            "/bandana.v1.Device/GetExperiment" => Box::pin(async move {
+                let method = service_fn(|question: tonic::Request<_>| async {
+                    let shared = service.get_experiment(question.into_inner()).await?;
+                    let mut answer = tonic::Response::new(());
+                    answer.extensions_mut().insert(SharedAnswer(shared));
+                    Ok(answer)
+                });
+                Ok(limited(ProstCodec::default()).unary(method, request).await)
+            }),
+            "/bandana.v1.Device/SelectArm" => Box::pin(async move {
+                let method = service_fn(|question| service.select_arm(question));
+                Ok(limited(ProstCodec::default()).unary(method, request).await)
+            }),
+            "/bandana.v1.Device/SubmitUpload" => Box::pin(async move {
+                let method = service_fn(|upload| service.submit_upload(upload));
+                Ok(limited(UploadCodec).unary(method, request).await)
+            }),
+            "/bandana.v1.Device/SubmitUploads" => Box::pin(async move {
+                let method = service_fn(|uploads| ready(Ok(service.submit_uploads(uploads))));
+                Ok(limited(UploadCodec).streaming(method, request).await)
+            }),
+            _ => {
+                Box::pin(async { Ok(Status::unimplemented("there is no such method").into_http()) })
+            }
+        }
+    }
+}

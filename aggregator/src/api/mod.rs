@@ -1,0 +1,84 @@
+//! The gRPC services: wire types outside, validated types inside.
+
+mod alarm_watch;
+mod audited_action;
+mod device;
+mod device_server;
+mod exports;
+mod operator;
+mod pages;
+mod queries;
+mod readiness_gate;
+mod reflection;
+mod trusted;
+mod upload_stream;
+
+pub use device::DeviceService;
+pub use device_server::DeviceServer;
+pub use exports::Exports;
+pub use operator::OperatorService;
+pub use queries::CuratorService;
+pub use readiness_gate::ReadinessGate;
+pub use reflection::with_reflection;
+pub use trusted::TrustedService;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bandana_shared::identity::ExperimentId;
+use futures_util::stream::{self, Stream, StreamExt as _};
+use tonic::Status;
+
+use crate::registry::ReplicaUnavailable;
+use crate::registry::{Experiment, Registry};
+use crate::shutdown::ShutdownSignal;
+use crate::store::StoreError;
+
+/// An error inside the server. The caller hears the message, the log tells the cause.
+fn internal(
+    message: &'static str,
+    cause: impl std::error::Error + Send + Sync + 'static,
+) -> Status {
+    let mut status = Status::internal(message);
+    status.set_source(Arc::new(cause));
+    status
+}
+
+/// The experiment of this name.
+async fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Status> {
+    let id =
+        ExperimentId::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let found = registry.find(&id).await;
+    found.map_err(|error| unanswered(&error))?.ok_or_else(|| unknown(&id))
+}
+
+fn unanswered(error: &ReplicaUnavailable) -> Status {
+    Status::unavailable(error.to_string())
+}
+
+fn unknown(id: &ExperimentId) -> Status {
+    Status::not_found(format!("there is no experiment {id}"))
+}
+
+/// The items of a stream until the server goes down, and then an error: whoever
+/// reads it must not take the end for "that was all".
+fn until_end<T: Send + 'static>(
+    items: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    ending: ShutdownSignal,
+) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>> {
+    let cut = move || ending.has_come().then(|| Err(Status::unavailable(GOING_DOWN)));
+    Box::pin(items.chain(stream::once(async move { cut() }).filter_map(std::future::ready)))
+}
+
+/// What callers hear when the server goes down.
+const GOING_DOWN: &str = "the aggregator is going down; call again";
+
+/// What a caller hears when the store can't be read; the log tells the cause.
+fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Status {
+    let mut status = match (&cause as &dyn std::error::Error).downcast_ref() {
+        Some(StoreError::Ended) => Status::unavailable(cause.to_string()),
+        _ => Status::unavailable("the store can't be read now; try again"),
+    };
+    status.set_source(Arc::new(cause));
+    status
+}

@@ -1,0 +1,125 @@
+//! Rows, read from the directory of data sets and kept.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::universe::Schema;
+use thiserror::Error;
+
+use crate::datasets::data_file::DataFile;
+use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
+use crate::datasets::reading::ReadError;
+use crate::store::{CuratorName, DataSetRecord};
+
+/// The data sets that were read.
+#[derive(Debug)]
+pub(super) struct DatasetCache {
+    directory: Option<PathBuf>,
+    rows: Mutex<HashMap<CuratorName, Arc<Rows>>>,
+}
+
+impl DatasetCache {
+    pub(super) fn new(directory: Option<PathBuf>) -> Self {
+        Self { directory, rows: Mutex::default() }
+    }
+
+    /// Reads a file of the directory.
+    pub(super) fn open(&self, name: &str) -> Result<DataFile, DatasetCacheError> {
+        let directory = self.directory.as_ref().ok_or(DatasetCacheError::NoDirectory)?;
+        DataFile::open(directory, name).map_err(|error| {
+            let file = name.to_owned();
+            match error {
+                ReadError::File(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+                    DatasetCacheError::Missing { file }
+                }
+                ReadError::NotAName => DatasetCacheError::NotAName { file },
+                ReadError::NotRegular => DatasetCacheError::NotRegular { file },
+                other => DatasetCacheError::Read(other),
+            }
+        })
+    }
+
+    /// The rows of a data set, if its file has the content that was registered.
+    pub(super) fn rows(
+        &self,
+        record: &DataSetRecord,
+        key: &FingerprintKey,
+    ) -> Result<Arc<Rows>, DatasetCacheError> {
+        let kept = |rows: &HashMap<_, Arc<Rows>>| rows.get(&record.name).map(Arc::clone);
+        if let Some(rows) = kept(&self.rows.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(rows);
+        }
+        let file = self.open(&record.file)?;
+        let schema = schema(record)?;
+        let rows = if is_same_file(record, &file, key) {
+            file.rows(&schema).map_err(DatasetCacheError::Read)?
+        } else {
+            let changed = || DatasetCacheError::Changed { file: record.file.clone() };
+            // Of another file nobody hears anything.
+            let (rows, content) = file.rows_and_content(&schema).map_err(|_| changed())?;
+            let is_same = record.content == Some(key.of_content(&content));
+            is_same.then_some(rows).ok_or_else(changed)?
+        };
+        let rows = Arc::new(rows);
+        let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(record.name.clone(), Arc::clone(&rows));
+        Ok(rows)
+    }
+
+    /// The codes of the file of a data set that was registered by an earlier version, if it is
+    /// still there: of its bytes, and of its content.
+    pub(super) fn codes(
+        &self,
+        record: &DataSetRecord,
+        key: &FingerprintKey,
+    ) -> Result<(Fingerprint, Fingerprint), DatasetCacheError> {
+        let file = self.open(&record.file)?;
+        if !is_same_file(record, &file, key) {
+            return Err(DatasetCacheError::Changed { file: record.file.clone() });
+        }
+        let (_, content) = file.rows_and_content(&schema(record)?).map_err(DatasetCacheError::Read)?;
+        Ok((key.of_file(&file.digest()), key.of_content(&content)))
+    }
+}
+
+fn schema(record: &DataSetRecord) -> Result<Schema, DatasetCacheError> {
+    let columns: Vec<&str> = record.columns.lines().collect();
+    Schema::parse(&columns).map_err(|error| DatasetCacheError::Read(error.into()))
+}
+
+/// Whether a file is the one that was registered, byte by byte.
+pub(super) fn is_same_file(record: &DataSetRecord, file: &DataFile, key: &FingerprintKey) -> bool {
+    let digest = file.digest();
+    let code = match record.content {
+        Some(_) => key.of_file(&digest),
+        // An earlier version has kept the plain hash.
+        None => Fingerprint::from_bytes(digest),
+    };
+    code == record.fingerprint
+}
+
+/// Why there are no rows.
+#[derive(Debug, Error)]
+pub(super) enum DatasetCacheError {
+    #[error(
+        "this server has no directory of data sets; set `directory` in [curator] and start it again"
+    )]
+    NoDirectory,
+    #[error("{file:?} is no name of a file; give one in the server's directory of data sets")]
+    NotAName { file: String },
+    #[error(
+        "{file:?} is no regular file in the server's directory of data sets; links are not followed"
+    )]
+    NotRegular { file: String },
+    #[error("the server's directory of data sets has no file {file:?}")]
+    Missing { file: String },
+    #[error(
+        "the file {file:?} is not the one that was registered; put that one back, or register the \
+         other as a data set of its own. Nothing was spent"
+    )]
+    Changed { file: String },
+    #[error(transparent)]
+    Read(ReadError),
+}

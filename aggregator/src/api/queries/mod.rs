@@ -1,0 +1,438 @@
+//! The curator's service: data sets, budgets, questions and sessions.
+//!
+//! An answer is made first, then its price is debited, and only then it leaves; an answer
+//! whose debit is not certain is dropped. Whether a debit fails depends on budgets alone, so
+//! dropping an answer tells nothing about rows. A question on which work has begun is paid for
+//! also when its caller has gone.
+
+mod dataset_cache;
+mod debits;
+mod kept;
+mod permits;
+mod registration;
+mod sessions;
+mod wire;
+
+use crate::explain::explain;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::wire::v1::curator_server::Curator;
+use bandana_shared::wire::v1::{
+    self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, DataSet,
+    ListDataSetsRequest, ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse,
+    OpenSessionRequest, RegisterDataSetRequest, Session,
+};
+use tonic::{Request, Response, Status};
+
+use super::pages::{Page, newest};
+use super::{GOING_DOWN, internal, unreadable};
+use crate::auth::Caller;
+use crate::clock::Clock;
+use crate::ingest::{ExperimentChangeError, Ingest};
+use crate::store::queries::amount;
+use crate::store::{
+    CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
+    StoreError, StoreReader,
+};
+use bandana_mechanisms::noise::secure_generator;
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::queries::questions;
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::weights::MultiplicativeWeights;
+use dataset_cache::{DatasetCache, DatasetCacheError};
+use kept::Question;
+use permits::{QueryPermit, QueryPermits};
+use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
+
+/// Questions that are worked on at the same time, and those of one caller; further ones wait.
+const QUESTIONS_AT_ONCE: usize = 4;
+const QUESTIONS_OF_EACH: usize = 2;
+
+/// Lists that are read at the same time, and those of one caller. They don't wait for questions.
+const LISTS_AT_ONCE: usize = 8;
+const LISTS_OF_EACH: usize = 2;
+
+/// How often a round is made anew, because another replica was faster.
+const ATTEMPTS: usize = 200;
+
+/// Debits that are told when nothing is said, and at most.
+const DEBITS: u32 = 100;
+const DEBITS_MAX: u32 = 1000;
+
+/// What analysts and the people who own data sets call.
+#[derive(Clone, Debug)]
+pub struct CuratorService(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ingest: Ingest,
+    reader: StoreReader,
+    clock: Arc<dyn Clock>,
+    data_sets_cache: DatasetCache,
+    sessions: Sessions,
+    questions: QueryPermits,
+    lists: QueryPermits,
+}
+
+impl CuratorService {
+    /// The service over the data sets of a directory. None: there is nothing to register.
+    pub fn new(
+        ingest: Ingest,
+        reader: StoreReader,
+        clock: Arc<dyn Clock>,
+        directory: Option<PathBuf>,
+    ) -> Self {
+        let (data_sets_cache, sessions) = (DatasetCache::new(directory), Sessions::default());
+        let questions = QueryPermits::new(QUESTIONS_AT_ONCE, QUESTIONS_OF_EACH);
+        let lists = QueryPermits::new(LISTS_AT_ONCE, LISTS_OF_EACH);
+        Self(Arc::new(Inner { ingest, reader, clock, data_sets_cache, sessions, questions, lists }))
+    }
+
+    /// Has `work` done where waiting harms nobody.
+    async fn work<T: Send + 'static>(
+        &self,
+        place: QueryPermit,
+        work: impl FnOnce(&Inner) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let inner = Arc::clone(&self.0);
+        let done = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            work(&inner)
+        });
+        done.await.map_err(|error| internal("the question could not be worked on", error))?
+    }
+
+    async fn commit(&self, change: CuratorChange) -> Result<(), Status> {
+        self.0.ingest.curate(change).await.map_err(|error| decline(&error))
+    }
+
+    fn now(&self) -> UnixSeconds {
+        UnixSeconds::new(self.0.clock.unix_seconds())
+    }
+
+    /// Makes rounds of a session until one is stored.
+    async fn rounds(
+        &self,
+        caller: &Caller,
+        mut held: HeldSession,
+        question: SessionQuestion,
+    ) -> Result<AskSessionResponse, Status> {
+        for _ in 0..ATTEMPTS {
+            let asked = question.clone();
+            let place = self.0.questions.take(caller).await?;
+            let (back, compared) = self
+                .work(place, move |inner| {
+                    let compared = held.compare(&asked, inner)?;
+                    Ok((held, compared))
+                })
+                .await?;
+            held = back;
+            let Compared { round, answer } = compared;
+            let Some(round) = round else { return Ok(answer) };
+            let kept = question.question.as_ref().map(|asked| asked.keep(&answer, self.now()));
+            match self.0.ingest.curate(CuratorChange::Round(round, kept)).await {
+                Ok(()) => return Ok(answer),
+                Err(error) if is_overtaken(&error) => {}
+                Err(error) => return Err(decline(&error)),
+            }
+        }
+        Err(Status::unavailable(
+            "other replicas are asked about this session all the time; ask again later",
+        ))
+    }
+
+    /// Answers a question to a data set. None: it was answered by somebody else meanwhile.
+    ///
+    /// Must be driven to its end, also when the caller is gone: how long it takes tells of rows,
+    /// so that is paid for, too.
+    async fn answer(
+        &self,
+        place: QueryPermit,
+        data_set: CuratorName,
+        caller: &Caller,
+        request: AskRequest,
+    ) -> Result<Option<AskResponse>, Status> {
+        let (at, named) = (self.now(), caller.to_string());
+        let question = Question::to_data_set(&request, &data_set, named.clone())?;
+        let asked = wire::Asked::new(request).map_err(refuse)?;
+        let (of, known) = (data_set.clone(), question.clone());
+        let (answer, debit) = self
+            .work(place, move |inner| {
+                if let Some(question) = known
+                    && let Some(answer) = question.answer(inner)?
+                {
+                    return Ok((answer, None));
+                }
+                let record = inner.record(&of)?;
+                let price = asked.price.nanos(record.measure).map_err(refuse)?;
+                check_budget(&record, price)?;
+                let rows = inner.rows(&record)?;
+                let mut rng = generator()?;
+                let answer =
+                    questions::answer(&rows, &asked.question, asked.price, asked.beta, &mut rng);
+                let answer = Some(wire::answer(answer.map_err(refuse)?));
+                let purpose = asked.purpose();
+                let debit = Debit { data_set: of, at, caller: named, purpose, price };
+                Ok((AskResponse { answer, price_nanos: price, kept: false }, Some(debit)))
+            })
+            .await?;
+        let Some(debit) = debit else { return Ok(Some(answer)) };
+        let kept = question.map(|question| question.keep(&answer, at));
+        match self.0.ingest.curate(CuratorChange::Debit(debit, kept)).await {
+            Ok(()) => {
+                let price = amount(answer.price_nanos);
+                tracing::info!(%caller, %data_set, price, "question answered");
+                Ok(Some(answer))
+            }
+            Err(error) if is_overtaken(&error) => Ok(None),
+            Err(error) => Err(decline(&error)),
+        }
+    }
+}
+
+/// Whether somebody else was faster, and there is something new to be read.
+fn is_overtaken(error: &ExperimentChangeError) -> bool {
+    let ExperimentChangeError::Store(StoreError::Curator(refusal)) = error else { return false };
+    matches!(**refusal, CuratorRefusal::SessionMoved | CuratorRefusal::Answered)
+}
+
+impl Inner {
+    /// The data set of this name, as the store has it.
+    fn record(&self, name: &CuratorName) -> Result<DataSetRecord, Status> {
+        let found = self.reader.data_sets(Some(name)).map_err(unreadable)?;
+        let none = || Status::not_found(CuratorRefusal::NoDataSet(name.clone()).to_string());
+        found.into_iter().next().ok_or_else(none)
+    }
+
+    /// Its rows.
+    fn rows(&self, record: &DataSetRecord) -> Result<Arc<Rows>, Status> {
+        let key = self.reader.fingerprint_key().map_err(unreadable)?;
+        self.data_sets_cache.rows(record, &key).map_err(|error| uncached(&error))
+    }
+}
+
+/// Early word that a price is too high; what counts is the debit.
+fn check_budget(record: &DataSetRecord, price: u64) -> Result<(), Status> {
+    let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
+    if price <= left {
+        return Ok(());
+    }
+    let data_set = record.name.clone();
+    let refusal = CuratorRefusal::Exhausted { data_set, price, left, budget };
+    Err(Status::failed_precondition(refusal.to_string()))
+}
+
+fn generator() -> Result<impl rand::Rng, Status> {
+    secure_generator().map_err(|error| internal("nothing is released without noise", error))
+}
+
+fn name(text: String) -> Result<CuratorName, Status> {
+    CuratorName::new(text).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// What to say of a question that has no answer.
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
+fn refuse(error: QueryError) -> Status {
+    match error {
+        QueryError::SessionExhausted { .. } => Status::failed_precondition(error.to_string()),
+        _ => Status::invalid_argument(error.to_string()),
+    }
+}
+
+/// What to say of rows that can't be had. Where in the file something is, is for the log alone.
+fn uncached(error: &DatasetCacheError) -> Status {
+    match error {
+        DatasetCacheError::NoDirectory | DatasetCacheError::Changed { .. } => {
+            Status::failed_precondition(error.to_string())
+        }
+        DatasetCacheError::NotAName { .. } | DatasetCacheError::NotRegular { .. } => {
+            Status::invalid_argument(error.to_string())
+        }
+        DatasetCacheError::Missing { .. } => Status::not_found(error.to_string()),
+        DatasetCacheError::Read(cause) => {
+            tracing::info!(error = explain(cause), "a file can't be read as a data set");
+            Status::invalid_argument(cause.for_callers())
+        }
+    }
+}
+
+/// What to say of a change that was not made.
+fn decline(error: &ExperimentChangeError) -> Status {
+    match error {
+        ExperimentChangeError::Store(StoreError::Curator(refusal)) => {
+            let message = refusal.to_string();
+            match **refusal {
+                CuratorRefusal::DataSetExists(_)
+                | CuratorRefusal::ContentRegistered(_)
+                | CuratorRefusal::SessionExists(_) => Status::already_exists(message),
+                CuratorRefusal::NoDataSet(_) | CuratorRefusal::NoSession(_) => {
+                    Status::not_found(message)
+                }
+                CuratorRefusal::Exhausted { .. } => Status::failed_precondition(message),
+                CuratorRefusal::SessionMoved | CuratorRefusal::Answered => Status::aborted(message),
+            }
+        }
+        ExperimentChangeError::Store(error) if error.outcome() == Outcome::Unmade => {
+            Status::unavailable(
+                "the database can't make the change now: nothing was taken, and nothing is \
+                 answered; try again",
+            )
+        }
+        ExperimentChangeError::Store(error) if error.outcome() == Outcome::Unknown => {
+            Status::unavailable(
+                "the database can't be reached; the price may have been taken, and nothing is \
+                 answered. A question that has an id may be asked again: it is paid for once",
+            )
+        }
+        _ => Status::unavailable(GOING_DOWN),
+    }
+}
+
+#[tonic::async_trait]
+impl Curator for CuratorService {
+    async fn register_data_set(
+        &self,
+        request: Request<RegisterDataSetRequest>,
+    ) -> Result<Response<DataSet>, Status> {
+        let caller = Caller::of(request.extensions());
+        let registered = self.register(&caller, request.into_inner()).await?;
+        let DataSet { name, rows, .. } = &registered;
+        tracing::info!(%caller, data_set = name, rows, "data set registered");
+        Ok(Response::new(registered))
+    }
+
+    async fn list_data_sets(
+        &self,
+        request: Request<ListDataSetsRequest>,
+    ) -> Result<Response<ListDataSetsResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let page = Page::of("data sets", request.page_size, &request.page_token)?;
+        let place = self.0.lists.take(&caller).await?;
+        let read = |inner: &Inner| inner.reader.data_sets(None).map_err(unreadable);
+        let records = self.work(place, read).await?;
+        let mut all: Vec<_> = records.into_iter().map(wire::data_set).collect();
+        // Databases have orders of their own.
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all.retain(|data_set| page.after.as_ref().is_none_or(|after| data_set.name > *after));
+        let all = all.into_iter().map(|data_set| (data_set.name.clone(), data_set));
+        let (data_sets, next_page_token) = page.fill(all);
+        Ok(Response::new(ListDataSetsResponse { data_sets, next_page_token }))
+    }
+
+    async fn list_debits(
+        &self,
+        request: Request<ListDebitsRequest>,
+    ) -> Result<Response<ListDebitsResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        let ListDebitsRequest { data_set, limit, before } = request.into_inner();
+        let data_set = name(data_set)?;
+        let limit = match limit {
+            0 => DEBITS,
+            1..=DEBITS_MAX => limit,
+            _ => {
+                return Err(Status::invalid_argument(format!(
+                    "limit must be at most {DEBITS_MAX}; ask for the rest with `before`"
+                )));
+            }
+        };
+        let before = (before > 0).then_some(before);
+        let place = self.0.lists.take(&caller).await?;
+        let records = self
+            .work(place, move |inner| {
+                inner.record(&data_set)?;
+                debits::visible(inner, &caller, &data_set, before, limit)
+            })
+            .await?;
+        let debits = records.into_iter().map(wire::debit).collect();
+        let (debits, next_before) = newest(debits, limit, |debit| debit.number);
+        Ok(Response::new(ListDebitsResponse { debits, next_before }))
+    }
+
+    async fn ask(&self, request: Request<AskRequest>) -> Result<Response<AskResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let data_set = name(request.data_set.clone())?;
+        for _ in 0..ATTEMPTS {
+            // Who goes away while waiting has asked nothing.
+            let place = self.0.questions.take(&caller).await?;
+            let (service, data_set) = (self.clone(), data_set.clone());
+            let (caller, request) = (caller.clone(), request.clone());
+            let answer = async move { service.answer(place, data_set, &caller, request).await };
+            let answer = tokio::spawn(tracing::Instrument::in_current_span(answer)).await;
+            let answer = answer.map_err(|error| internal("the question has no answer", error))?;
+            if let Some(answer) = answer? {
+                return Ok(Response::new(answer));
+            }
+        }
+        Err(Status::unavailable("the question is asked all the time; ask again later"))
+    }
+
+    async fn open_session(
+        &self,
+        request: Request<OpenSessionRequest>,
+    ) -> Result<Response<Session>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let (session, data_set) = (name(request.session.clone())?, name(request.data_set.clone())?);
+        let (opened, at, named) = (session.clone(), self.now(), caller.to_string());
+        let place = self.0.questions.take(&caller).await?;
+        let (debit, record, answer) = self
+            .work(place, move |inner| {
+                let of = inner.record(&data_set)?;
+                let plan = wire::plan(&request, &of).map_err(refuse)?;
+                // A session whose rows can't be had must cost nothing.
+                inner.rows(&of)?;
+                let price = plan.price(of.measure).map_err(refuse)?;
+                check_budget(&of, price)?;
+                let noise =
+                    MultiplicativeWeights::draw_threshold_noise(&plan.plan, &mut generator()?);
+                let purpose = format!("session {opened}, {}", plan.words());
+                let debit = Debit { data_set: data_set.clone(), at, caller: named, purpose, price };
+                let record = SessionRecord {
+                    name: opened,
+                    data_set,
+                    columns: plan.columns.clone(),
+                    plan: serde_json::to_string(&plan.plan)
+                        .map_err(|error| internal("the plan can't be written", error))?,
+                    threshold_noise: noise.map_err(refuse)?,
+                };
+                let answer = plan.opened(&record, price);
+                Ok((debit, record, answer))
+            })
+            .await?;
+        self.commit(CuratorChange::Open(debit, record)).await?;
+        let price = amount(answer.price_nanos);
+        tracing::info!(%caller, data_set = answer.data_set, %session, price, "session opened");
+        Ok(Response::new(answer))
+    }
+
+    async fn ask_session(
+        &self,
+        request: Request<AskSessionRequest>,
+    ) -> Result<Response<AskSessionResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        let request = request.into_inner();
+        let session = name(request.session.clone())?;
+        let question = Question::to_session(&request, &session, caller.to_string())?;
+        let question = SessionQuestion { predicate: request.predicate, question };
+        let held = self.0.sessions.hold(session).await?;
+        let service = self.clone();
+        // Whoever asked may go away: a round that was begun is made to its end, before the next.
+        let round = async move { service.rounds(&caller, held, question).await };
+        let round = tokio::spawn(tracing::Instrument::in_current_span(round));
+        let answer = round.await.map_err(|error| internal("the round could not be made", error))?;
+        Ok(Response::new(answer?))
+    }
+}
+
+/// The measure of a budget, as the wire names it.
+fn measure(measure: Measure) -> v1::Measure {
+    match measure {
+        Measure::Pure => v1::Measure::Pure,
+        Measure::Concentrated => v1::Measure::Concentrated,
+    }
+}

@@ -1,0 +1,70 @@
+//! QueryPermits for work that takes a thread: some for all callers, of which each may have a few.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use super::GOING_DOWN;
+
+/// The places of one kind of work.
+#[derive(Debug)]
+pub(super) struct QueryPermits {
+    all: Arc<Semaphore>,
+    of_each: usize,
+    callers: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// A place, free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct QueryPermit {
+    _own: OwnedSemaphorePermit,
+    _common: OwnedSemaphorePermit,
+}
+
+impl QueryPermits {
+    pub(super) fn new(all: usize, of_each: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), of_each, callers: Mutex::default() }
+    }
+
+    /// Waits for a place: first for one of the caller's own share, so that who waits for itself
+    /// keeps nobody else waiting.
+    pub(super) async fn take(&self, caller: &impl Display) -> Result<QueryPermit, Status> {
+        let down = |_| Status::unavailable(GOING_DOWN);
+        let own = self.own(caller.to_string()).acquire_owned().await.map_err(down)?;
+        let common = Arc::clone(&self.all).acquire_owned().await.map_err(down)?;
+        Ok(QueryPermit { _own: own, _common: common })
+    }
+
+    fn own(&self, caller: String) -> Arc<Semaphore> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has a place or waits for one holds its share.
+        callers.retain(|_, share| Arc::strong_count(share) > 1);
+        Arc::clone(callers.entry(caller).or_insert_with(|| Arc::new(Semaphore::new(self.of_each))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    #[test]
+    fn a_caller_has_its_share_and_leaves_the_rest_to_others() {
+        let places = QueryPermits::new(3, 2);
+        let take = |caller: &'static str| places.take(&caller).now_or_never().map(Result::unwrap);
+        let (one, two) = (take("anna").unwrap(), take("anna").unwrap());
+        assert!(take("anna").is_none());
+        let three = take("ben").unwrap();
+        assert!(take("ben").is_none() && take("cem").is_none());
+        drop(one);
+        assert!(take("ben").is_some());
+        let four = take("anna").unwrap();
+        assert!(take("cem").is_none());
+        drop((two, three, four));
+        assert!(take("cem").is_some());
+        assert_eq!(places.callers.lock().unwrap().len(), 1, "who has gone is forgotten");
+    }
+}

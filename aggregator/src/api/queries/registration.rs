@@ -1,0 +1,123 @@
+//! Registering a data set: every attempt is in the audit log, and what is refused tells little.
+
+use bandana_shared::identity::{ExperimentId, UnixSeconds};
+use bandana_shared::wire::v1::{DataSet, RegisterDataSetRequest};
+use tonic::Status;
+
+use super::{CuratorService, decline, uncached, unreadable, wire};
+use crate::auth::Caller;
+use crate::explain::explain;
+use crate::ingest::ExperimentChangeError;
+use crate::store::queries::amount;
+use crate::store::{
+    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, StoreError,
+};
+
+/// Most characters of what a caller has written that are noted.
+const NOTED_MAX: usize = 500;
+
+impl CuratorService {
+    pub(super) async fn register(
+        &self,
+        caller: &Caller,
+        request: RegisterDataSetRequest,
+    ) -> Result<DataSet, Status> {
+        let at = self.now();
+        let attempt = attempt(&request);
+        let entry = AuditEntry {
+            at,
+            caller: caller.to_string(),
+            action: AuditAction::RefuseDataSet,
+            experiment: audited_name(&request.name)?,
+            detail: String::new(),
+        };
+        let refusal = match self.registered(caller, request, at, entry.clone()).await {
+            Ok(record) => return Ok(wire::data_set(record)),
+            Err(refusal) => refusal,
+        };
+        let detail = format!("{attempt}: {}", refusal.message());
+        let (caller, data_set) = (entry.caller.clone(), entry.experiment.clone());
+        tracing::info!(caller, %data_set, refusal = refusal.message(), "data set refused");
+        // Who is told of a refusal has tried, and that is known.
+        self.commit(CuratorChange::Refuse(AuditEntry { detail, ..entry })).await?;
+        Err(refusal)
+    }
+
+    async fn registered(
+        &self,
+        caller: &Caller,
+        request: RegisterDataSetRequest,
+        at: UnixSeconds,
+        entry: AuditEntry,
+    ) -> Result<DataSetRecord, Status> {
+        self.bind_earlier(caller).await?;
+        let place = self.0.questions.take(caller).await?;
+        let record = self.work(place, move |inner| wire::register(request, at, inner)).await?;
+        let measure = match record.measure {
+            bandana_mechanisms::queries::price::Measure::Pure => "epsilon",
+            bandana_mechanisms::queries::price::Measure::Concentrated => "rho",
+        };
+        let columns = record.columns.replace('\n', " ");
+        let detail = format!(
+            "{measure} {}, file {:?}, {} rows, columns {columns}",
+            amount(record.budget),
+            record.file,
+            record.rows
+        );
+        let entry = AuditEntry { action: AuditAction::RegisterDataSet, detail, ..entry };
+        self.commit(CuratorChange::Register(Box::new(record.clone()), entry)).await?;
+        Ok(record)
+    }
+
+    /// Notes the contents of data sets that were registered by an earlier version, the oldest first,
+    /// so that none of them gets a second budget. Files that are no longer there can't be read any
+    /// more; what has the very bytes of such a file is refused all the same.
+    async fn bind_earlier(&self, caller: &Caller) -> Result<(), Status> {
+        let place = self.0.lists.take(caller).await?;
+        let earlier = self
+            .work(place, |inner| {
+                let mut records = inner.reader.data_sets(None).map_err(unreadable)?;
+                records.retain(|record| record.content.is_none());
+                records.sort_by_key(|record| record.at);
+                Ok(records)
+            })
+            .await?;
+        for record in earlier {
+            let data_set = record.name.clone();
+            let place = self.0.questions.take(caller).await?;
+            let codes = self.work(place, move |inner| {
+                let key = inner.reader.fingerprint_key().map_err(unreadable)?;
+                inner.data_sets_cache.codes(&record, &key).map_err(|error| uncached(&error))
+            });
+            let Ok((fingerprint, content)) = codes.await else {
+                tracing::warn!(%data_set, "the file of a data set is not there any more");
+                continue;
+            };
+            let change = CuratorChange::Bind { data_set, fingerprint, content };
+            match self.0.ingest.curate(change).await {
+                Err(ExperimentChangeError::Store(StoreError::Curator(refusal)))
+                    if matches!(*refusal, CuratorRefusal::ContentRegistered(_)) =>
+                {
+                    tracing::warn!(refusal = explain(&*refusal), "two data sets of one content");
+                }
+                outcome => outcome.map_err(|error| decline(&error))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What somebody has tried to register.
+fn attempt(request: &RegisterDataSetRequest) -> String {
+    let RegisterDataSetRequest { name, file, columns, .. } = request;
+    let noted = |text: &str| text.chars().take(NOTED_MAX).collect::<String>();
+    let columns = noted(&columns.join(" "));
+    format!("name {:?}, file {:?}, columns {columns:?}", noted(name), noted(file))
+}
+
+/// The name of a data set as the audit log has it.
+fn audited_name(name: &str) -> Result<ExperimentId, Status> {
+    ExperimentId::new(name)
+        .or_else(|_| ExperimentId::new("unnamed"))
+        .map_err(|error| super::internal("a name can't be noted", error))
+}

@@ -1,0 +1,266 @@
+//! The curator's messages, and what they mean.
+
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
+use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size};
+use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
+use bandana_shared::accounting::delta::Delta;
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::wire::v1::{
+    self, AskRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, ask_response,
+    choice, open_session_request, register_data_set_request, synthetic,
+};
+use tonic::Status;
+
+use super::dataset_cache::is_same_file;
+use super::{Inner, measure, name, refuse, uncached, unreadable};
+use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
+
+/// The probability of failure when none is given.
+const BETA: f64 = 0.05;
+
+/// Reads the file of a new data set.
+pub(super) fn register(
+    request: RegisterDataSetRequest,
+    at: UnixSeconds,
+    inner: &Inner,
+) -> Result<DataSetRecord, Status> {
+    use register_data_set_request::Budget;
+
+    let name = name(request.name)?;
+    let schema = Schema::parse(&request.columns).map_err(refuse)?;
+    let (measure, budget) = match request.budget {
+        Some(Budget::Epsilon(epsilon)) => {
+            (Measure::Pure, PureLoss::new(epsilon).map_err(refuse)?.nanos())
+        }
+        Some(Budget::Rho(rho)) => {
+            (Measure::Concentrated, ConcentratedLoss::new(rho).map_err(refuse)?.nanos())
+        }
+        Some(Budget::Approximate(v1::ApproximateBudget { epsilon, delta })) => {
+            let loss = PureLoss::new(epsilon).map_err(refuse)?;
+            let loss = PrivacyLoss::new(loss.nanos() as f64 * 1e-9)
+                .map_err(|_| refuse(QueryError::Epsilon(epsilon)))?;
+            let delta = Delta::new(delta).map_err(|_| refuse(QueryError::Delta(delta)))?;
+            let rho = ConcentratedLoss::within(loss, delta).map_err(refuse)?;
+            (Measure::Concentrated, rho.nanos())
+        }
+        None => return Err(Status::invalid_argument("the field `budget` must be set")),
+    };
+    let file = inner.data_sets_cache.open(&request.file).map_err(|error| uncached(&error))?;
+    let key = inner.reader.fingerprint_key().map_err(unreadable)?;
+    let earlier = inner.reader.data_sets(None).map_err(unreadable)?;
+    let mut earlier = earlier.into_iter().filter(|record| record.content.is_none());
+    if let Some(same) = earlier.find(|record| is_same_file(record, &file, &key)) {
+        let refusal = CuratorRefusal::ContentRegistered(same.name);
+        return Err(Status::already_exists(refusal.to_string()));
+    }
+    let (rows, content) = file
+        .check_headings()
+        .and_then(|()| file.rows_and_content(&schema))
+        .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
+    let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
+    Ok(DataSetRecord {
+        name,
+        file: request.file,
+        fingerprint: key.of_file(&file.digest()),
+        content: Some(key.of_content(&content)),
+        rows: rows.count(),
+        columns: columns.join("\n"),
+        measure,
+        budget,
+        spent: 0,
+        at,
+    })
+}
+
+/// A data set, for whoever asks.
+pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
+    v1::DataSet {
+        name: record.name.to_string(),
+        file: record.file,
+        rows: record.rows,
+        columns: record.columns.lines().map(str::to_owned).collect(),
+        measure: measure(record.measure).into(),
+        budget_nanos: record.budget,
+        spent_nanos: record.spent,
+        unix_seconds: record.at.get(),
+    }
+}
+
+/// A debit, for whoever asks.
+pub(super) fn debit(record: DebitRecord) -> v1::Debit {
+    let DebitRecord { number, debit } = record;
+    v1::Debit {
+        number,
+        unix_seconds: debit.at.get(),
+        caller: debit.caller,
+        purpose: debit.purpose,
+        price_nanos: debit.price,
+    }
+}
+
+/// A question, with what it is to cost.
+pub(super) struct Asked {
+    pub(super) question: Question,
+    pub(super) price: Price,
+    pub(super) beta: f64,
+}
+
+impl Asked {
+    pub(super) fn new(request: AskRequest) -> Result<Self, QueryError> {
+        let price = match request.price {
+            Some(ask_request::Price::Epsilon(epsilon)) => Price::Pure(PureLoss::new(epsilon)?),
+            Some(ask_request::Price::Rho(rho)) => Price::Concentrated(ConcentratedLoss::new(rho)?),
+            None => return Err(QueryError::Epsilon(0.0)),
+        };
+        let beta = if request.beta == 0.0 { BETA } else { request.beta };
+        let question = request.question.ok_or(QueryError::NoQueries)?;
+        Ok(Self { question: Self::question(question)?, price, beta })
+    }
+
+    fn question(question: ask_request::Question) -> Result<Question, QueryError> {
+        use ask_request::Question as Wire;
+        Ok(match question {
+            Wire::Counts(v1::Counts { predicates }) => Question::Counts { predicates },
+            Wire::Histogram(v1::Histogram { columns }) => Question::Histogram { columns },
+            Wire::Sums(v1::Sums { columns }) => Question::Sums { columns },
+            Wire::Choice(choice) => {
+                let chooser = match choice.chooser() {
+                    v1::Chooser::NoisyMax => Chooser::NoisyMax,
+                    _ if choice.weights.is_empty() => Chooser::Exponential(None),
+                    _ => Chooser::Exponential(Some(choice.weights)),
+                };
+                let aim = match choice.aim {
+                    Some(choice::Aim::MostCommon(v1::MostCommon {})) => Aim::MostCommon,
+                    Some(choice::Aim::Quantile(share)) => Aim::Quantile(share),
+                    None => return Err(QueryError::NoQueries),
+                };
+                Question::Choice { column: choice.column, aim, chooser }
+            }
+            Wire::Synthetic(v1::Synthetic { columns, predicates, size }) => {
+                let class = if predicates.is_empty() {
+                    Class::Halfspaces
+                } else {
+                    Class::Predicates(predicates)
+                };
+                let size = match size {
+                    Some(synthetic::Size::Rows(rows)) => Size::Rows(rows),
+                    Some(synthetic::Size::Alpha(alpha)) => Size::ForError(alpha),
+                    None => return Err(QueryError::NoRows),
+                };
+                Question::Synthetic { columns, class, size }
+            }
+        })
+    }
+
+    /// What is asked, in words, for the list of debits.
+    pub(super) fn purpose(&self) -> String {
+        let what = match &self.question {
+            Question::Counts { predicates } => match &predicates[..] {
+                [one] => format!("count of {one}"),
+                several => format!("{} counts", several.len()),
+            },
+            Question::Histogram { columns } => format!("histogram of {}", columns.join(", ")),
+            Question::Sums { columns } => format!("sums of {}", columns.join(", ")),
+            Question::Choice { column, aim: Aim::MostCommon, .. } => {
+                format!("most common value of {column}")
+            }
+            Question::Choice { column, aim: Aim::Quantile(share), .. } => {
+                format!("quantile {share} of {column}")
+            }
+            Question::Synthetic { columns, .. } => {
+                format!("synthetic database of {}", columns.join(", "))
+            }
+        };
+        let price = match self.price {
+            Price::Pure(loss) => format!("epsilon {}", crate::store::queries::amount(loss.nanos())),
+            Price::Concentrated(loss) => {
+                format!("rho {}", crate::store::queries::amount(loss.nanos()))
+            }
+        };
+        format!("{what}, {price}")
+    }
+}
+
+/// An answer, for whoever asked.
+pub(super) fn answer(answer: Answer) -> ask_response::Answer {
+    match answer {
+        Answer::Numbers { numbers, accuracy } => {
+            let number = |(label, value)| v1::Number { label, value };
+            let numbers = numbers.into_iter().map(number).collect();
+            ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })
+        }
+        Answer::Value { value, shortfall } => {
+            ask_response::Answer::Value(v1::Value { value, shortfall })
+        }
+        Answer::Database { columns, rows, accuracy } => {
+            let rows = rows.into_iter().map(|values| v1::DatabaseRow { values }).collect();
+            ask_response::Answer::Database(v1::Database { columns, rows, accuracy })
+        }
+    }
+}
+
+/// A session to be opened.
+pub(super) struct Planned {
+    pub(super) plan: SessionPlan,
+    /// One name on each line.
+    pub(super) columns: String,
+    loss: PureLoss,
+    cells: usize,
+    /// What is promised, in rows.
+    accuracy: f64,
+}
+
+/// Plans a session, from what is public about its data set.
+pub(super) fn plan(
+    request: &OpenSessionRequest,
+    record: &DataSetRecord,
+) -> Result<Planned, QueryError> {
+    use open_session_request::Plan;
+
+    let schema = Schema::parse(&record.columns.lines().collect::<Vec<_>>())?;
+    let universe = schema.universe(&request.columns)?;
+    let cells = universe.cells();
+    let loss = PureLoss::new(request.epsilon)?;
+    let (plan, accuracy) = match request.plan {
+        Some(Plan::Promise(v1::SessionPromise { queries, beta })) => {
+            let beta = if beta == 0.0 { BETA } else { beta };
+            SessionPlan::promised(loss, Promise { rows: record.rows, cells, queries, beta })?
+        }
+        Some(Plan::Choice(v1::SessionChoice { updates, threshold })) => {
+            (SessionPlan::chosen(loss, updates, threshold)?, 0.0)
+        }
+        None => return Err(QueryError::Session("say what to promise, or choose the updates")),
+    };
+    let columns: Vec<&str> = universe.schema().columns().iter().map(Column::name).collect();
+    Ok(Planned { plan, columns: columns.join("\n"), loss, cells, accuracy })
+}
+
+impl Planned {
+    /// What it takes from a budget of this measure.
+    pub(super) fn price(&self, measure: Measure) -> Result<u64, QueryError> {
+        Price::Pure(self.loss).nanos(measure)
+    }
+
+    /// What it is, for the list of debits.
+    pub(super) fn words(&self) -> String {
+        let columns = self.columns.replace('\n', ", ");
+        let epsilon = crate::store::queries::amount(self.loss.nanos());
+        format!("queries about {columns}, epsilon {epsilon}")
+    }
+
+    /// What whoever opened it hears.
+    pub(super) fn opened(&self, record: &SessionRecord, price: u64) -> v1::Session {
+        v1::Session {
+            session: record.name.to_string(),
+            data_set: record.data_set.to_string(),
+            cells: self.cells as u64,
+            updates_max: self.plan.updates(),
+            threshold: self.plan.threshold(),
+            accuracy: self.accuracy,
+            price_nanos: price,
+        }
+    }
+}

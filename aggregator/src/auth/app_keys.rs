@@ -1,0 +1,177 @@
+//! The keys that apps show: whose they are, and how much may be uploaded with each.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tonic::codegen::http::HeaderMap;
+
+use super::token::{TokenHash, TokenKind, TokenName};
+use super::tokens::{Tokens, TokensError};
+use crate::clock::Clock;
+use crate::rate::{Kind, Limiter, Limiters, Rates};
+
+/// Metadata, that is a header, in which a device shows the key of its app.
+const METADATA: &str = "bandana-app-key";
+
+/// At most one line of the log in this time says that an app is over its rate.
+const BETWEEN_LINES: Duration = Duration::from_mins(1);
+
+/// The app keys of a file, read again when it changes.
+///
+/// A key is in every copy of its app, so it shows nobody's identity. It is there to be
+/// revoked, and to keep the apps of one server from using up each other's share.
+#[derive(Debug)]
+pub struct AppKeys {
+    tokens: Arc<Tokens>,
+    clock: Arc<dyn Clock>,
+    rates: Rates,
+    /// One for each name in the file at most.
+    shares: Mutex<HashMap<TokenName, Arc<Share>>>,
+}
+
+/// What all installations of an app have together.
+#[derive(Debug)]
+struct Share {
+    limiters: Limiters,
+    lines: Limiter,
+}
+
+impl AppKeys {
+    /// The keys of the file at `path`, with each of which so much may come.
+    ///
+    /// # Errors
+    /// [`TokensError`] when the file can't be used.
+    pub fn open(path: PathBuf, rates: Rates, clock: Arc<dyn Clock>) -> Result<Self, TokensError> {
+        let tokens = Arc::new(Tokens::open(TokenKind::App, path, Arc::clone(&clock))?);
+        Ok(Self { tokens, clock, rates, shares: Mutex::default() })
+    }
+
+    pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.tokens)
+    }
+
+    /// The app whose key is shown, if it is shown once and counts.
+    pub fn app(&self, headers: &HeaderMap) -> Option<App> {
+        let mut shown = headers.get_all(METADATA).iter();
+        let (Some(key), None) = (shown.next(), shown.next()) else { return None };
+        let hash = TokenHash::of(key.as_bytes());
+        let (name, _) = self.tokens.find(&hash)?;
+        let share = (self.rates != Rates::default()).then(|| self.share(&name));
+        Some(App { name, hash, share, tokens: Arc::clone(&self.tokens) })
+    }
+
+    fn share(&self, name: &TokenName) -> Arc<Share> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(name) {
+            return Arc::clone(share);
+        }
+        // Revoked ones are looked for no more often than there are keys.
+        if shares.len() >= self.tokens.count() {
+            shares.retain(|name, _| self.tokens.has(name));
+        }
+        let share = Arc::new(Share {
+            limiters: Limiters::new(self.rates, &self.clock),
+            lines: Limiter::once_in(BETWEEN_LINES, Arc::clone(&self.clock)),
+        });
+        shares.insert(name.clone(), Arc::clone(&share));
+        share
+    }
+}
+
+/// The app that a call comes from, as its key says.
+#[derive(Clone, Debug)]
+pub struct App {
+    name: TokenName,
+    hash: TokenHash,
+    share: Option<Arc<Share>>,
+    tokens: Arc<Tokens>,
+}
+
+impl App {
+    /// Lets one of this kind pass.
+    ///
+    /// # Errors
+    /// The time until the next one may pass.
+    pub fn pass(&self, kind: Kind) -> Result<(), Duration> {
+        let Some(share) = &self.share else { return Ok(()) };
+        share.limiters.pass(kind).inspect_err(|_| {
+            if share.lines.pass().is_ok() {
+                tracing::warn!(app_key = %self.name, "calls with this app key are over their rate");
+            }
+        })
+    }
+
+    /// The app among all that have keys.
+    pub(crate) fn id_share(&self) -> AppShare {
+        AppShare { key: self.name.clone(), keys: self.tokens.count() }
+    }
+
+    /// Returns when the key counts no more.
+    pub async fn revoked(self) {
+        self.tokens.revoked(self.hash, |_| true).await;
+    }
+}
+
+/// What a device hears whose app key does not count: the same in all cases.
+pub(crate) fn unknown_app() -> tonic::Status {
+    tonic::Status::unauthenticated(
+        "an app key that is valid is needed; keep the reports and try later",
+    )
+}
+
+/// An app that uploads, by its key, among all that may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppShare {
+    /// The name of its key.
+    pub key: TokenName,
+    /// How many keys there are.
+    pub keys: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::rate::Rate;
+    use bandana_shared::identity::Day;
+
+    fn shown(keys: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for key in keys {
+            headers.append(METADATA, key.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn apps_have_shares_of_their_own_and_revoked_ones_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app-keys");
+        let line = |name: &str| format!("{name} {}\n", TokenHash::of(name.as_bytes()));
+        std::fs::write(&path, line("one") + &line("two")).unwrap();
+        let clock = Arc::new(ManualClock::at_day(Day::new(1)));
+        let rates = Rates { uploads: Rate::new(1, 2), questions: Rate::new(1, 1) };
+        let keys = AppKeys::open(path.clone(), rates, Arc::<ManualClock>::clone(&clock)).unwrap();
+        assert!(keys.app(&shown(&[])).is_none());
+        assert!(keys.app(&shown(&["three"])).is_none());
+        assert!(keys.app(&shown(&["one", "one"])).is_none(), "which of the two?");
+
+        let one = keys.app(&shown(&["one"])).unwrap();
+        let two = keys.app(&shown(&["two"])).unwrap();
+        // Another device of the same app has the same share.
+        let same = keys.app(&shown(&["one"])).unwrap();
+        let second = Err(Duration::from_secs(1));
+        let upload = |app: &App| app.pass(Kind::Upload);
+        assert_eq!([&one, &same, &one].map(upload), [Ok(()), Ok(()), second]);
+        assert_eq!([&two, &two].map(upload), [Ok(()), Ok(())]);
+        assert_eq!([&one, &same].map(|app| app.pass(Kind::Question)), [Ok(()), second]);
+
+        std::fs::write(&path, line("two") + &line("four")).unwrap();
+        keys.tokens().reload().unwrap();
+        assert!(keys.app(&shown(&["one"])).is_none());
+        keys.app(&shown(&["four"])).unwrap();
+        assert_eq!(keys.shares.lock().unwrap().len(), 2);
+    }
+}

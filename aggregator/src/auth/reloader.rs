@@ -1,0 +1,31 @@
+//! What happens on SIGHUP.
+
+use std::sync::Arc;
+
+use super::tokens::Tokens;
+use crate::tls::Tls;
+
+/// Reads again the files that may change while a server runs.
+#[derive(Clone, Debug)]
+pub struct Reloader {
+    pub(crate) tokens: Vec<Arc<Tokens>>,
+    pub(crate) tls: Vec<Arc<Tls>>,
+}
+
+impl Reloader {
+    /// Reads them now. One that can't be used leaves what was read before, and is
+    /// logged. Ends with one line of the log.
+    pub fn reload(&self) {
+        for tokens in &self.tokens {
+            if let Err(error) = tokens.reload() {
+                error.log();
+            }
+        }
+        for tls in &self.tls {
+            if let Err(error) = tls.reload() {
+                error.log();
+            }
+        }
+        tracing::info!("files were read again");
+    }
+}

@@ -1,0 +1,381 @@
+//! The thread that takes disclosures, decides about them and has them committed.
+//!
+//! Disclosures that wait are taken together; those of one experiment are one commit, which ends
+//! where a statistic becomes due. The release is a commit of its own, with a key that was
+//! durable before. Every commit names the version that it was made from: if the store has
+//! another one by then, nothing happens, and all is decided anew from what is there.
+//!
+//! Where several replicas hear of one experiment, one of them commits what all are told
+//! (`sharing.rs`).
+//!
+//! Releases take their time, so they come last: after all of a batch that can be answered without
+//! them has been, whatever experiment it is for.
+
+mod changes;
+mod handle;
+mod sharing;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use tokio::sync::mpsc;
+
+pub use handle::{Creation, DisclosureWriterHandle, Step};
+
+use self::handle::{Answer, Command};
+use self::sharing::Sharing;
+use crate::clock::Clock;
+use crate::explain::explain;
+use crate::ingest::{Ingest, IngestError, QUEUE_MAX, Today};
+use crate::registry::Registry;
+use crate::store::{
+    DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
+};
+use crate::telemetry::Lines;
+use crate::trusted::TrustedMetrics;
+use crate::trusted::{
+    Disclosure, DisclosureContext, DisclosureVerdict, GroupDecision, TrustedExperiment, plan,
+};
+use bandana_zcdp::state::{NoiseKey, ReleaseError};
+
+/// How often something is decided about anew, because another replica was faster.
+const ATTEMPTS: usize = 50;
+
+/// How often something is tried whose outcome is unknown. Each time may take as long as a
+/// database that does not answer is waited for, and uploads wait as well.
+const BLIND_ATTEMPTS: usize = 3;
+
+/// Takes disclosures to all experiments.
+#[derive(Debug)]
+pub struct DisclosureWriter {
+    commands: mpsc::Receiver<Command>,
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    reader: StoreReader,
+    clock: Arc<dyn Clock>,
+    today: Today,
+    /// Days whose disclosures are taken.
+    window_days: u32,
+    metrics: TrustedMetrics,
+    /// Versions of which nothing can be released, and why.
+    halted: HashMap<ExperimentId, (TrustedVersion, String)>,
+    /// None: there are no other replicas.
+    sharing: Option<Sharing>,
+    /// What callers cause by coming again while the store can't be used.
+    failures: Lines,
+}
+
+/// What keeps a change from being made.
+#[derive(Debug)]
+enum Setback {
+    /// Somebody else was first.
+    Moved,
+    /// It may have been made, and is not there.
+    Unknown,
+    /// These count already.
+    Known(Vec<(Day, UploadId)>),
+    /// The database knows no later day.
+    Future(Day),
+    /// The server goes down.
+    Ended,
+    /// The store does not answer or can't make it, or nothing can be released.
+    Store,
+}
+
+/// What is found out while a group is worked at.
+#[derive(Debug, Default)]
+struct Findings {
+    known: HashSet<(Day, UploadId)>,
+    /// The latest day by the clock of the database.
+    latest: Option<Day>,
+    /// Whether the window was moved, as far as it could be.
+    window_moved: bool,
+    /// For which version it was looked up what counts already.
+    looked_up: Option<TrustedVersion>,
+}
+
+/// Disclosures to one experiment.
+#[derive(Debug)]
+struct Group {
+    waiting: VecDeque<(Disclosure, Answer)>,
+    findings: Findings,
+    /// Most of them that are committed together. It falls when another replica was first: small
+    /// groups are ready sooner.
+    most: usize,
+    setbacks: usize,
+    unknown: usize,
+    /// Whether it is decided about here, whoever leads.
+    is_own: bool,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        let (waiting, findings) = Default::default();
+        let (setbacks, unknown, is_own) = Default::default();
+        Self { waiting, findings, most: DISCLOSURES_MAX, setbacks, unknown, is_own }
+    }
+}
+
+impl DisclosureWriter {
+    /// A writer of the experiments in the registry, which writes by `ingest` and takes
+    /// disclosures of so many days.
+    pub fn new(
+        registry: Arc<Registry>,
+        ingest: Ingest,
+        reader: StoreReader,
+        clock: Arc<dyn Clock>,
+        window_days: u32,
+    ) -> (Self, DisclosureWriterHandle) {
+        let (queue, commands) = mpsc::channel(QUEUE_MAX);
+        let metrics = ingest.metrics().trusted.clone();
+        let today = Today::new(Arc::clone(&clock));
+        let failures = Lines::new(&clock);
+        let disclosures = Self {
+            commands,
+            registry,
+            ingest,
+            reader,
+            clock,
+            today,
+            window_days,
+            metrics,
+            halted: HashMap::new(),
+            sharing: None,
+            failures,
+        };
+        (disclosures, DisclosureWriterHandle(queue))
+    }
+
+    /// One that shares experiments with the writers of other replicas.
+    pub(crate) fn sharing_by(mut self, way: Handover) -> Result<Self, StoreError> {
+        self.sharing = Some(Sharing::new(way)?);
+        Ok(self)
+    }
+
+    /// Releases what a crash has left due, and works until nobody can ask any more.
+    ///
+    /// Must not be called where asynchronous code runs.
+    pub fn run(mut self) {
+        for experiment in self.registry.trusted().all() {
+            // Whatever was in the way, the next disclosure comes to it again.
+            self.settle(&experiment.id).ok();
+        }
+        let mut batch = Vec::with_capacity(DISCLOSURES_MAX);
+        let mut groups: BTreeMap<ExperimentId, Group> = BTreeMap::new();
+        while self.receive(&mut batch, groups.is_empty()) {
+            for command in batch.drain(..) {
+                match command {
+                    Command::Disclose(id, disclosure, answer) => {
+                        groups.entry(id).or_default().waiting.push_back((disclosure, answer));
+                    }
+                    // Whoever asked may have gone away.
+                    Command::Create(creation, answer) => {
+                        self.disclose_all(std::mem::take(&mut groups));
+                        drop(answer.send(self.create(*creation)));
+                    }
+                    Command::Move(movement, answer) => {
+                        self.disclose_all(std::mem::take(&mut groups));
+                        drop(answer.send(self.move_to(&movement)));
+                    }
+                }
+            }
+            self.disclose_all(groups);
+            groups = self.take_over();
+            self.look();
+        }
+        self.leave();
+    }
+
+    fn disclose_all(&mut self, mut groups: BTreeMap<ExperimentId, Group>) {
+        while !groups.is_empty() {
+            for (id, group) in &mut groups {
+                self.disclose(id, group);
+            }
+            for (id, group) in &mut groups {
+                if self.settle(id).is_err() {
+                    self.turn_away(id, group, IngestError::Store);
+                }
+            }
+            groups.retain(|_, group| !group.waiting.is_empty());
+        }
+    }
+
+    /// Answers those who wait, until none is left or a statistic must be released before.
+    fn disclose(&mut self, id: &ExperimentId, group: &mut Group) {
+        while !group.waiting.is_empty() {
+            if !group.is_own && self.hand_over(id, group) {
+                return;
+            }
+            let Some(experiment) = self.registry.trusted().get(id) else {
+                for (_, answer) in group.waiting.drain(..) {
+                    self.answer(answer, Ok(DisclosureVerdict::Gone));
+                }
+                return;
+            };
+            if experiment.is_due() && self.halted(&experiment).is_none() {
+                return;
+            }
+            match self.round(&experiment, group) {
+                Ok(()) => {
+                    group.setbacks = 0;
+                    group.most = (2 * group.most).min(DISCLOSURES_MAX);
+                }
+                Err(setback) => {
+                    if let Err(error) = self.overcome(id, group, setback) {
+                        self.turn_away(id, group, error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn_away(&self, id: &ExperimentId, group: &mut Group, error: IngestError) {
+        // What is wrong has been logged; this comes as often as callers do.
+        let disclosures = group.waiting.len();
+        tracing::debug!(experiment = %id, disclosures, %error, "disclosures were turned away");
+        for (_, answer) in group.waiting.drain(..) {
+            self.answer(answer, Err(error));
+        }
+    }
+
+    /// Learns from a setback, or tells those who wait that it was the last one.
+    fn overcome(
+        &mut self,
+        id: &ExperimentId,
+        group: &mut Group,
+        setback: Setback,
+    ) -> Result<(), IngestError> {
+        group.setbacks += 1;
+        match setback {
+            Setback::Ended => return Err(IngestError::Ended),
+            Setback::Store => return Err(IngestError::Store),
+            Setback::Known(names) => group.findings.known.extend(names),
+            Setback::Future(day) => group.findings.latest = Some(day),
+            Setback::Moved => {
+                self.metrics.collided();
+                group.most = (group.most.min(group.waiting.len()) / 2).max(1);
+                self.reload(id).map_err(|_| IngestError::Store)?;
+                if !group.is_own {
+                    self.contend(id);
+                }
+            }
+            Setback::Unknown => group.unknown += 1,
+        }
+        let gives_up = group.setbacks > ATTEMPTS || group.unknown >= BLIND_ATTEMPTS;
+        if gives_up {
+            let attempts = group.setbacks;
+            tracing::error!(experiment = %id, attempts, "disclosures can't be committed");
+            return Err(IngestError::Store);
+        }
+        Ok(())
+    }
+
+    /// One step towards an answer for those who wait.
+    fn round(
+        &mut self,
+        experiment: &Arc<TrustedExperiment>,
+        group: &mut Group,
+    ) -> Result<(), Setback> {
+        let Group { waiting, findings, most, .. } = group;
+        let today = self.today.get(experiment.oldest);
+        let today = findings.latest.map_or(today, |latest| latest.min(today));
+        let back = self.window_days.saturating_sub(1);
+        let begin = today.back(back);
+        // A clock that is wrong finds no disclosure of its days, since devices hear of days
+        // from servers alone.
+        let is_borne_out = || waiting.iter().any(|(d, _)| (begin..=today).contains(&d.day));
+        if !findings.window_moved && begin > experiment.oldest && is_borne_out() {
+            findings.window_moved = true;
+            return self.move_window(experiment, today, back);
+        }
+        let halted = self.halted(experiment).map(str::to_owned);
+        if (experiment.state != ExperimentState::Running || halted.is_some())
+            && findings.looked_up != Some(experiment.version)
+        {
+            let names: Vec<_> = waiting.iter().map(|(d, _)| (d.day, d.id)).collect();
+            findings.known.extend(self.look_up(&experiment.id, &names)?);
+            findings.looked_up = Some(experiment.version);
+        }
+        let verdicts = if let Some(reason) = halted {
+            let judge = |name| {
+                let is_known = findings.known.contains(&name);
+                let halted = || DisclosureVerdict::Halted(reason.clone());
+                if is_known { DisclosureVerdict::Duplicate } else { halted() }
+            };
+            waiting.iter().map(|(d, _)| judge((d.day, d.id))).collect()
+        } else {
+            let situation = DisclosureContext { today, known: &findings.known };
+            let mut group = waiting.iter().take(*most).map(|(disclosure, _)| disclosure);
+            let GroupDecision { verdicts, counted, next } = plan(experiment, &mut group, situation);
+            if let Some(next) = next {
+                self.commit(experiment, next, counted)?;
+                self.metrics.committed();
+            }
+            verdicts
+        };
+        let answered = waiting.drain(..verdicts.len()).map(|(_, answer)| answer);
+        for (answer, verdict) in answered.zip(verdicts) {
+            self.answer(answer, Ok(verdict));
+        }
+        Ok(())
+    }
+
+    /// Why nothing can be released of this version of an experiment, if that was found out.
+    fn halted(&self, experiment: &TrustedExperiment) -> Option<&str> {
+        let (version, reason) = self.halted.get(&experiment.id)?;
+        (*version == experiment.version).then_some(reason)
+    }
+
+    /// Releases what is due.
+    fn settle(&mut self, id: &ExperimentId) -> Result<(), Setback> {
+        let mut unknown = 0;
+        for _ in 0..ATTEMPTS {
+            let Some(experiment) = self.registry.trusted().get(id) else { return Ok(()) };
+            if !experiment.is_due() || self.halted(&experiment).is_some() {
+                return Ok(());
+            }
+            match self.release(&experiment) {
+                Ok(()) => {}
+                Err(Setback::Moved) => drop(self.reload(id).map_err(|_| Setback::Store)?),
+                Err(Setback::Unknown) if unknown + 1 < BLIND_ATTEMPTS => unknown += 1,
+                Err(setback) => return Err(setback),
+            }
+        }
+        Err(Setback::Moved)
+    }
+
+    /// Releases the statistic that is due, in a commit of its own.
+    fn release(&mut self, experiment: &Arc<TrustedExperiment>) -> Result<(), Setback> {
+        let Some(mut next) = experiment.secret.clone() else { return Err(Setback::Moved) };
+        let released = NoiseKey::secure().map_err(ReleaseError::from);
+        if let Err(error) = released.and_then(|key| next.release(key)) {
+            let id = experiment.id.clone();
+            let reason = explain(&error);
+            tracing::error!(experiment = %id, error = reason, "a statistic can't be released");
+            if matches!(error, ReleaseError::NoEntropy(_)) {
+                return Err(Setback::Store);
+            }
+            // The same state fails in the same way.
+            self.halted.insert(id, (experiment.version, reason));
+            return Ok(());
+        }
+        self.commit(experiment, next, Vec::new())?;
+        self.metrics.released();
+        Ok(())
+    }
+
+    fn answer(&self, answer: Answer, outcome: Result<DisclosureVerdict, IngestError>) {
+        let answer = match answer {
+            Answer::Caller(answer) => answer,
+            // It is counted where somebody is told.
+            Answer::Partner(outcomes, place) => return outcomes.note(place, &outcome),
+        };
+        match &outcome {
+            Ok(verdict) => self.metrics.decided(verdict),
+            Err(_) => self.metrics.turned_away(),
+        }
+        // Whoever asked may have gone away.
+        answer.send(outcome).ok();
+    }
+}

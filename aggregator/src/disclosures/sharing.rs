@@ -1,0 +1,477 @@
+//! Replicas that take disclosures to the same experiment leave its commits to one of them.
+//!
+//! Of an experiment that nobody else changes it is only looked now and then whether somebody leads.
+//! Whoever finds that another replica was first asks for the lease of the experiment: who gets it
+//! *leads*, and the others hand over to it what they are told, and hear from it what became of
+//! that. A replica that is always first is not told by a collision, so it has to look. Nothing
+//! depends on any of it: what has been handed over may be lost, decided about twice, or taken by one whose lease
+//! has run out, and a disclosure still counts once, by its name, in a commit from the version
+//! that there is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::stored::{self, Stored};
+use bandana_zcdp::Action;
+use bandana_zcdp::Played;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+
+use super::handle::Answer;
+use super::{DisclosureWriter, Group};
+use crate::explain::explain;
+use crate::ingest::{IngestError, QUEUE_MAX};
+use crate::store::{DISCLOSURES_MAX, Handover, Letter, Slot, StoreError};
+use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
+
+/// How often it is looked for what others have written.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Rows that a replica hands over by at the same time: a few arrive while one commit is made.
+const SLOTS: i32 = 16;
+
+/// How long nothing was handed over when the lease is given up.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How long somebody is taken to lead without a look.
+const LED: Duration = Duration::from_secs(1);
+
+/// How long nobody is taken to lead without a look.
+const ALONE: Duration = Duration::from_millis(20);
+
+/// How long whoever leads may take. After it, what was handed over is decided about here.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What to do with disclosures to an experiment of which several replicas hear.
+#[derive(Debug)]
+enum Role {
+    /// This replica commits its own, and nobody led when it last looked.
+    Alone { seen: Duration },
+    /// This replica commits those of all.
+    Leads {
+        /// What others have handed over and not heard of.
+        taken: Vec<Taken>,
+        /// When something was last handed over.
+        used: Duration,
+    },
+    /// Another one does.
+    HandsOver {
+        batches: Vec<Batch>,
+        backlog: VecDeque<(Disclosure, Answer)>,
+        /// When it was last seen that another one leads.
+        seen: Duration,
+    },
+}
+
+impl Role {
+    fn hands_over(now: Duration) -> Self {
+        Self::HandsOver { batches: Vec::new(), backlog: VecDeque::new(), seen: now }
+    }
+}
+
+/// What another replica has handed over at once.
+#[derive(Debug)]
+struct Taken {
+    slot: Slot,
+    outcomes: Arc<Outcomes>,
+}
+
+/// What this replica has handed over at once, and who waits for it.
+#[derive(Debug)]
+struct Batch {
+    slot: Slot,
+    waiting: Vec<(Disclosure, Answer)>,
+    since: Duration,
+}
+
+/// What becomes of what was handed over at once, in its order.
+#[derive(Debug)]
+pub(super) struct Outcomes(Vec<AtomicU8>);
+
+/// Nobody knows, or it does not count: whoever has handed it over is to decide about it.
+const UNDECIDED: u8 = 0;
+const COUNTED: u8 = 1;
+const DUPLICATE: u8 = 2;
+
+impl Outcomes {
+    /// Notes what became of the one at this place.
+    pub(super) fn note(&self, place: usize, outcome: &Result<DisclosureVerdict, IngestError>) {
+        let code = match outcome {
+            Ok(DisclosureVerdict::Counted) => COUNTED,
+            Ok(DisclosureVerdict::Duplicate) => DUPLICATE,
+            _ => UNDECIDED,
+        };
+        if let Some(outcome) = self.0.get(place) {
+            outcome.store(code, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Several disclosures on their way. It is read by the program that wrote it, or by another
+/// version of it, which then understands nothing.
+#[derive(Serialize, Deserialize)]
+struct Handed {
+    experiment: String,
+    replica: i64,
+    number: i64,
+    disclosures: Vec<HandedDisclosure>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HandedDisclosure {
+    id: [u8; 16],
+    day: u32,
+    played: HandedPlay,
+    /// On the lattice, so that it is no other number there.
+    reward: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+enum HandedPlay {
+    Arm(usize),
+    Vector(Action),
+}
+
+impl Stored for Handed {
+    const MAGIC: [u8; 4] = *b"BDho";
+    const VERSION: u16 = 1;
+}
+
+/// What became of them.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    replica: i64,
+    number: i64,
+    outcomes: Vec<u8>,
+}
+
+impl Stored for Told {
+    const MAGIC: [u8; 4] = *b"BDtl";
+    const VERSION: u16 = 1;
+}
+
+impl HandedDisclosure {
+    fn of(disclosure: &Disclosure) -> Self {
+        let played = match &disclosure.played {
+            Played::Arm(arm) => HandedPlay::Arm(*arm),
+            Played::Vector(action) => HandedPlay::Vector(action.clone()),
+        };
+        let reward = disclosure.reward.disclose();
+        let (id, day) = (*disclosure.id.as_bytes(), disclosure.day.get());
+        Self { id, day, played, reward }
+    }
+
+    /// The disclosure, checked as if a device had sent it. None: it can't be taken.
+    fn read(self, experiment: &TrustedExperiment) -> Option<Disclosure> {
+        let played = match self.played {
+            HandedPlay::Arm(arm) => Played::Arm(arm),
+            HandedPlay::Vector(action) => Played::Vector(action),
+        };
+        let reward = experiment.released.check(&played, self.reward).ok()?;
+        let (id, day) = (UploadId::new(self.id), Day::new(self.day));
+        Some(Disclosure { id, day, played, reward })
+    }
+}
+
+/// What a writer shares with those of other replicas.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    way: Handover,
+    roles: BTreeMap<ExperimentId, Role>,
+    /// How often something was handed over.
+    number: i64,
+    /// Where it is waited for commands and for time.
+    runtime: Runtime,
+}
+
+impl Sharing {
+    pub(super) fn new(way: Handover) -> Result<Self, StoreError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|source| StoreError::Thread { source })?;
+        Ok(Self { way, roles: BTreeMap::new(), number: 0, runtime })
+    }
+
+    /// Whether others may have written something.
+    fn is_busy(&self) -> bool {
+        self.roles.values().any(|role| match role {
+            Role::Alone { .. } => false,
+            Role::Leads { .. } => true,
+            Role::HandsOver { batches, .. } => !batches.is_empty(),
+        })
+    }
+
+    /// Looks whether somebody leads, if that was not done a moment ago.
+    fn look_around(&mut self, id: &ExperimentId, now: Duration) {
+        let is_known = |role: &Role| match role {
+            Role::Alone { seen } => now.saturating_sub(*seen) <= ALONE,
+            Role::Leads { .. } | Role::HandsOver { .. } => true,
+        };
+        if self.roles.get(id).is_some_and(is_known) {
+            return;
+        }
+        let is_led = self.way.is_led(id).unwrap_or_else(|error| {
+            complain(id, &error);
+            false
+        });
+        let role = if is_led { Role::hands_over(now) } else { Role::Alone { seen: now } };
+        self.roles.insert(id.clone(), role);
+    }
+
+    /// Asks who leads.
+    fn contend(&mut self, id: &ExperimentId, now: Duration) {
+        let next = match (self.way.lead(id), self.roles.remove(id)) {
+            (Ok(true), Some(leads @ Role::Leads { .. })) => leads,
+            (Ok(true), _) => {
+                self.way.sweep().inspect_err(|error| complain(id, error)).ok();
+                Role::Leads { taken: Vec::new(), used: now }
+            }
+            (Ok(false), Some(Role::HandsOver { batches, backlog, .. })) => {
+                Role::HandsOver { batches, backlog, seen: now }
+            }
+            (Ok(false), _) => Role::hands_over(now),
+            // Nobody needs to lead.
+            (Err(error), role) => {
+                complain(id, &error);
+                if let Some(role) = role {
+                    self.roles.insert(id.clone(), role);
+                }
+                return;
+            }
+        };
+        tracing::debug!(experiment = %id, leads = matches!(next, Role::Leads { .. }), "contended");
+        self.roles.insert(id.clone(), next);
+    }
+}
+
+/// Of what was handed over, what has to be decided about here: what another replica has not, by
+/// the way that others go, and what it could not, by this one alone.
+#[derive(Debug, Default)]
+struct Returned {
+    unheard: Vec<(Disclosure, Answer)>,
+    undecided: Vec<(Disclosure, Answer)>,
+}
+
+impl DisclosureWriter {
+    /// Waits for commands, or for the time to look what others have written. `false`: nobody
+    /// commands any more.
+    pub(super) fn receive(&mut self, batch: &mut Vec<super::Command>, waits: bool) -> bool {
+        let Self { commands, sharing, .. } = self;
+        let Some(sharing) = sharing.as_mut().filter(|sharing| !waits || sharing.is_busy()) else {
+            return commands.blocking_recv_many(batch, DISCLOSURES_MAX) > 0;
+        };
+        let pause = if waits { POLL } else { Duration::ZERO };
+        let received = sharing.runtime.block_on(async {
+            tokio::time::timeout(pause, commands.recv_many(batch, DISCLOSURES_MAX)).await
+        });
+        received.is_err() || received.is_ok_and(|received| received > 0)
+    }
+
+    /// Finds out who commits, after another replica was first.
+    pub(super) fn contend(&mut self, id: &ExperimentId) {
+        let now = self.clock.monotonic();
+        if let Some(sharing) = &mut self.sharing {
+            sharing.contend(id, now);
+        }
+    }
+
+    /// Hands a group over, if another replica leads. `false`: it is to be committed here.
+    pub(super) fn hand_over(&mut self, id: &ExperimentId, group: &mut Group) -> bool {
+        let now = self.clock.monotonic();
+        let Some(sharing) = &mut self.sharing else { return false };
+        let is_stale = |role: &Role| match role {
+            Role::HandsOver { seen, .. } => now.saturating_sub(*seen) > LED,
+            Role::Leads { .. } | Role::Alone { .. } => false,
+        };
+        sharing.look_around(id, now);
+        if sharing.roles.get(id).is_some_and(is_stale) {
+            sharing.contend(id, now);
+        }
+        let Some(Role::HandsOver { backlog, .. }) = sharing.roles.get_mut(id) else { return false };
+        // What others have handed over here they withdraw.
+        let own = group.waiting.drain(..).filter(|(_, answer)| answer.is_of_caller());
+        backlog.extend(own);
+        let excess = backlog.split_off(backlog.len().min(QUEUE_MAX));
+        self.send(id, now);
+        for (_, answer) in excess {
+            self.answer(answer, Err(IngestError::QueueFull));
+        }
+        true
+    }
+
+    /// Writes what waits into rows that are free.
+    fn send(&mut self, id: &ExperimentId, now: Duration) {
+        let Some(Sharing { way, roles, number, .. }) = &mut self.sharing else { return };
+        let Some(Role::HandsOver { batches, backlog, .. }) = roles.get_mut(id) else { return };
+        let is_free = |place: &i32| batches.iter().all(|batch| batch.slot.place != *place);
+        let free: Vec<i32> = (0..SLOTS).filter(is_free).collect();
+        for place in free {
+            if backlog.is_empty() {
+                return;
+            }
+            *number += 1;
+            let slot = Slot { replica: way.replica(), place, number: *number };
+            let waiting: Vec<_> = backlog.drain(..backlog.len().min(DISCLOSURES_MAX)).collect();
+            let handed = Handed {
+                experiment: id.to_string(),
+                replica: slot.replica,
+                number: slot.number,
+                disclosures: waiting.iter().map(|(d, _)| HandedDisclosure::of(d)).collect(),
+            };
+            let sent = stored::to_bytes(&handed).map_err(StoreError::from);
+            if let Err(error) = sent.and_then(|bytes| way.hand_over(id, &(slot, bytes))) {
+                // They are returned with the next look, as those that nobody answers.
+                complain(id, &error);
+            }
+            self.metrics.handed_over(waiting.len());
+            batches.push(Batch { slot, waiting, since: now });
+        }
+    }
+
+    /// Tells others what became of what they have handed over, and takes what they have since.
+    pub(super) fn take_over(&mut self) -> BTreeMap<ExperimentId, Group> {
+        let mut groups = BTreeMap::new();
+        let now = self.clock.monotonic();
+        let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return groups };
+        roles.retain(|id, role| {
+            let Role::Leads { taken, used } = role else { return true };
+            let told: Vec<Letter> = taken.drain(..).filter_map(Taken::told).collect();
+            let letters = match way.take(id, &told) {
+                Ok(Some(letters)) => letters,
+                Ok(None) => {
+                    *role = Role::hands_over(now);
+                    return true;
+                }
+                Err(error) => {
+                    complain(id, &error);
+                    return false;
+                }
+            };
+            if !letters.is_empty() {
+                *used = now;
+                let Some(experiment) = self.registry.trusted().get(id) else { return false };
+                let group: &mut Group = groups.entry(id.clone()).or_default();
+                taken.extend(letters.into_iter().map(|letter| group.take(letter, &experiment)));
+            } else if now.saturating_sub(*used) > IDLE {
+                way.resign(id).inspect_err(|error| complain(id, error)).ok();
+                return false;
+            }
+            true
+        });
+        groups
+    }
+
+    /// Answers those of whom others have decided, and decides about what they have not.
+    pub(super) fn look(&mut self) {
+        let Some(sharing) = &self.sharing else { return };
+        let handing =
+            |role: &Role| matches!(role, Role::HandsOver { batches, .. } if !batches.is_empty());
+        let ids: Vec<_> = sharing.roles.iter().filter(|(_, role)| handing(role)).collect();
+        let ids: Vec<ExperimentId> = ids.into_iter().map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let now = self.clock.monotonic();
+            let Returned { unheard, undecided } = self.look_for(&id, now);
+            self.send(&id, now);
+            for (waiting, is_own) in [(unheard, false), (undecided, true)] {
+                if !waiting.is_empty() {
+                    let group = Group { waiting: waiting.into(), is_own, ..Group::default() };
+                    self.disclose_all(BTreeMap::from([(id.clone(), group)]));
+                }
+            }
+        }
+    }
+
+    fn look_for(&mut self, id: &ExperimentId, now: Duration) -> Returned {
+        let mut returned = Returned::default();
+        let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return returned };
+        let Some(Role::HandsOver { batches, backlog, seen }) = roles.get_mut(id) else {
+            return returned;
+        };
+        let (letters, is_led) = way.look(id).unwrap_or_else(|error| {
+            complain(id, &error);
+            (Vec::new(), false)
+        });
+        let mut answers = Vec::new();
+        for (slot, told) in letters {
+            let Some(place) = batches.iter().position(|batch| batch.slot == slot) else { continue };
+            let Batch { waiting, .. } = batches.swap_remove(place);
+            let outcomes = outcomes(slot, &told, waiting.len());
+            for ((disclosure, answer), outcome) in waiting.into_iter().zip(outcomes) {
+                match outcome {
+                    COUNTED => answers.push((answer, DisclosureVerdict::Counted)),
+                    DUPLICATE => answers.push((answer, DisclosureVerdict::Duplicate)),
+                    _ => returned.undecided.push((disclosure, answer)),
+                }
+            }
+        }
+        let is_late = batches.iter().any(|batch| now.saturating_sub(batch.since) > PATIENCE);
+        if is_led && !is_late {
+            *seen = now;
+        } else {
+            tracing::debug!(experiment = %id, is_led, is_late, "nobody takes disclosures over");
+            way.withdraw(id).inspect_err(|error| complain(id, error)).ok();
+            returned.unheard.extend(batches.drain(..).flat_map(|batch| batch.waiting));
+            returned.unheard.extend(backlog.drain(..));
+            roles.remove(id);
+        }
+        for (answer, verdict) in answers {
+            self.answer(answer, Ok(verdict));
+        }
+        returned
+    }
+
+    /// Lets the next replica lead at once.
+    pub(super) fn leave(&mut self) {
+        let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return };
+        let leads = |role: &Role| matches!(role, Role::Leads { .. });
+        for (id, _) in roles.iter().filter(|(_, role)| leads(role)) {
+            way.resign(id).inspect_err(|error| complain(id, error)).ok();
+        }
+    }
+}
+
+impl Group {
+    /// Adds what another replica has handed over, as far as it can be read.
+    fn take(&mut self, (slot, handed): Letter, experiment: &TrustedExperiment) -> Taken {
+        let read: Option<Handed> = stored::from_bytes(&handed).ok();
+        let is_meant = |read: &Handed| {
+            (read.replica, read.number) == (slot.replica, slot.number)
+                && read.experiment == experiment.id.as_str()
+        };
+        let disclosures = read.filter(is_meant).map(|read| read.disclosures).unwrap_or_default();
+        let outcomes = disclosures.iter().map(|_| AtomicU8::new(UNDECIDED)).collect();
+        let outcomes = Arc::new(Outcomes(outcomes));
+        for (place, disclosure) in disclosures.into_iter().enumerate() {
+            if let Some(disclosure) = disclosure.read(experiment) {
+                let answer = Answer::Partner(Arc::clone(&outcomes), place);
+                self.waiting.push_back((disclosure, answer));
+            }
+        }
+        Taken { slot, outcomes }
+    }
+}
+
+impl Taken {
+    fn told(self) -> Option<Letter> {
+        let Self { slot, outcomes } = self;
+        let outcomes = outcomes.0.iter().map(|outcome| outcome.load(Ordering::Relaxed)).collect();
+        let told = Told { replica: slot.replica, number: slot.number, outcomes };
+        stored::to_bytes(&told).ok().map(|told| (slot, told))
+    }
+}
+
+/// What was told of so many; that nobody knows if it can't be read.
+fn outcomes(slot: Slot, told: &[u8], most: usize) -> Vec<u8> {
+    let told: Option<Told> = stored::from_bytes(told).ok();
+    let is_meant = |told: &Told| (told.replica, told.number) == (slot.replica, slot.number);
+    let outcomes = told.filter(is_meant).map(|told| told.outcomes);
+    let outcomes = outcomes.filter(|outcomes| outcomes.len() == most);
+    outcomes.unwrap_or_else(|| vec![UNDECIDED; most])
+}
+
+/// Logs why nothing could be handed over. It comes as often as callers do, and harms nobody.
+fn complain(id: &ExperimentId, error: &StoreError) {
+    tracing::debug!(experiment = %id, error = explain(error), "disclosures are not handed over");
+}

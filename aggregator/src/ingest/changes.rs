@@ -1,0 +1,284 @@
+//! Changes of experiments, made by the thread that owns the store.
+
+use std::sync::Arc;
+
+use bandana_learners::LearnerConfig;
+use bandana_learners::{LearnerError, LearnerInput};
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+
+use super::writer::{Writer, WriterError};
+use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
+use crate::registry::{Experiment, PublishedExperiment, Revision};
+use crate::store::{
+    AuditAction, AuditEntry, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
+    ExperimentState, Outcome, StoreError, Transition, TrustedChange,
+};
+
+/// States in which the arms can change.
+const OPEN: &[ExperimentState] =
+    &[ExperimentState::Draft, ExperimentState::Running, ExperimentState::Paused];
+
+/// States in which an experiment can be archived and deleted.
+const ENDED: &[ExperimentState] = &[ExperimentState::Stopped];
+
+/// How often a change is decided about anew, because somebody else was faster.
+const ATTEMPTS: usize = 5;
+
+impl Writer {
+    /// The outer error ends the writer, the inner one is the caller's.
+    pub(super) fn administer(
+        &mut self,
+        order: ExperimentCommand,
+    ) -> Result<Result<Arc<Experiment>, ExperimentChangeError>, WriterError> {
+        let ExperimentCommand { caller, administration } = order;
+        let mut outcome = self.attempt(&caller, &administration);
+        for _ in 1..ATTEMPTS {
+            match outcome {
+                Err(ExperimentChangeError::Store(StoreError::Outdated(record))) => {
+                    self.registry.publish(*record)?;
+                    outcome = self.attempt(&caller, &administration);
+                }
+                Err(ExperimentChangeError::Store(StoreError::ExperimentGone(id))) => {
+                    // Another replica was faster.
+                    if let Some(experiment) = administration.experiment() {
+                        self.registry.remove(experiment);
+                    }
+                    outcome = Err(ExperimentChangeError::Gone(id));
+                }
+                _ => break,
+            }
+        }
+        match outcome {
+            Err(ExperimentChangeError::Store(error)) if error.outcome() == Outcome::Fatal => {
+                Err(error.into())
+            }
+            Err(ExperimentChangeError::Store(error)) => {
+                if error.outcome() == Outcome::Unknown {
+                    self.complain(&error, "a change may not have been made");
+                }
+                Ok(Err(error.into()))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// The outer error ends the writer, the inner one is the caller's.
+    pub(super) fn curate(
+        &mut self,
+        change: &CuratorChange,
+    ) -> Result<Result<(), ExperimentChangeError>, WriterError> {
+        match self.store.curate(change) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+            Err(error) => {
+                if error.outcome() == Outcome::Unknown {
+                    self.complain(&error, in_doubt(change));
+                }
+                Ok(Err(error.into()))
+            }
+            Ok(()) => Ok(Ok(())),
+        }
+    }
+
+    /// The outer error ends the writer, the inner one is the caller's.
+    pub(super) fn trust(
+        &mut self,
+        change: &TrustedChange,
+    ) -> Result<Result<(), ExperimentChangeError>, WriterError> {
+        match self.store.trust(change) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+            outcome => Ok(outcome.map_err(ExperimentChangeError::from)),
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        caller: &str,
+        administration: &ExperimentChange,
+    ) -> Result<Arc<Experiment>, ExperimentChangeError> {
+        if let Some(experiment) = administration.experiment()
+            && !self.registry.shows(experiment)
+        {
+            return Err(ExperimentChangeError::Gone(experiment.id().clone()));
+        }
+        let record = match administration {
+            ExperimentChange::Create { specification, conduct, is_draft } => {
+                self.create(caller, specification, *conduct, *is_draft)
+            }
+            ExperimentChange::Move { experiment, transition } => {
+                self.set_state(caller, experiment, *transition)
+            }
+            ExperimentChange::Revise { experiment, change } => {
+                self.revise(caller, experiment, change.clone())
+            }
+            ExperimentChange::Archive { experiment, is_archived } => {
+                self.archive(caller, experiment, *is_archived)
+            }
+            ExperimentChange::Delete { experiment } => return self.delete(caller, experiment),
+            ExperimentChange::AddSignature { revision, signature } => {
+                self.add_signature(caller, revision, signature)
+            }
+        }?;
+        Ok(self.registry.publish(record)?)
+    }
+
+    fn entry(
+        &self,
+        caller: &str,
+        action: AuditAction,
+        experiment: &ExperimentId,
+        detail: String,
+    ) -> AuditEntry {
+        let (caller, experiment) = (caller.to_owned(), experiment.clone());
+        AuditEntry { at: self.now(), caller, action, experiment, detail }
+    }
+
+    fn create(
+        &mut self,
+        caller: &str,
+        specification: &Specification,
+        conduct: LearnerConfig,
+        is_draft: bool,
+    ) -> Result<ExperimentRecord, ExperimentChangeError> {
+        let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
+        // The learner must be able to work before anything is stored.
+        beginning(specification, conduct)?;
+        let detail = format!(
+            "{}, epsilon {}, {} arms, learner {}{}{}, digest {}",
+            state.name(),
+            specification.epsilon().get(),
+            specification.arms().len(),
+            conduct.learner.name(),
+            conduct.memory,
+            conduct.guardrails,
+            specification.digest()
+        );
+        let id = specification.experiment_id();
+        let entry = self.entry(caller, AuditAction::Create, id, detail);
+        Ok(self.store.create_experiment(specification, conduct, state, &entry)?)
+    }
+
+    fn set_state(
+        &mut self,
+        caller: &str,
+        experiment: &Experiment,
+        transition: Transition,
+    ) -> Result<ExperimentRecord, ExperimentChangeError> {
+        let serving = experiment.serving();
+        let (from, to) = (transition.from(), transition.to());
+        if !from.contains(&serving.state) {
+            return Err(ExperimentChangeError::State { state: serving.state, from });
+        }
+        let detail = format!("{} -> {}", serving.state.name(), to.name());
+        let entry = self.entry(caller, transition.action(), experiment.id(), detail);
+        Ok(self.store.set_state(standing(experiment.key(), &serving), to, &entry)?)
+    }
+
+    fn archive(
+        &mut self,
+        caller: &str,
+        experiment: &Experiment,
+        is_archived: bool,
+    ) -> Result<ExperimentRecord, ExperimentChangeError> {
+        let serving = stopped(experiment)?;
+        let action = if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
+        let entry = self.entry(caller, action, experiment.id(), String::new());
+        Ok(self.store.archive(standing(experiment.key(), &serving), &entry)?)
+    }
+
+    /// Returns what there was.
+    fn delete(
+        &mut self,
+        caller: &str,
+        experiment: &Arc<Experiment>,
+    ) -> Result<Arc<Experiment>, ExperimentChangeError> {
+        let serving = stopped(experiment)?;
+        let (revision, reports) = (serving.specification.revision(), experiment.reports());
+        let digest = serving.specification.digest();
+        let detail = format!("revision {}, digest {digest}, {reports} reports", revision.get());
+        let entry = self.entry(caller, AuditAction::Delete, experiment.id(), detail);
+        self.store.delete(standing(experiment.key(), &serving), &entry)?;
+        self.registry.remove(experiment);
+        Ok(Arc::clone(experiment))
+    }
+
+    fn revise(
+        &mut self,
+        caller: &str,
+        experiment: &Arc<Experiment>,
+        change: Revise,
+    ) -> Result<ExperimentRecord, ExperimentChangeError> {
+        let serving = experiment.serving();
+        if !OPEN.contains(&serving.state) {
+            return Err(ExperimentChangeError::State { state: serving.state, from: OPEN });
+        }
+        let current = &serving.specification;
+        let (action, arm, revised) = match change {
+            Revise::Add(arm) => (AuditAction::AddArm, current.arms().len(), current.with_arm(arm)?),
+            Revise::Retire(arm) => (AuditAction::RetireArm, arm.get(), current.without_arm(arm)?),
+        };
+        let conduct = experiment.conduct();
+        beginning(&revised, conduct)?;
+        let label = revised.arms().get(arm).map(|arm| arm.label().to_owned()).unwrap_or_default();
+        let detail = format!(
+            "arm {arm} ({label}), revision {}, digest {}",
+            revised.revision().get(),
+            revised.digest()
+        );
+        let entry = self.entry(caller, action, experiment.id(), detail);
+        Ok(self.store.add_revision(standing(experiment.key(), &serving), &revised, &entry)?)
+    }
+
+    fn add_signature(
+        &mut self,
+        caller: &str,
+        revision: &Revision,
+        signature: &Signature,
+    ) -> Result<ExperimentRecord, ExperimentChangeError> {
+        let Revision { experiment, specification } = revision;
+        let digest = specification.digest();
+        let detail =
+            format!("digest {digest}, key {}, until {}", signature.key(), signature.expires());
+        let entry = self.entry(caller, AuditAction::AddSignature, experiment.id(), detail);
+        let (key, now) = (experiment.key(), entry.at);
+        Ok(self.store.add_signature(key, specification, signature, now, &entry)?)
+    }
+}
+
+/// What to say of a change of which it is not known whether it was made.
+fn in_doubt(change: &CuratorChange) -> &'static str {
+    match change {
+        CuratorChange::Register(..) => "a data set may not have been registered",
+        CuratorChange::Refuse(_) => "that a data set was refused may not be in the audit log",
+        CuratorChange::Bind { .. } => "the content of a data set may not have been noted",
+        CuratorChange::Debit(..) => "a debit may not have been made",
+        CuratorChange::Open(..) => "a session, with its debit, may not have been opened",
+        CuratorChange::Round(..) => {
+            "a round of a session may not have been stored; its price was debited before"
+        }
+    }
+}
+
+/// What an experiment serves that has ended.
+fn stopped(experiment: &Experiment) -> Result<Arc<PublishedExperiment>, ExperimentChangeError> {
+    let (serving, from) = (experiment.serving(), ENDED);
+    let state = serving.state;
+    from.contains(&state).then_some(serving).ok_or(ExperimentChangeError::State { state, from })
+}
+
+fn standing(key: ExperimentKey, serving: &PublishedExperiment) -> ExpectedState {
+    ExpectedState { key, state: serving.state, digest: serving.specification.digest() }
+}
+
+/// Whether the learner can work with these arms.
+fn beginning(specification: &Specification, conduct: LearnerConfig) -> Result<(), LearnerError> {
+    let empty = vec![Tally::EMPTY; specification.arms().len()];
+    let situation =
+        LearnerInput::new(&empty, &specification.active_arms(), specification.channel());
+    let situation = situation
+        .with_floor_weight(conduct.floor_weight)
+        .with_holdout_share(conduct.guardrails.holdout_share);
+    conduct.learner.weights(&situation).map(drop)
+}

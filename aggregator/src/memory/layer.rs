@@ -1,0 +1,307 @@
+//! The layer that holds what calls take, and refuses those that there is no room for.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body::Body as HttpBody;
+use pin_project_lite::pin_project;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use super::answer::AnswerBody;
+use super::request::RequestBody;
+use super::{Budget, Hold, SharedAnswer};
+use crate::memory::HeldMetrics;
+use crate::peer::Peer;
+use crate::peer::{Calling, UnderWay};
+use crate::pushback::exhausted;
+use crate::telemetry::{is_grpc, is_streamed};
+
+/// Bytes that a call takes until its answer was taken, beside its headers, its request and the
+/// answer: its stream and its task, in `h2` and `hyper`. As measured by
+/// `tests/tests/hostile/answers.rs`, and a half more.
+const CALL_BYTES: usize = 4 * 1024;
+
+/// Bytes that a request takes beside those that have come: what it is put together in.
+const REQUEST_BYTES: usize = 10 * 1024;
+
+/// The same of a stream of uploads: its window, and what the smallest frames in it can waste.
+const STREAM_BYTES: usize = 192 * 1024;
+
+/// Bytes that a header takes beside its name and its value.
+const HEADER_BYTES: usize = 176;
+
+/// Calls that a connection may have under way while memory is scarce.
+const FEW: usize = 4;
+
+/// How long a call should wait for which there was no room. The client adds a random time of its
+/// own.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// A call whose requests are a stream, with an idle time of its own. Those of reflection,
+/// the only other one, are short.
+const STREAMED: &str = "/bandana.v1.Device/SubmitUploads";
+
+/// Holds what the calls of a service take.
+#[derive(Clone, Debug)]
+pub struct HoldingLayer {
+    budget: Budget,
+    request_time: Duration,
+    metrics: HeldMetrics,
+}
+
+impl HoldingLayer {
+    /// Holds it from this budget, and gives every request but streamed ones this time.
+    pub fn new(budget: Budget, request_time: Duration, metrics: HeldMetrics) -> Self {
+        Self { budget, request_time, metrics }
+    }
+}
+
+impl<S> Layer<S> for HoldingLayer {
+    type Service = Held<S>;
+
+    fn layer(&self, inner: S) -> Held<S> {
+        Held { inner, layer: self.clone() }
+    }
+}
+
+/// A service whose calls are held.
+#[derive(Clone, Debug)]
+pub struct Held<S> {
+    inner: S,
+    layer: HoldingLayer,
+}
+
+/// A call, and what it holds.
+#[derive(Debug)]
+pub(super) struct UnderBudget {
+    pub(super) budget: Budget,
+    pub(super) hold: Hold,
+    calling: Arc<Calling>,
+    is_broken_off: AtomicBool,
+    _under_way: UnderWay,
+}
+
+impl UnderBudget {
+    pub(super) fn calling(&self) -> &Arc<Calling> {
+        &self.calling
+    }
+
+    /// Takes note that whoever calls has broken the request off.
+    pub(super) fn break_off(&self) {
+        self.is_broken_off.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_broken_off(&self) -> bool {
+        self.is_broken_off.load(Ordering::Relaxed)
+    }
+
+    /// What the call is answered with, if it is not for the service to say: a request that was
+    /// broken off, or can't be decoded, is no fault of the server's.
+    fn fault<B>(&self, answer: &Response<B>) -> Option<Status> {
+        if self.is_broken_off() {
+            return Some(broken_off());
+        }
+        undecodable(answer)
+    }
+}
+
+impl HoldingLayer {
+    /// Room for this call, if there is some.
+    fn admit<B>(&self, request: &Request<B>, has_body: bool) -> Option<Arc<UnderBudget>> {
+        let peer: Option<&Peer> = request.extensions().get();
+        let calling = peer.map(|peer| Arc::clone(&peer.calling)).unwrap_or_default();
+        if self.budget.is_scarce() && calling.under_way() >= FEW {
+            return None;
+        }
+        let body = match (has_body, request.uri().path()) {
+            (false, _) => 0,
+            (true, STREAMED) => STREAM_BYTES,
+            (true, _) => REQUEST_BYTES,
+        };
+        let hold = self.budget.hold(CALL_BYTES + size(request.headers()) + body)?;
+        let under_way = calling.begin();
+        let budget = self.budget.clone();
+        Some(Arc::new(UnderBudget {
+            budget,
+            hold,
+            calling,
+            is_broken_off: AtomicBool::new(false),
+            _under_way: under_way,
+        }))
+    }
+}
+
+/// Bytes that headers take.
+fn size(headers: &HeaderMap) -> usize {
+    let of = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        HEADER_BYTES + name.as_str().len() + value.len()
+    };
+    headers.iter().map(of).sum()
+}
+
+/// How a call ends whose request was broken off. Few are left to hear it.
+pub(super) fn broken_off() -> Status {
+    Status::cancelled("the request was broken off")
+}
+
+/// What a call hears for which there is no room.
+pub(super) fn beyond_budget() -> Status {
+    exhausted("the server holds as much for its callers as it may; call again later", NO_ROOM_WAIT)
+}
+
+impl<S, B> Service<Request<Body>> for Held<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    type Response = Response<AnswerBody<B>>;
+    type Error = Infallible;
+    type Future = HeldFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let metrics = self.layer.metrics.clone();
+        let (is_grpc, path) = (is_grpc(&request), request.uri().path());
+        let (is_streamed, is_stream) = (is_streamed(path), path == STREAMED);
+        let is_timed = !is_stream;
+        let has_body = !request.body().is_end_stream();
+        let Some(call) = self.layer.admit(&request, has_body) else {
+            let (inner, call) = (None, None);
+            return HeldFuture { inner, call, is_grpc, is_streamed, is_timed, metrics };
+        };
+        let request = if has_body {
+            let time = (!is_stream).then_some(self.layer.request_time);
+            let (call, broken_off) = (Arc::clone(&call), metrics.broken_off.clone());
+            request.map(|body| Body::new(RequestBody::new(body, time, call, broken_off)))
+        } else {
+            request
+        };
+        let inner = Some(self.inner.call(request));
+        HeldFuture { inner, call: Some(call), is_grpc, is_streamed, is_timed, metrics }
+    }
+}
+
+pin_project! {
+    /// The way to an answer that is held.
+    #[derive(Debug)]
+    pub struct HeldFuture<F> {
+        // None: there is no room for the call.
+        #[pin]
+        inner: Option<F>,
+        call: Option<Arc<UnderBudget>>,
+        is_grpc: bool,
+        is_streamed: bool,
+        is_timed: bool,
+        metrics: HeldMetrics,
+    }
+}
+
+impl<F, B> Future for HeldFuture<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    type Output = Result<Response<AnswerBody<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = match this.inner.as_pin_mut() {
+            Some(inner) => Some(ready!(inner.poll(context))?),
+            None => None,
+        };
+        let held = match (answer, this.call.take()) {
+            (Some(answer), Some(call)) => match call.fault(&answer).filter(|_| *this.is_grpc) {
+                Some(status) => Some(status.into_http::<Body>().map(|_| AnswerBody::empty())),
+                None if *this.is_streamed => {
+                    Some(answer.map(|body| AnswerBody::streamed(body, call, *this.is_timed)))
+                }
+                None => whole(answer, call, context),
+            },
+            _ => None,
+        };
+        Poll::Ready(Ok(held.unwrap_or_else(|| {
+            this.metrics.refused.inc();
+            refusal(*this.is_grpc)
+        })))
+    }
+}
+
+/// An answer that is there as a whole, if there is room for it.
+fn whole<B>(
+    mut answer: Response<B>,
+    call: Arc<UnderBudget>,
+    context: &mut Context<'_>,
+) -> Option<Response<AnswerBody<B>>>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    // The request is over.
+    call.hold.shrink_to(CALL_BYTES);
+    if let Some(SharedAnswer(shared)) = answer.extensions_mut().remove() {
+        return Some(answer.map(|_| AnswerBody::shared(shared, call)));
+    }
+    if answer.body().is_end_stream() {
+        return Some(answer.map(|_| AnswerBody::empty()));
+    }
+    let (head, body) = answer.into_parts();
+    Some(Response::from_parts(head, AnswerBody::made(body, call, context)?))
+}
+
+/// What to say in place of an answer that calls a request which can't be decoded a fault of the
+/// server's. Ours have a cause, which the log tells.
+fn undecodable<B>(answer: &Response<B>) -> Option<Status> {
+    let status: &Status = answer.extensions().get()?;
+    let is_callers = status.code() == Code::Internal && std::error::Error::source(status).is_none();
+    is_callers.then(|| Status::invalid_argument(status.message()))
+}
+
+/// What a call hears for which there is no room.
+fn refusal<B>(is_grpc: bool) -> Response<AnswerBody<B>>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    if is_grpc {
+        return beyond_budget().into_http::<Body>().map(|_| AnswerBody::empty());
+    }
+    let mut answer = Response::new(AnswerBody::empty());
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    answer.headers_mut().insert(header::RETRY_AFTER, NO_ROOM_WAIT.as_secs().into());
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_headers_take_more_than_their_bytes() {
+        let mut headers = HeaderMap::new();
+        headers.insert("a", "b".parse().unwrap());
+        headers.append("a", "cd".parse().unwrap());
+        assert_eq!(size(&headers), 2 * HEADER_BYTES + 5);
+    }
+
+    #[test]
+    fn what_can_not_be_decoded_is_the_callers_fault_and_what_has_a_cause_is_not() {
+        let of = |status: Status| {
+            let answer: Response<Body> = status.into_http();
+            undecodable(&answer).map(|status| status.code())
+        };
+        assert_eq!(of(Status::internal("invalid wire type")), Some(Code::InvalidArgument));
+        assert_eq!(of(Status::unknown("x")), None);
+        let mut ours = Status::internal("the random source failed");
+        ours.set_source(Arc::new(std::io::Error::other("x")));
+        assert_eq!(of(ours), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! The calls of one connection, and how long their answers wait to be taken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Parts of the time that an answer may wait. It is known to a part.
+const PARTS: u32 = 4;
+
+/// Places for the parts that have passed since an answer began to wait: those of the time that
+/// it has, one that is cut short at either end, and some to be late in.
+const PLACES: usize = 16;
+
+/// The calls of one connection that are under way.
+#[derive(Debug)]
+pub struct Calling {
+    begin: Instant,
+    part: Duration,
+    under_way: AtomicUsize,
+    waiting: AtomicU32,
+    /// Answers that wait, by the part of the time in which they began to.
+    since: [AtomicU32; PLACES],
+}
+
+impl Default for Calling {
+    /// One on which answers may wait for ever.
+    fn default() -> Self {
+        Self::new(Duration::MAX)
+    }
+}
+
+impl Calling {
+    /// One whose answers must be taken within this time, and at most half as much more.
+    pub fn new(answer_time: Duration) -> Self {
+        let part = (answer_time / PARTS).max(Duration::from_millis(1));
+        Self {
+            begin: Instant::now(),
+            part,
+            under_way: AtomicUsize::new(0),
+            waiting: AtomicU32::new(0),
+            since: Default::default(),
+        }
+    }
+
+    /// How often to look whether an answer has waited for too long; None while none waits.
+    pub(crate) fn look_every(&self) -> Option<Duration> {
+        (self.waiting.load(Ordering::Relaxed) > 0).then_some(self.part)
+    }
+
+    /// Whether an answer has waited for too long.
+    pub(crate) fn is_overdue(&self) -> bool {
+        if self.look_every().is_none() {
+            return false;
+        }
+        let now = self.parts();
+        // Of those that began a part later, some have waited for less than the whole time.
+        (PARTS as usize + 1..PLACES - 1).any(|ago| {
+            let place = now.checked_sub(ago).map(|then| then % PLACES);
+            place.is_some_and(|place| self.since[place].load(Ordering::Relaxed) > 0)
+        })
+    }
+
+    fn parts(&self) -> usize {
+        let parts = self.begin.elapsed().as_nanos() / self.part.as_nanos().max(1);
+        usize::try_from(parts).unwrap_or(usize::MAX)
+    }
+
+    /// Calls that are under way: until their answer was taken.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// One more call, until what is returned is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// One more answer that waits, until what is returned is dropped.
+    pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
+        let place = self.parts() % PLACES;
+        self.since[place].fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting { calling: Arc::clone(self), place }
+    }
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Calling>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer that waits to be taken.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    calling: Arc<Calling>,
+    place: usize,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.calling.since[self.place].fetch_sub(1, Ordering::Relaxed);
+        self.calling.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_are_overdue_after_their_time_and_not_before() {
+        let seconds = Duration::from_secs;
+        for begin in 0..40 {
+            let calling = Arc::new(Calling::new(seconds(8)));
+            tokio::time::advance(seconds(begin)).await;
+            let (first, second) = (calling.wait(), calling.begin());
+            for _ in 0..8 {
+                assert!(!calling.is_overdue());
+                tokio::time::advance(seconds(1)).await;
+            }
+            drop(calling.wait());
+            tokio::time::advance(seconds(4)).await;
+            assert!(calling.is_overdue(), "{begin}");
+            drop(first);
+            assert!(!calling.is_overdue() && calling.look_every().is_none());
+            assert_eq!(calling.under_way(), 1);
+            drop(second);
+            assert_eq!(calling.under_way(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_time_nothing_is_overdue() {
+        let calling = Arc::new(Calling::default());
+        let _waiting = calling.wait();
+        tokio::time::advance(Duration::from_hours(10_000)).await;
+        assert!(!calling.is_overdue());
+    }
+}

@@ -1,0 +1,101 @@
+//! Answers to devices about an experiment, encoded once for all who ask the same.
+
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::wire::experiment_with_signatures;
+use bandana_shared::wire::v1::{self, GetExperimentResponse};
+use bytes::Bytes;
+
+use crate::memory::{Budget, Shared};
+use crate::registry::PublishedExperiment;
+
+/// What a device knows already, and is not told again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing that still holds.
+    Nothing,
+    /// The specification.
+    Specification,
+    /// The specification and the policy.
+    Everything,
+}
+
+/// When a device asks, and of which store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'s> {
+    pub(crate) now: UnixSeconds,
+    pub(crate) server_day: u32,
+    /// The same for as long as the server runs.
+    pub(crate) store_id: &'s Bytes,
+}
+
+/// The answers about what is served now.
+#[derive(Debug, Default)]
+pub(crate) struct ExperimentAnswers(ArcSwapOption<Encoded>);
+
+/// All answers that there are at a time. They are made when the first device asks.
+#[derive(Debug)]
+struct Encoded {
+    serving: Arc<PublishedExperiment>,
+    server_day: u32,
+    /// Signatures that have not expired; which ones follows from their number.
+    signatures: usize,
+    answers: [OnceLock<Shared>; 3],
+}
+
+impl ExperimentAnswers {
+    /// The answer to a device that knows this, at this moment.
+    pub(crate) fn answer(
+        &self,
+        serving: &Arc<PublishedExperiment>,
+        known: Known,
+        moment: Moment<'_>,
+        budget: &Budget,
+    ) -> Shared {
+        let Moment { now, server_day, .. } = moment;
+        let signatures = unexpired(serving, now).count();
+        let current = self.0.load();
+        let is_current = |encoded: &Encoded| {
+            Arc::ptr_eq(&encoded.serving, serving)
+                && (encoded.server_day, encoded.signatures) == (server_day, signatures)
+        };
+        if let Some(current) = current.as_ref().filter(|encoded| is_current(encoded)) {
+            return current.answer(known, moment);
+        }
+        let serving = Arc::clone(serving);
+        let newer =
+            Arc::new(Encoded { serving, server_day, signatures, answers: Default::default() });
+        if let Some(older) = self.0.swap(Some(Arc::clone(&newer))) {
+            older.answers.iter().filter_map(OnceLock::get).for_each(|answer| answer.retire(budget));
+        }
+        newer.answer(known, moment)
+    }
+}
+
+impl Encoded {
+    fn answer(&self, known: Known, moment: Moment<'_>) -> Shared {
+        let answer = self.answers[known as usize].get_or_init(|| {
+            let serving = &*self.serving;
+            Shared::of(&GetExperimentResponse {
+                experiment: (known == Known::Nothing).then(|| {
+                    let signatures = unexpired(serving, moment.now);
+                    experiment_with_signatures(&serving.specification, signatures)
+                }),
+                policy: (known != Known::Everything).then(|| v1::Policy::from(&*serving.policy)),
+                server_day: self.server_day,
+                store_id: moment.store_id.clone(),
+            })
+        });
+        answer.clone()
+    }
+}
+
+/// The signatures that still count.
+fn unexpired(
+    serving: &PublishedExperiment,
+    now: UnixSeconds,
+) -> impl Iterator<Item = &bandana_shared::signing::Signature> {
+    serving.signatures.iter().filter(move |signature| now < signature.expires())
+}

@@ -1,0 +1,55 @@
+//! The monitor of an experiment: what it begins with, and what it is told.
+
+use std::time::Duration;
+
+use bandana_learners::{Learner, LearnerInput};
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+
+use super::{PublishedExperiment, shares};
+use crate::alarms::{AlarmBaseline, ExperimentMonitor};
+use crate::store::ExperimentRecord;
+
+/// A monitor of an experiment that begins with what is served now.
+pub(crate) fn monitor_of(
+    record: &ExperimentRecord,
+    serving: &PublishedExperiment,
+) -> ExperimentMonitor {
+    let ExperimentRecord { conduct, revisions, tallies, policy, .. } = record;
+    let counts: Vec<u64> = tallies.iter().map(|tally| tally.reports()).collect();
+    let initial_arms = revisions.first().map_or(0, |first| first.arms().len());
+    let timing = serving.specification.timing();
+    let seconds = [timing.attribution_window_seconds, timing.release_delay_seconds_max];
+    // Until the first reports, and as long as no learner decides, all arms have got the same.
+    let was_even = conduct.learner == Learner::Uniform
+        || counts.iter().all(|reports| *reports == 0)
+        || conduct
+            .guardrails
+            .burning_in(tallies, &serving.specification.active_arms(), initial_arms)
+            .contains(&true);
+    let mut monitor = ExperimentMonitor::new(AlarmBaseline {
+        now: serving.policy_since,
+        delay: seconds.map(|seconds| Duration::from_secs(seconds.into())).iter().sum(),
+        reports: &counts,
+        initial_arms,
+        is_history_known: revisions.len() == 1 && was_even,
+        explores: conduct.learner == Learner::LdpUcb,
+        // Where others make the policies too, they draw arms too.
+        counts_selections: policy.is_none(),
+    });
+    monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
+    monitor
+}
+
+/// How likely an arm is the best by all reports. `None` if that is no question.
+pub(crate) fn probability_best(
+    specification: &Specification,
+    tallies: &[Tally],
+    arm: usize,
+) -> Option<f64> {
+    let active = specification.active_arms();
+    let mut tallies = tallies.to_vec();
+    tallies.resize(active.len(), Tally::EMPTY);
+    let situation = LearnerInput::new(&tallies, &active, specification.channel());
+    Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
+}

@@ -1,0 +1,86 @@
+//! Why a server can't start, or ended.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::auth::TokensError;
+use crate::ingest::WriterError;
+use crate::store::StoreError;
+use crate::tls::TlsError;
+
+/// Why a server can't start, or ended.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The operators' port must not be reachable from elsewhere.
+    #[error(
+        "the operators' address {0} is not on loopback; there the service needs TLS, and tokens \
+         or client certificates. Set them, or use 127.0.0.1 and a tunnel"
+    )]
+    OperatorBeyondLoopback(SocketAddr),
+    /// There can be no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Operators can't be told apart.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// An address can't be bound.
+    #[error(
+        "can't listen on {address}{}; choose another address with {setting}",
+        if source.kind() == io::ErrorKind::AddrInUse { ", where another program does" } else { "" }
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What says so, for people.
+        setting: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// An address can't be read.
+    #[error("the operating system does not tell the bound address")]
+    Address(#[source] io::Error),
+    /// A thread can't be started.
+    #[error("can't start a thread")]
+    Thread(#[source] io::Error),
+    /// The operating system has no randomness.
+    #[error("the operating system's random source failed")]
+    Entropy(#[source] getrandom::Error),
+    /// The store was not read to its end.
+    #[error("opening the store panicked; nothing that was acknowledged is lost")]
+    OpeningPanicked,
+    /// The store can't be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The services can't be described.
+    #[error("this program is damaged; install it anew")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// Whoever started the server can't be told that it serves.
+    #[error("can't tell that the server is ready")]
+    Announcement(#[source] io::Error),
+    /// Disclosures are not taken any more.
+    #[error("the thread of disclosures panicked; nothing that was acknowledged is lost")]
+    KeeperPanicked,
+    /// Policies are not recomputed any more.
+    #[error("the policy thread panicked; nothing that was acknowledged is lost")]
+    PolicyThreadPanicked,
+    /// The writer can't start, or had to end.
+    #[error("the writer ended; what was not committed was not acknowledged")]
+    Writer(#[from] WriterError),
+    /// The writer is gone without a word.
+    #[error("the writer panicked; nothing that was acknowledged is lost")]
+    WriterPanicked,
+    /// A listener failed.
+    #[error("serving failed")]
+    Transport(#[source] tonic::transport::Error),
+    /// Both listeners are gone.
+    #[error("the server stopped listening by itself; start it again")]
+    ServingEnded,
+    /// The end took too long.
+    #[error("the queue was not committed within {0:?}; what was not acknowledged may be lost")]
+    Drain(Duration),
+}

@@ -1,0 +1,189 @@
+//! Services of both ports, and their answers before the store is open.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use bandana_shared::identity::StoreId;
+use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::curator_server::CuratorServer;
+use bandana_shared::wire::v1::operator_server::OperatorServer;
+use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
+use bandana_shared::wire::v1::trusted_server::TrustedServer;
+use tonic::service::Routes;
+use tonic_health::pb::health_server::HealthServer;
+use tower::Layer as _;
+
+use crate::admission::{
+    CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
+};
+use crate::api::{
+    CuratorService, DeviceServer, DeviceService, Exports, OperatorService, ReadinessGate,
+    TrustedService, with_reflection,
+};
+use crate::auth::{Authorization, OperatorGate};
+use crate::clock::Clock;
+use crate::dashboard::DashboardState;
+use crate::disclosures::DisclosureWriterHandle;
+use crate::http::PageServer;
+use crate::ingest::Ingest;
+use crate::memory::HeldMetrics;
+use crate::memory::{Budget, HoldingLayer};
+use crate::readiness::FewWatches;
+use crate::registry::Registry;
+use crate::server::ServerError;
+use crate::shutdown::ShutdownSignal;
+use crate::store::StoreReader;
+use crate::telemetry::metrics::CallMetrics;
+use crate::telemetry::{Calls, Port};
+use crate::transport::{ConnectionLimits, Incoming, Listener};
+
+/// What is answered from the start.
+#[derive(Debug)]
+pub(crate) struct EarlyServices {
+    pub(crate) device_health: HealthServer<FewWatches>,
+    pub(crate) operator_health: HealthServer<FewWatches>,
+    pub(crate) pages: Router,
+    pub(crate) connections: ConnectionLimits,
+    pub(crate) calls: CallLimits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: CallMetrics,
+    /// What calls take is held from here, and counted there.
+    pub(crate) budget: Budget,
+    pub(crate) held: HeldMetrics,
+}
+
+/// What services are made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) store: StoreId,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) ingest: Ingest,
+    pub(crate) reader: StoreReader,
+    pub(crate) disclosures: DisclosureWriterHandle,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ending: ShutdownSignal,
+    /// Where data sets are.
+    pub(crate) data_sets: Option<PathBuf>,
+    pub(crate) dashboard_state: DashboardState,
+    /// What is encoded for devices is held from here.
+    pub(crate) budget: Budget,
+}
+
+/// What is answered once there is a store.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    device: ReadinessGate,
+    operator: ReadinessGate,
+    calls: CallLimits,
+    device_health: HealthServer<FewWatches>,
+    operator_health: HealthServer<FewWatches>,
+    pages: Router,
+}
+
+impl EarlyServices {
+    /// Serves on both ports, with doors that are closed.
+    pub(crate) fn serve(
+        self,
+        device: Listener,
+        operator: Listener,
+        ending: ShutdownSignal,
+    ) -> (Doors, impl Future<Output = Result<(), ServerError>>) {
+        let Self { device_health, operator_health, pages, connections, .. } = self;
+        let Self { calls, clock, metrics, budget, held, .. } = self;
+        let holding = HoldingLayer::new(budget, calls.request_time, held);
+        let doors = Doors {
+            device: ReadinessGate::new(Routes::new(device_health.clone())),
+            operator: ReadinessGate::new(
+                Routes::from(pages.clone()).add_service(operator_health.clone()),
+            ),
+            calls,
+            device_health,
+            operator_health,
+            pages: pages.clone(),
+        };
+        let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
+        let of_operators = Calls::new(Port::Operator, clock, metrics);
+        let device_services = of_devices.layer(holding.layer(doors.device.clone()));
+        let operator_services = of_operators.layer(holding.layer(doors.operator.clone()));
+        let serving = async move {
+            let operator = operator.until(ending.clone());
+            let Incoming { http2, http1 } = operator.incoming_by_protocol();
+            let device = device.until(ending.clone()).incoming();
+            let device = http2_server(&connections).serve_with_incoming_shutdown(
+                device_services,
+                device,
+                ending.clone().wait(),
+            );
+            let operator = http2_server(&connections).serve_with_incoming_shutdown(
+                operator_services,
+                http2,
+                ending.clone().wait(),
+            );
+            let pages = PageServer::new(pages, of_operators, holding, &connections);
+            let pages = async {
+                pages.serve(http1, ending).await;
+                Ok(())
+            };
+            let served = tokio::try_join!(device, operator, pages);
+            served.map(drop).map_err(ServerError::Transport)
+        };
+        (doors, serving)
+    }
+}
+
+impl Doors {
+    /// Lets calls through to the services over this store.
+    pub(crate) fn open(
+        self,
+        parts: Parts,
+        gates: Arc<DeviceGates>,
+        authorization: &Authorization,
+    ) -> Result<(), ServerError> {
+        let Parts { store, registry, ingest, reader, disclosures, clock, ending, .. } = parts;
+        let Parts { data_sets, dashboard_state, budget, .. } = parts;
+        let trusted = TrustedService::new(
+            Arc::clone(&registry),
+            &ingest,
+            disclosures,
+            Arc::clone(&clock),
+            budget.clone(),
+        );
+        let device = DeviceService::new(
+            Arc::clone(&registry),
+            ingest.clone(),
+            Arc::clone(&clock),
+            ending.clone(),
+            self.calls.stream_idle_time,
+            store,
+            budget,
+        );
+        let device = DeviceServer::new(device);
+        let curator =
+            CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
+        let curator =
+            CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let curator = OperatorGate::new(authorization, curator);
+        let exports = Exports::new(reader.clone());
+        let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
+        dashboard_state.open(operator.clone(), trusted.clone());
+        let operator =
+            OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let operator = OperatorGate::new(authorization, operator);
+
+        let device = DeviceGate::new(Arc::clone(&gates), device);
+        let disclosing =
+            TrustedServer::new(trusted.clone()).max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let disclosing = DeviceGate::new(gates, disclosing);
+        let of_devices = Routes::new(self.device_health).add_service(device);
+        self.device.open(of_devices.add_service(disclosing));
+        let trusted = TrustedOperatorServer::new(trusted)
+            .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
+        let trusted = OperatorGate::new(authorization, trusted);
+        let routes =
+            Routes::from(self.pages).add_service(self.operator_health).add_service(operator);
+        let routes = routes.add_service(curator).add_service(trusted);
+        self.operator.open(with_reflection(routes, authorization)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! From settings to what services are made of.
+
+use std::sync::{Arc, mpsc};
+
+use bandana_shared::identity::StoreId;
+use futures_util::future::try_join_all;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+
+use crate::clock::Clock;
+use crate::disclosures::{DisclosureWriter, DisclosureWriterHandle};
+use crate::ingest::IngestMetrics;
+use crate::ingest::{Ingest, Writer, WriterError};
+use crate::metrics::Metrics;
+use crate::policy_updater;
+use crate::registry::{Experiment, Registry};
+use crate::replica::Follower;
+use crate::server::{ServerError, StoreSettings};
+use crate::store::{
+    EmbeddedStore, Handover, Heartbeat, OpenFiles, PostgresSettings, PostgresStore, Presence,
+    Pulse, Store, StoreError, StoreReader, Target, Waits,
+};
+
+/// The store, read into memory.
+pub(crate) struct Opening {
+    store: StoreId,
+    files: Option<Arc<OpenFiles>>,
+    registry: Arc<Registry>,
+    ingest: Ingest,
+    reader: StoreReader,
+    /// Damage that whoever reads has met.
+    damage: UnboundedReceiver<StoreError>,
+    window_days: u32,
+    /// The writer of uploads, and further ones where there are any.
+    writers: Vec<Writer>,
+    policies: Policies,
+}
+
+/// Where policies come from.
+enum Policies {
+    /// They are computed here, for these experiments at once.
+    Own(mpsc::Receiver<Arc<Experiment>>),
+    /// They are shared with other replicas.
+    Shared {
+        follower: Box<Follower>,
+        heartbeat: Box<Heartbeat>,
+        handover: Box<Handover>,
+        /// Whether the database can be reached, as each of them knows.
+        reachable: [watch::Receiver<bool>; 2],
+    },
+}
+
+/// A store that was opened.
+struct Opened {
+    id: StoreId,
+    /// What to look after, if it is in files.
+    files: Option<Arc<OpenFiles>>,
+    store: Box<dyn Store>,
+    reader: StoreReader,
+    shared: Option<Shared>,
+}
+
+/// What there is beside a store that replicas share.
+struct Shared {
+    /// For changes and for disclosures.
+    stores: [Box<dyn Store>; 2],
+    target: Arc<Target>,
+    heartbeat: Heartbeat,
+    pulse: Pulse,
+}
+
+/// What there is while a server serves.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Which store it is.
+    pub(crate) store: StoreId,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) ingest: Ingest,
+    pub(crate) reader: StoreReader,
+    /// The way of disclosures to trusted experiments.
+    pub(crate) disclosures: DisclosureWriterHandle,
+    /// Damage of the store that whoever reads it has met.
+    pub(crate) damage: UnboundedReceiver<StoreError>,
+    /// What the writer ended with.
+    pub(crate) ended: oneshot::Receiver<Result<(), WriterError>>,
+    /// What the thread that computes or follows policies ended with; fails when it
+    /// panicked.
+    pub(crate) policies_ended: oneshot::Receiver<Result<(), StoreError>>,
+    /// Fails when the thread that takes disclosures panicked.
+    pub(crate) disclosures_ended: oneshot::Receiver<()>,
+    /// Whether the store can take uploads, as some know: all must. A database can be reached; where
+    /// it is part of this process, there is room for the ids of further uploads.
+    pub(crate) reachable: Vec<watch::Receiver<bool>>,
+}
+
+impl Opening {
+    /// Reads the store, on a thread of its own: it can take seconds.
+    pub(crate) async fn of(
+        (presence, settings): (Presence, StoreSettings),
+        clock: &Arc<dyn Clock>,
+        metrics: &Metrics,
+    ) -> Result<Self, ServerError> {
+        let (clock, ingest_metrics) = (Arc::clone(clock), metrics.ingest.clone());
+        let (opened, opening) = oneshot::channel::<Result<Self, ServerError>>();
+        spawn("opening", move || {
+            let read = || Self::read(presence, &settings, &clock, ingest_metrics);
+            // Whoever waited may have been told to end.
+            drop(opened.send(read()));
+        })?;
+        opening.await.map_err(|_| ServerError::OpeningPanicked)?
+    }
+
+    fn read(
+        presence: Presence,
+        settings: &StoreSettings,
+        clock: &Arc<dyn Clock>,
+        metrics: IngestMetrics,
+    ) -> Result<Self, ServerError> {
+        let Opened { id, files, store, reader, shared } = open(presence, settings, &**clock)?;
+        let trusted = reader.trusted(None)?;
+        let (found, damage) = unbounded_channel();
+        let reader = reader.telling(found);
+        let ids = store.window(clock.day()).ids.map(|(ids, _)| ids);
+        let random = getrandom::u64().map_err(ServerError::Entropy)?;
+        let registry = Arc::new(Registry::new(random, Arc::clone(clock)));
+        for record in &trusted {
+            registry.trusted().show(record).map_err(|error| match settings {
+                StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
+                StoreSettings::Postgres(_) => error,
+            })?;
+        }
+        let trusted = trusted.len();
+        let (due, experiments_due) = mpsc::channel();
+        let (of_registry, of_clock) = (Arc::clone(&registry), Arc::clone(clock));
+        let (writer, mut ingest) = Writer::open(store, of_registry, of_clock, due, metrics)?;
+        let mut writers = Vec::new();
+        let policies = match shared {
+            None => Policies::Own(experiments_due),
+            Some(Shared { stores, target, heartbeat, pulse }) => {
+                writers.extend(writer.beside(&mut ingest, stores));
+                let answers = pulse.watch();
+                let handover = Handover::of_target(Arc::clone(&target), Some(pulse.clone()))?;
+                let handover = Box::new(handover);
+                let (follower, follows) =
+                    Follower::of_target(target, Some(pulse), &registry, Arc::clone(clock))?;
+                let (follower, heartbeat) = (Box::new(follower), Box::new(heartbeat));
+                Policies::Shared { follower, heartbeat, handover, reachable: [answers, follows] }
+            }
+        };
+        writers.insert(0, writer);
+        let experiments = registry.all().len();
+        tracing::info!(store = %id, experiments, trusted, ids, "store opened");
+        let window_days = settings.window_days();
+        Ok(Self {
+            store: id,
+            files,
+            registry,
+            ingest,
+            reader,
+            damage,
+            window_days,
+            writers,
+            policies,
+        })
+    }
+
+    /// Starts the writers and what policies come from.
+    pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
+        let Self { store, files, registry, ingest, reader, damage, .. } = self;
+        let Self { window_days, writers, policies, .. } = self;
+        let (mut disclosures, handle) = DisclosureWriter::new(
+            Arc::clone(&registry),
+            ingest.clone(),
+            reader.clone(),
+            Arc::clone(&clock),
+            window_days,
+        );
+        // The first writer takes the uploads.
+        let room = writers.first().map(Writer::room);
+        if let (Some(files), Some(room)) = (files, &room) {
+            tokio::spawn(ingest.clone().look_after(Arc::downgrade(&files), room.clone()));
+        }
+        let ended = write(writers)?;
+        let (end, policies_ended) = oneshot::channel();
+        let mut reachable = Vec::new();
+        match policies {
+            Policies::Own(due) => {
+                reachable.extend(room);
+                let registry = Arc::clone(&registry);
+                spawn("policy", move || {
+                    policy_updater::run(&due, &registry, &*clock);
+                    // Nobody may be left to hear it.
+                    end.send(Ok(())).ok();
+                })?;
+            }
+            Policies::Shared { follower, heartbeat, handover, reachable: told } => {
+                reachable.extend(told);
+                disclosures = disclosures.sharing_by(*handover)?;
+                // It ends by itself when nobody wants to hear of it.
+                spawn("heartbeat", move || heartbeat.run())?;
+                spawn("follower", move || drop(end.send(follower.run())))?;
+            }
+        }
+        let (end, disclosures_ended) = oneshot::channel();
+        spawn("disclosures", move || {
+            disclosures.run();
+            // Nobody may be left to hear it.
+            end.send(()).ok();
+        })?;
+        Ok(Core {
+            store,
+            registry,
+            ingest,
+            reader,
+            disclosures: handle,
+            damage,
+            ended,
+            policies_ended,
+            disclosures_ended,
+            reachable,
+        })
+    }
+}
+
+/// Starts the writers. They have ended when all have, or one has failed.
+fn write(writers: Vec<Writer>) -> Result<oneshot::Receiver<Result<(), WriterError>>, ServerError> {
+    let mut running = Vec::new();
+    for writer in writers {
+        let (end, ended) = oneshot::channel();
+        // The server that waited for it may have been dropped.
+        spawn("writer", move || drop(end.send(writer.run())))?;
+        running.push(ended);
+    }
+    let (end, ended) = oneshot::channel();
+    tokio::spawn(async move {
+        let outcomes = running.into_iter().map(async |ended| match ended.await {
+            Ok(outcome) => outcome.map_err(Some),
+            // It has panicked.
+            Err(_) => Err(None),
+        });
+        let outcome = match try_join_all(outcomes).await {
+            Ok(_) => Ok(()),
+            Err(Some(error)) => Err(error),
+            // Whoever waits is told by that.
+            Err(None) => return,
+        };
+        end.send(outcome).ok();
+    });
+    Ok(ended)
+}
+
+fn open(
+    presence: Presence,
+    settings: &StoreSettings,
+    clock: &dyn Clock,
+) -> Result<Opened, StoreError> {
+    match settings {
+        StoreSettings::Embedded { data_dir, settings } => {
+            let mut store = EmbeddedStore::open_with(presence, data_dir, *settings)?;
+            store.start_on(clock.day());
+            let (id, files) = (store.id(), Some(store.files()));
+            let (store, reader) = (Box::new(store), StoreReader::new(data_dir));
+            Ok(Opened { id, files, store, reader, shared: None })
+        }
+        StoreSettings::Postgres(settings) => open_shared(presence, settings),
+    }
+}
+
+/// All connections go to one target, which knows from the first one on which store it must be.
+fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened, StoreError> {
+    let target = Arc::new(Target::new(settings)?);
+    let (heartbeat, pulse) = Heartbeat::new(Arc::clone(&target))?;
+    let pulsing = || Some(pulse.clone());
+    let store = PostgresStore::open_at(presence, settings, Arc::clone(&target), pulsing())?;
+    let id = store.id();
+    let reader = StoreReader::of_target(Arc::clone(&target), pulsing())?;
+    let beside = |waits| -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(PostgresStore::beside(id, settings, Arc::clone(&target), waits, pulsing())?))
+    };
+    let stores = [beside(Waits::CHANGES)?, beside(Waits::DISCLOSURES)?];
+    let shared = Some(Shared { stores, target, heartbeat, pulse });
+    Ok(Opened { id, files: None, store: Box::new(store), reader, shared })
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.spawn(work).map(drop).map_err(ServerError::Thread)
+}

@@ -1,0 +1,121 @@
+//! The decision what a group of uploads does, which itself does nothing.
+//!
+//! Pure and synchronous: the same uploads, day and state of the world give the
+//! same decision. The store carries it out without further ones.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::tally::Tally;
+
+use super::{ValidUpload, Verdict};
+use crate::auth::{AppShare, TokenName};
+use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow, IdShares, SeenIds};
+
+/// What is to be committed, and what to answer then.
+#[derive(Debug, Default)]
+pub struct Decision {
+    /// One verdict for each upload, in their order.
+    pub verdicts: Vec<Verdict>,
+    /// One row for each day that occurs.
+    pub rows: Vec<GroupRow>,
+    /// Of the ids in the rows, how many came with each app key on each day.
+    pub shares: BTreeMap<(Day, TokenName), usize>,
+}
+
+/// What a decision depends on: which uploads are counted already, and which days are taken.
+#[derive(Debug)]
+pub struct DedupState<'w> {
+    /// The committed ids.
+    pub seen: &'w SeenIds,
+    /// How many of them came with each app key.
+    pub shares: &'w IdShares,
+    /// Most ids that may be remembered.
+    pub ids_max: usize,
+    /// Oldest day that is taken.
+    pub oldest: Day,
+    /// The server's day.
+    pub today: Day,
+}
+
+/// Decides about a group of uploads.
+pub fn decide(uploads: &[ValidUpload], state: &DedupState<'_>) -> Decision {
+    let mut decision = Decision::default();
+    let mut fresh = Fresh { ids: HashSet::with_capacity(uploads.len()), of_apps: BTreeMap::new() };
+    let mut days: BTreeMap<Day, DayGroup> = BTreeMap::new();
+    for upload in uploads {
+        let key = (upload.day, upload.id);
+        let verdict = judge(upload, state, &fresh);
+        if verdict == Verdict::Accepted {
+            fresh.ids.insert(key);
+            if let Some(AppShare { key, .. }) = &upload.app {
+                *fresh.of_apps.entry(key.clone()).or_default() += 1;
+                *decision.shares.entry((upload.day, key.clone())).or_default() += 1;
+            }
+            days.entry(upload.day).or_default().add(upload);
+        }
+        decision.verdicts.push(verdict);
+    }
+    decision.rows = days.into_iter().map(|(day, part)| part.into_row(day)).collect();
+    decision
+}
+
+/// What the uploads of a group before this one add.
+struct Fresh {
+    ids: HashSet<(Day, UploadId)>,
+    of_apps: BTreeMap<TokenName, usize>,
+}
+
+/// A repeated upload is a success whatever has happened since the first: its
+/// sender must learn that it was counted.
+fn judge(upload: &ValidUpload, state: &DedupState<'_>, fresh: &Fresh) -> Verdict {
+    let DedupState { seen, shares, ids_max, oldest, today } = *state;
+    if oldest > today {
+        return Verdict::ClockBehind;
+    }
+    if upload.day > today {
+        return Verdict::FutureDay { today };
+    }
+    if upload.day < oldest {
+        return Verdict::Expired { oldest };
+    }
+    if seen.contains(upload.day, upload.id) || fresh.ids.contains(&(upload.day, upload.id)) {
+        return Verdict::Duplicate;
+    }
+    match upload.experiment.state() {
+        // Devices hear of a draft before this that there is none.
+        ExperimentState::Draft | ExperimentState::Paused => Verdict::Paused,
+        ExperimentState::Stopped => Verdict::Stopped,
+        ExperimentState::Running => {
+            let ids = seen.len() + fresh.ids.len();
+            let has_room = |app: &AppShare| shares.has_room(app, (ids, ids_max), &fresh.of_apps);
+            match &upload.app {
+                _ if ids >= ids_max => Verdict::Full,
+                Some(app) if !has_room(app) => Verdict::FullForApp,
+                _ => Verdict::Accepted,
+            }
+        }
+    }
+}
+
+/// The accepted uploads of one day.
+#[derive(Default)]
+struct DayGroup {
+    ids: Vec<UploadId>,
+    sums: BTreeMap<(ExperimentKey, ArmIndex), Tally>,
+}
+
+impl DayGroup {
+    fn add(&mut self, upload: &ValidUpload) {
+        self.ids.push(upload.id);
+        for &(arm, tally) in &upload.tallies {
+            *self.sums.entry((upload.experiment.key(), arm)).or_default() += tally;
+        }
+    }
+
+    fn into_row(mut self, day: Day) -> GroupRow {
+        self.ids.sort_unstable();
+        let delta = |((experiment, arm), tally)| Delta { experiment, arm, tally };
+        GroupRow { day, ids: self.ids, deltas: self.sums.into_iter().map(delta).collect() }
+    }
+}

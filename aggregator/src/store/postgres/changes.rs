@@ -1,0 +1,251 @@
+//! Changes of experiments, each in one transaction with a policy that fits what the
+//! experiment is then, and with its entry in the audit log.
+
+use bandana_learners::LearnerConfig;
+use bandana_learners::TallySnapshot;
+use bandana_learners::guardrails::Guardrails;
+use bandana_shared::identity::{ExperimentId, UnixSeconds};
+use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+use tokio_postgres::{GenericClient, Transaction};
+
+use super::deletion::{SHOWN, was_deleted};
+use super::records::{days_of_memories, records, tallies};
+use super::{audit, trusted};
+use crate::store::{
+    AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
+    damaged, postgres,
+};
+use crate::store::{learner_config, memory_columns};
+
+/// A change of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    /// Add a revision.
+    Revision(ExpectedState, &'a Specification),
+    /// Move it to another state.
+    State(ExpectedState, ExperimentState),
+    /// Have lists leave it out.
+    Archive(ExpectedState),
+    /// Add a signature to this revision, and forget those that have expired by then.
+    Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
+}
+
+impl Change<'_> {
+    fn key(&self) -> ExperimentKey {
+        match self {
+            Self::Revision(ExpectedState { key, .. }, _)
+            | Self::State(ExpectedState { key, .. }, _)
+            | Self::Archive(ExpectedState { key, .. })
+            | Self::Signature(key, ..) => *key,
+        }
+    }
+}
+
+/// Makes a change, and returns the experiment as it is then.
+pub(super) async fn change(
+    transaction: &Transaction<'_>,
+    change: Change<'_>,
+    entry: &AuditEntry,
+) -> Result<ExperimentRecord, StoreError> {
+    let failed = postgres("committing");
+    let lock = "SELECT key FROM experiment WHERE key = $1 FOR NO KEY UPDATE";
+    let key = change.key();
+    transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
+    match change {
+        Change::Revision(standing, specification) => {
+            check(transaction, standing, &entry.experiment).await?;
+            insert_specification(transaction, key, specification).await?;
+        }
+        Change::State(standing, state) => {
+            check(transaction, standing, &entry.experiment).await?;
+            let update = "UPDATE experiment SET state = $2 WHERE key = $1";
+            transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
+        }
+        Change::Archive(standing) => check(transaction, standing, &entry.experiment).await?,
+        Change::Signature(_, specification, signature, now) => {
+            exists(transaction, key, &entry.experiment).await?;
+            sign(transaction, specification, signature, now).await?;
+        }
+    }
+    renew_policy(transaction, key).await?;
+    audit::append(transaction, entry).await?;
+    read(transaction, key).await
+}
+
+/// Adds an experiment. Its versions begin at `first_version`.
+pub(super) async fn create(
+    transaction: &Transaction<'_>,
+    specification: &Specification,
+    conduct: LearnerConfig,
+    state: ExperimentState,
+    first_version: i64,
+    entry: &AuditEntry,
+) -> Result<ExperimentRecord, StoreError> {
+    let failed = postgres("committing");
+    let arms = specification.arms().len();
+    let weights = conduct.weigh(specification, arms, &TallySnapshot::default(), &[]);
+    let weights = weights.map_err(|error| damaged(error.to_string()))?;
+    let weights: Vec<i64> = weights.iter().map(signed).collect();
+    let insert = "INSERT INTO experiment
+            (id, state, learner, floor_weight, version, weights, policy_reports, window_days,
+            discount, burn_in_reports, holdout_share)
+        VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING RETURNING key";
+    let id = specification.experiment_id();
+    let (name, state, learner) = (id.as_str(), state.name(), conduct.learner.name());
+    let (window, discount) = memory_columns(conduct.memory);
+    let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
+    let row = transaction
+        .query_opt(
+            insert,
+            &[
+                &name,
+                &state,
+                &learner,
+                &conduct.floor_weight,
+                &first_version,
+                &weights,
+                &window,
+                &discount,
+                &i64::from(burn_in_reports),
+                &holdout_share,
+            ],
+        )
+        .await
+        .map_err(failed)?;
+    let Some(row) = row else { return Err(taken(transaction, id).await?) };
+    let key = ExperimentKey(row.get(0));
+    insert_specification(transaction, key, specification).await?;
+    audit::append(transaction, entry).await?;
+    // Changes that are audited take turns from here on: whoever was first is seen.
+    if trusted::exists(transaction, "trusted_experiment", id).await?
+        || was_deleted(transaction, id).await?
+    {
+        return Err(taken(transaction, id).await?);
+    }
+    read(transaction, key).await
+}
+
+async fn read(
+    transaction: &Transaction<'_>,
+    key: ExperimentKey,
+) -> Result<ExperimentRecord, StoreError> {
+    let tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    let record = records(transaction, &[key.0], &tallies).await?.pop();
+    record.ok_or_else(|| damaged(format!("there is no experiment with the key {}", key.0)))
+}
+
+/// Why nobody can have an id.
+async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreError, StoreError> {
+    let id = id.clone();
+    Ok(if was_deleted(client, &id).await? {
+        StoreError::ExperimentWasDeleted(id)
+    } else {
+        StoreError::ExperimentExists(id)
+    })
+}
+
+/// Refuses a change of an experiment that is gone.
+async fn exists(
+    client: &impl GenericClient,
+    key: ExperimentKey,
+    id: &ExperimentId,
+) -> Result<(), StoreError> {
+    let query = format!("SELECT {SHOWN} FROM experiment e WHERE key = $1");
+    let row = client.query_opt(&query, &[&key.0]).await.map_err(postgres("committing"))?;
+    match row {
+        Some(row) if !row.get::<_, bool>(0) => Err(StoreError::ExperimentGone(id.clone())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn check(
+    transaction: &Transaction<'_>,
+    standing: ExpectedState,
+    id: &ExperimentId,
+) -> Result<(), StoreError> {
+    exists(transaction, standing.key, id).await?;
+    let record = read(transaction, standing.key).await?;
+    let stands = record.standing() == Some(standing);
+    stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
+}
+
+/// Computes the policy for what the experiment has become.
+async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    // Until it is renewed the policy may be one for other arms, which nobody may serve.
+    let query = "SELECT bytes, (SELECT bytes FROM intact_specification
+                WHERE experiment = e.key ORDER BY revision LIMIT 1),
+            learner, floor_weight, window_days, discount, burn_in_reports, holdout_share
+        FROM intact_experiment e JOIN intact_specification s ON s.experiment = e.key
+        WHERE e.key = $1 ORDER BY s.revision DESC LIMIT 1";
+    let row = transaction.query_opt(query, &[&key.0]).await.map_err(failed)?;
+    let gone = || damaged(format!("there is no experiment with the key {}", key.0));
+    let row = row.ok_or_else(gone)?;
+    let decode = |column: usize| {
+        bandana_shared::wire::decode_specification(row.get::<_, &[u8]>(column))
+            .map_err(|error| damaged(format!("a specification: {error}")))
+    };
+    let (specification, first) = (decode(0)?, decode(1)?);
+    let guardrails = (row.get(6), row.get(7));
+    let conduct = learner_config(row.get(2), row.get(3), row.get(4), row.get(5), guardrails)?;
+    let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    let mut days = days_of_memories(transaction, Some(&[key.0])).await?;
+    let counted = TallySnapshot {
+        tallies: tallies.remove(&key).unwrap_or_default(),
+        days: days.remove(&key).unwrap_or_default(),
+    };
+    let weights = conduct.weigh(&specification, first.arms().len(), &counted, &[]);
+    let weights = weights.map_err(|error| damaged(error.to_string()))?;
+    let weights: Vec<i64> = weights.iter().map(signed).collect();
+    let reports = signed(counted.tallies.iter().map(|tally| tally.reports()).sum());
+    let update = "UPDATE experiment SET version = version + 1, weights = $2, policy_reports = $3
+        WHERE key = $1";
+    transaction.execute(update, &[&key.0, &weights, &reports]).await.map_err(failed)?;
+    Ok(())
+}
+
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+async fn insert_specification(
+    client: &impl GenericClient,
+    key: ExperimentKey,
+    specification: &Specification,
+) -> Result<(), StoreError> {
+    let insert = "INSERT INTO specification (digest, experiment, revision, bytes)
+        VALUES ($1, $2, $3, $4)";
+    let digest = specification.digest();
+    let (digest, bytes) = (&digest.as_bytes()[..], specification.canonical_bytes());
+    let revision = i64::from(specification.revision().get());
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+        [&digest, &key.0, &revision, &bytes];
+    client.execute(insert, &values).await.map_err(postgres("committing"))?;
+    Ok(())
+}
+
+async fn sign(
+    client: &impl GenericClient,
+    specification: &Specification,
+    signature: &Signature,
+    now: UnixSeconds,
+) -> Result<(), StoreError> {
+    let failed = postgres("committing");
+    let digest = specification.digest();
+    let (digest, key) = (&digest.as_bytes()[..], signature.key());
+    let key = &key.as_bytes()[..];
+    let forget = "DELETE FROM signature WHERE digest = $1 AND (expires <= $2 OR public_key = $3)";
+    client.execute(forget, &[&digest, &signed(now.get()), &key]).await.map_err(failed)?;
+    let count = "SELECT count(*) FROM intact_signature WHERE digest = $1";
+    let others: i64 = client.query_one(count, &[&digest]).await.map_err(failed)?.get(0);
+    if usize::try_from(others).is_ok_and(|others| others >= SIGNATURES_MAX) {
+        return Err(StoreError::TooManySignatures);
+    }
+    let insert = "INSERT INTO signature (digest, public_key, expires, signature)
+        VALUES ($1, $2, $3, $4)";
+    let (expires, bytes) = (signed(signature.expires().get()), &signature.as_bytes()[..]);
+    client.execute(insert, &[&digest, &key, &expires, &bytes]).await.map_err(failed)?;
+    Ok(())
+}

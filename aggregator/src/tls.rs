@@ -1,0 +1,220 @@
+//! TLS: certificates and keys in files that may change while the server runs.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ServerConfig, VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
+use zeroize::Zeroizing;
+
+use crate::regular_file;
+
+/// Longest certificate or key file, in bytes: far more than any chain has.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+
+/// The files of one service, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, and those that lead from it to a root.
+    pub certificate: PathBuf,
+    /// The key of the certificate.
+    pub key: PathBuf,
+    /// Whoever calls needs a certificate that one of these has signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What handshakes are made with.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    protocols: &'static [&'static [u8]],
+    config: ArcSwap<ServerConfig>,
+}
+
+/// The protocols of gRPC, as TLS names them.
+pub const ALPN_GRPC: &[&[u8]] = &[b"h2"];
+
+/// The protocols of gRPC and of pages.
+pub const ALPN_GRPC_AND_PAGES: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+impl Tls {
+    /// TLS with these files, for one of these protocols, the preferred one first.
+    ///
+    /// # Errors
+    /// [`TlsError`] when they can't be used.
+    pub fn open(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Self, TlsError> {
+        let config = ArcSwap::from_pointee(read(&files, protocols)?);
+        Ok(Self { files, protocols, config })
+    }
+
+    /// Reads the files again, for the connections that come. Files that can't be used
+    /// leave everything as it is.
+    ///
+    /// A whole configuration is replaced, not the certificate alone: what clients
+    /// remember of older sessions is forgotten, so that nobody resumes one whose
+    /// certificate would not count any more.
+    ///
+    /// # Errors
+    /// [`TlsError`] when they can't be used.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.config.store(Arc::new(read(&self.files, self.protocols)?));
+        Ok(())
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
+    }
+}
+
+/// The only implementation of cryptography here, named so that no other can slip in
+/// with a feature of some crate.
+pub(crate) fn provider() -> CryptoProvider {
+    ring::default_provider()
+}
+
+fn read(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|source| {
+        TlsError::Pem { path: files.key.clone(), what: "a private key", source }
+    })?;
+    let versions = ServerConfig::builder_with_provider(Arc::new(provider()))
+        .with_safe_default_protocol_versions();
+    let builder: ConfigBuilder<ServerConfig, WantsVerifier> =
+        versions.map_err(TlsError::Versions)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(roots(path)?);
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(roots, Arc::new(provider())).build();
+            let path = || path.clone();
+            let verifier =
+                verifier.map_err(|source| TlsError::Verifier { path: path(), source })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(chain, key);
+    let mut config = config.map_err(|source| TlsError::Pair {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        source,
+    })?;
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
+}
+
+/// The certificates of a file, as those that others must lead to.
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let added = roots.add(certificate);
+        added.map_err(|source| TlsError::Root { path: path.to_owned(), source })?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = |source| TlsError::Pem { path: path.to_owned(), what: "certificates", source };
+    let bytes = bytes(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found.map_err(pem)? {
+        none if none.is_empty() => Err(pem(pem::Error::NoItemsFound)),
+        certificates => Ok(certificates),
+    }
+}
+
+fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
+    let failed = |source| TlsError::Read { path: path.to_owned(), source };
+    let file = regular_file::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let capacity = usize::try_from(length).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
+    // Long enough from the start: a buffer that grows leaves copies of a key.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity + 1));
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(TlsError::TooLong { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// Files that TLS can't be made with.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file can't be read.
+    #[error("can't read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is too long to be what it should be.
+    #[error("{} has more than {FILE_BYTES_MAX} bytes; name a PEM file", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file has not what it should.
+    #[error("{} has not {what} in PEM", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: pem::Error,
+    },
+    /// A root is not a certificate.
+    #[error("a certificate in {} can't sign others", path.display())]
+    Root {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: rustls::Error,
+    },
+    /// Clients can't be verified.
+    #[error("no client can be verified with {}", path.display())]
+    Verifier {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: VerifierBuilderError,
+    },
+    /// The certificate and the key can't be used together.
+    #[error(
+        "the certificate {} can't be used with the key {}; name the key that it was made for",
+        certificate.display(), key.display()
+    )]
+    Pair {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// The cause.
+        #[source]
+        source: rustls::Error,
+    },
+    /// No version of the protocol is possible.
+    #[error("TLS can't be set up")]
+    Versions(#[source] rustls::Error),
+}
+
+impl TlsError {
+    /// Logs that what was read before still counts.
+    pub(super) fn log(&self) {
+        let error = crate::explain::explain(self);
+        tracing::error!(error, "the certificates are left as they were");
+    }
+}

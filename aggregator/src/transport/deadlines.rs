@@ -1,0 +1,130 @@
+//! Deadlines of a connection: for its first words, for silence, for answers that are not
+//! taken, and for the end of the server.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+use super::listener::ConnectionLimits;
+use crate::peer::Calling;
+use crate::shutdown::ShutdownSignal;
+
+/// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4); no request
+/// of HTTP/1.1 is shorter.
+const PREFACE_BYTES: usize = 24;
+
+/// Time that the other end has to say goodbye, when the server goes down and no call is under
+/// way.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// Why a connection ends from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing was heard for too long.
+    Silent,
+    /// An answer was not taken.
+    NotTaken,
+    /// The server goes down, and there is nothing to do.
+    Idle,
+}
+
+/// Tells when a connection has to end. The alarm is moved when it goes off, and for what comes
+/// earlier, not with every read: reads are frequent, and moving it takes a lock of the runtime.
+pub(super) struct Deadlines {
+    longest: Duration,
+    heard: Instant,
+    /// Bytes of the preface that are missing, and by when they must come.
+    missing: usize,
+    begun_by: Instant,
+    alarm: Pin<Box<Sleep>>,
+    calling: Arc<Calling>,
+    /// None: it has come, or nobody would say.
+    ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Once the server goes down: when something was said last.
+    said: Option<Instant>,
+}
+
+impl fmt::Debug for Deadlines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deadlines").field("missing", &self.missing).finish_non_exhaustive()
+    }
+}
+
+impl Deadlines {
+    pub(super) fn new(
+        limits: &ConnectionLimits,
+        calling: Arc<Calling>,
+        ending: Option<ShutdownSignal>,
+    ) -> Self {
+        let now = Instant::now();
+        let (longest, opening) = (limits.idle_time, limits.handshake_time);
+        Self {
+            longest,
+            heard: now,
+            missing: PREFACE_BYTES,
+            begun_by: now + opening,
+            alarm: Box::pin(tokio::time::sleep(opening.min(longest))),
+            calling,
+            ending: ending.map(|ending| Box::pin(ending.wait()) as Pin<Box<_>>),
+            said: None,
+        }
+    }
+
+    /// Takes note of bytes that were heard.
+    pub(super) fn heard(&mut self, bytes: usize) {
+        self.missing = self.missing.saturating_sub(bytes);
+        self.heard = Instant::now();
+        self.said = self.said.map(|_| self.heard);
+    }
+
+    /// Takes note of something that was written.
+    pub(super) fn written(&mut self) {
+        self.said = self.said.map(|_| Instant::now());
+    }
+
+    /// When silence ends the connection.
+    fn end_of_silence(&self) -> Instant {
+        let end = self.heard + self.longest;
+        if self.missing > 0 { end.min(self.begun_by) } else { end }
+    }
+
+    /// When the connection may end because there is nothing to do.
+    fn end_of_idleness(&self) -> Option<Instant> {
+        let said = self.said?;
+        if self.missing > 0 {
+            return Some(said);
+        }
+        (self.calling.under_way() == 0).then(|| said + GOODBYE)
+    }
+
+    /// Ready when the connection has to end.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        if self.ending.as_mut().is_some_and(|ending| ending.as_mut().poll(context).is_ready()) {
+            self.ending = None;
+            self.said = Some(Instant::now());
+        }
+        loop {
+            let now = Instant::now();
+            let (silence, idleness) = (self.end_of_silence(), self.end_of_idleness());
+            if self.calling.is_overdue() {
+                return Poll::Ready(End::NotTaken);
+            }
+            if silence <= now {
+                return Poll::Ready(End::Silent);
+            }
+            if idleness.is_some_and(|end| end <= now) {
+                return Poll::Ready(End::Idle);
+            }
+            let look = self.calling.look_every().map(|after| now + after);
+            let next = [idleness, look].into_iter().flatten().fold(silence, Instant::min);
+            if next < self.alarm.deadline() || self.alarm.is_elapsed() {
+                self.alarm.as_mut().reset(next);
+            }
+            ready!(self.alarm.as_mut().poll(context));
+        }
+    }
+}

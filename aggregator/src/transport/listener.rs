@@ -1,0 +1,268 @@
+//! From a listening socket to connections.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::connection::Connection;
+use super::permit::ConnectionPermit;
+use super::protocol::Protocol;
+use crate::shutdown::ShutdownSignal;
+use crate::telemetry::metrics::ConnectionMetrics;
+use crate::tls::Tls;
+
+/// At most one line of the log in this time says that connections are closed.
+const BETWEEN_LINES: Duration = Duration::from_mins(1);
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Bytes of a connection that the operating system keeps in each direction; it may take twice
+/// as many for them. By itself it would keep megabytes for who does not read.
+const SOCKET_BYTES: u32 = 128 * 1024;
+
+/// Wait after the operating system could not accept a connection: what it lacks
+/// (descriptors, memory) is not there at once, and trying without a pause would use up
+/// the processor that could end other connections.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Open ones at the same time; further ones are closed at once.
+    pub connections: usize,
+    /// Calls of one connection at the same time; further ones wait.
+    pub streams_per_connection: u32,
+    /// Bytes of the headers of a call; calls with more are refused.
+    pub header_bytes: u32,
+    /// Handshakes of TLS that are computed at the same time; further ones wait. One that waits
+    /// for the other end is not among them.
+    pub handshakes: usize,
+    /// From the connection to the end of its handshake, and from there to the end of the
+    /// first words of HTTP/2 or of the head of a request of HTTP/1.1.
+    pub handshake_time: Duration,
+    /// Silence of the other end after which a connection ends.
+    pub idle_time: Duration,
+    /// From an answer until it is taken; it may be half as long again.
+    pub answer_time: Duration,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    tls: Option<Arc<Tls>>,
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+    ending: Option<ShutdownSignal>,
+}
+
+/// Connections, as a listener hands them out.
+pub type Connections = ReceiverStream<Result<Connection, Infallible>>;
+
+/// Connections by what they speak.
+#[derive(Debug)]
+pub struct Incoming {
+    /// HTTP/2, and so gRPC.
+    pub http2: Connections,
+    /// HTTP/1.1.
+    pub http1: Connections,
+}
+
+/// Where connections go.
+struct Outlets {
+    http2: mpsc::Sender<Result<Connection, Infallible>>,
+    /// None: whatever is said, it is taken for HTTP/2.
+    http1: Option<mpsc::Sender<Result<Connection, Infallible>>>,
+}
+
+impl Listener {
+    /// Listens at `address`. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// When the operating system refuses.
+    pub fn bind(
+        address: SocketAddr,
+        tls: Option<Arc<Tls>>,
+        limits: ConnectionLimits,
+    ) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        #[cfg(unix)]
+        socket.set_reuseaddr(true)?;
+        // What is accepted has them from the start.
+        socket.set_send_buffer_size(SOCKET_BYTES)?;
+        socket.set_recv_buffer_size(SOCKET_BYTES)?;
+        socket.bind(address)?;
+        let (socket, metrics) = (socket.listen(BACKLOG)?, ConnectionMetrics::default());
+        Ok(Self { socket, tls, limits, metrics, ending: None })
+    }
+
+    /// Counts its connections here.
+    #[must_use]
+    pub fn counted(self, metrics: ConnectionMetrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Ends connections without calls when the server goes down.
+    #[must_use]
+    pub fn until(self, ending: ShutdownSignal) -> Self {
+        Self { ending: Some(ending), ..self }
+    }
+
+    /// The address that was bound.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Connections whose handshake is over. When this is dropped, no more are accepted.
+    pub fn incoming(self) -> Connections {
+        let (http2, incoming) = mpsc::channel(1);
+        tokio::spawn(self.accept(Outlets { http2, http1: None }));
+        ReceiverStream::new(incoming)
+    }
+
+    /// The same, by what they speak. Who says nothing, as long as a handshake may take,
+    /// speaks nothing. When the first of the two is dropped, no more are accepted.
+    pub fn incoming_by_protocol(self) -> Incoming {
+        let ((http2, second), (http1, first)) = (mpsc::channel(1), mpsc::channel(1));
+        tokio::spawn(self.accept(Outlets { http2, http1: Some(http1) }));
+        Incoming { http2: ReceiverStream::new(second), http1: ReceiverStream::new(first) }
+    }
+
+    async fn accept(self, outlets: Outlets) {
+        let outlets = Arc::new(outlets);
+        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let handshakes = Arc::new(Semaphore::new(self.limits.handshakes));
+        let (mut told_full, mut is_failing) = (None::<Instant>, false);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                () = outlets.http2.closed() => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) => {
+                    // It may last, and is told once.
+                    if !is_failing {
+                        tracing::error!(%error, "can't accept connections; trying again");
+                    }
+                    is_failing = true;
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            if is_failing {
+                tracing::info!("connections are accepted again");
+                is_failing = false;
+            }
+            let place = Arc::clone(&places).try_acquire_owned();
+            // A flood of connections is not one of the log.
+            if place.is_err() && told_full.is_none_or(|told| told.elapsed() >= BETWEEN_LINES) {
+                let connections = self.limits.connections;
+                tracing::warn!(connections, "all connections are taken; further ones are closed");
+                told_full = Some(Instant::now());
+            }
+            let Ok(place) = place else {
+                self.metrics.refused.inc();
+                continue;
+            };
+            let place = ConnectionPermit::taken(place, self.metrics.clone());
+            let setup = Setup {
+                tls: self.tls.clone(),
+                limits: self.limits,
+                ending: self.ending.clone(),
+                handshakes: Arc::clone(&handshakes),
+            };
+            let (outlets, metrics) = (Arc::clone(&outlets), self.metrics.clone());
+            tokio::spawn(async move {
+                let handed = setup.hand_over(stream, place, &outlets).await;
+                if let Err(error) = handed {
+                    metrics.handshakes_failed.inc();
+                    tracing::debug!(%error, "a connection did not come about");
+                }
+            });
+        }
+    }
+}
+
+/// Whether an error says nothing about the next connection.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::WouldBlock
+            | io::ErrorKind::TimedOut
+    )
+}
+
+/// What makes a connection of an accepted stream.
+struct Setup {
+    tls: Option<Arc<Tls>>,
+    limits: ConnectionLimits,
+    ending: Option<ShutdownSignal>,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Setup {
+    async fn hand_over(
+        self,
+        stream: TcpStream,
+        place: ConnectionPermit,
+        outlets: &Outlets,
+    ) -> io::Result<()> {
+        let handshake_time = self.limits.handshake_time;
+        let beginning = async {
+            let mut connection = self.connection(stream, place).await?;
+            let outlet = match &outlets.http1 {
+                Some(http1) if connection.protocol().await? == Protocol::Http1 => http1,
+                _ => &outlets.http2,
+            };
+            io::Result::Ok((connection, outlet))
+        };
+        let (connection, outlet) = timeout(handshake_time, beginning).await??;
+        // The server may have ended meanwhile.
+        outlet.send(Ok(connection)).await.ok();
+        Ok(())
+    }
+
+    async fn connection(
+        self,
+        stream: TcpStream,
+        place: ConnectionPermit,
+    ) -> io::Result<Connection> {
+        // Answers are small, and must not wait for each other.
+        stream.set_nodelay(true)?;
+        let Some(tls) = self.tls else {
+            return Ok(Connection::clear(stream, &self.limits, self.ending, place));
+        };
+        // Who says nothing takes no turn from others, neither before the first word nor after.
+        let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let mut handshake = pin!(greeted.into_stream(tls.config()));
+        let computed = poll_fn(|context| Poll::Ready(handshake.as_mut().poll(context))).await;
+        drop(turn);
+        let stream = match computed {
+            Poll::Ready(stream) => stream?,
+            Poll::Pending => handshake.await?,
+        };
+        Ok(Connection::tls(stream, &self.limits, self.ending, place))
+    }
+}

@@ -1,0 +1,11 @@
+//! Connections, before anything is said on them.
+
+mod connection;
+mod deadlines;
+mod drain_on_close;
+mod listener;
+mod permit;
+mod protocol;
+
+pub use connection::Connection;
+pub use listener::{ConnectionLimits, Connections, Incoming, Listener};

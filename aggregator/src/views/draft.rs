@@ -1,0 +1,463 @@
+//! A new experiment, as a file and flags describe it.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use bandana_learners::Learner;
+use bandana_shared::curve::Curvature;
+use bandana_shared::wire::v1::create_experiment_request::Memory;
+use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use super::failure::Failure;
+use super::seconds::{deserialize, seconds};
+
+/// What is said of a new experiment. The names in a file are those of the flags, with
+/// underscores.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Draft {
+    /// Id: 1 to 64 of a-z, 0-9, ".", "_", "-"; `experiment_id` in a file.
+    #[arg(value_name = "ID")]
+    experiment_id: Option<String>,
+    /// Privacy loss of one report, in nats: 2^-20 to 32.
+    #[arg(long, value_name = "NATS")]
+    epsilon: Option<f64>,
+    /// Label of an arm; repeat it for each. In a file, `arms` is the list of all labels.
+    #[arg(long = "arm", value_name = "LABEL")]
+    #[serde(default)]
+    arms: Vec<String>,
+    /// Seconds after a choice in which rewards still count: 1 to 7776000, or a time with units
+    /// such as 1h or 2d 12h; 0 with --simulation.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[serde(default, deserialize_with = "deserialize")]
+    attribution_window_seconds: Option<u32>,
+    /// Random delay before a device releases a report, at most: 0 to 604800, or a time with
+    /// units [default: 0].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[serde(default, deserialize_with = "deserialize")]
+    release_delay_seconds_max: Option<u32>,
+    /// What rewards may be: one of two values, anything in a range, or categories [default:
+    /// binary, or categorical with --categories].
+    #[arg(long)]
+    reward_kind: Option<RewardKind>,
+    /// How many categories there are: 2 to 16. Rewards are their numbers, from 0 on.
+    #[arg(long, value_name = "K")]
+    categories: Option<u32>,
+    /// Low end of the rewards [default: 0].
+    #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
+    reward_low: Option<f64>,
+    /// High end of the rewards [default: 1, or the last category].
+    #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
+    reward_high: Option<f64>,
+    /// What a device does with rewards out of range; clamp is for bounded ones
+    /// [default: refuse].
+    #[arg(long)]
+    out_of_range: Option<OutOfRange>,
+    /// Reported for an assignment without a reward [default: the low end].
+    #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
+    default_reward: Option<f64>,
+    /// The curve before randomized response, or k-ary randomized response [default: linear,
+    /// or k-ary for categories].
+    #[arg(long)]
+    mechanism: Option<Mechanism>,
+    /// Levels that rewards are rounded to by the k-ary mechanism: 2 to 16.
+    ///
+    /// From an epsilon of about 3 on, five or six of them tell more than a bit.
+    #[arg(long, value_name = "K")]
+    levels: Option<u32>,
+    /// Curvature of the quadratic mechanism: -1 to 1, convex above 0.
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    curvature: Option<f64>,
+    /// Who chooses the arms [default: ldp-ts, or uniform for categories].
+    #[arg(long, value_parser = learner())]
+    learner: Option<Learner>,
+    /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
+    /// [default: 0].
+    #[arg(long, value_name = "SHARE")]
+    floor_weight: Option<f64>,
+    /// Reports that every arm must have before the learner decides about its traffic. Until
+    /// all of the first arms have them, all arms get the same; an arm that is added later
+    /// gets an even share until it has them [default: 0].
+    #[arg(long, value_name = "REPORTS")]
+    burn_in_reports: Option<u32>,
+    /// Share of the traffic that is spread evenly over the arms in play, whatever the learner
+    /// says: 0 to 1. A least share that follows the number of arms; reports do not say that
+    /// they are part of it [default: 0].
+    #[arg(long, value_name = "SHARE")]
+    holdout_share: Option<f64>,
+    /// Learn from the last days only, for rewards that drift: 1 to 3650, counted back from
+    /// the newest day with reports [default: all].
+    #[arg(long, value_name = "DAYS", conflicts_with = "discount_per_day")]
+    window_days: Option<u32>,
+    /// Learn less from older reports, for rewards that drift: a day's count this much less
+    /// than those of the next one, a factor between 0 and 1 [default: none].
+    #[arg(long, value_name = "FACTOR")]
+    discount_per_day: Option<f64>,
+    /// For simulated users only, with noise that can be repeated.
+    #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    simulation: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RewardKind {
+    Binary,
+    Bounded,
+    Categorical,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OutOfRange {
+    Refuse,
+    Clamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Mechanism {
+    Linear,
+    Quadratic,
+    Exponential,
+    RandomizedResponse,
+    KAry,
+}
+
+impl Draft {
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("can't read {}", path.display()))?;
+        toml::from_str(&text)
+            .with_context(|| format!("{} does not describe an experiment", path.display()))
+    }
+
+    /// What this says, and where it says nothing, what `file` says.
+    pub(crate) fn over(self, file: Self) -> Self {
+        Self {
+            experiment_id: self.experiment_id.or(file.experiment_id),
+            epsilon: self.epsilon.or(file.epsilon),
+            arms: if self.arms.is_empty() { file.arms } else { self.arms },
+            attribution_window_seconds: self
+                .attribution_window_seconds
+                .or(file.attribution_window_seconds),
+            release_delay_seconds_max: self
+                .release_delay_seconds_max
+                .or(file.release_delay_seconds_max),
+            reward_kind: self.reward_kind.or(file.reward_kind),
+            reward_low: self.reward_low.or(file.reward_low),
+            reward_high: self.reward_high.or(file.reward_high),
+            out_of_range: self.out_of_range.or(file.out_of_range),
+            default_reward: self.default_reward.or(file.default_reward),
+            mechanism: self.mechanism.or(file.mechanism),
+            curvature: self.curvature.or(file.curvature),
+            levels: self.levels.or(file.levels),
+            categories: self.categories.or(file.categories),
+            learner: self.learner.or(file.learner),
+            floor_weight: self.floor_weight.or(file.floor_weight),
+            burn_in_reports: self.burn_in_reports.or(file.burn_in_reports),
+            holdout_share: self.holdout_share.or(file.holdout_share),
+            // One of them in a flag replaces the other one in the file.
+            window_days: self
+                .window_days
+                .or(file.window_days.filter(|_| self.discount_per_day.is_none())),
+            discount_per_day: self
+                .discount_per_day
+                .or(file.discount_per_day.filter(|_| self.window_days.is_none())),
+            simulation: self.simulation.or(file.simulation),
+        }
+    }
+
+    /// What devices would estimate that nobody may expect, if anything.
+    pub(crate) fn warning(&self) -> Option<&'static str> {
+        let curved = match self.mechanism {
+            Some(Mechanism::Exponential) => true,
+            Some(Mechanism::Quadratic) => self.curvature != Some(0.0),
+            Some(Mechanism::Linear | Mechanism::RandomizedResponse | Mechanism::KAry) | None => {
+                false
+            }
+        };
+        (curved && self.reward_kind == Some(RewardKind::Bounded)).then_some(NONLINEAR)
+    }
+
+    /// What to ask of the server, which checks the values.
+    pub(crate) fn request(
+        self,
+        accept_nonlinear_estimand: bool,
+    ) -> Result<CreateExperimentRequest, Failure> {
+        self.check_complete()?;
+        if let (Some(warning), false) = (self.warning(), accept_nonlinear_estimand) {
+            return Err(Failure::Refused(format!(
+                "{warning}. Use the linear mechanism, or add --accept-nonlinear-estimand if that \
+                 is what you want"
+            )));
+        }
+        let kind = self.kind()?;
+        let mechanism = self.mechanism(kind)?;
+        let memory = self.memory()?;
+        let reward_low = self.reward_low.unwrap_or(0.0);
+        let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
+        let default_learner = match kind {
+            RewardKind::Categorical => Learner::Uniform,
+            RewardKind::Binary | RewardKind::Bounded => Learner::default(),
+        };
+        let specification = v1::Specification {
+            experiment_id: self.experiment_id.unwrap_or_default(),
+            epsilon: self.epsilon.unwrap_or_default(),
+            simulation: self.simulation.unwrap_or(false),
+            reward_kind: match kind {
+                RewardKind::Binary => v1::RewardKind::Binary.into(),
+                RewardKind::Bounded => v1::RewardKind::Bounded.into(),
+                RewardKind::Categorical => v1::RewardKind::Categorical.into(),
+            },
+            reward_low,
+            reward_high: self.reward_high.unwrap_or(last),
+            out_of_range: match self.out_of_range.unwrap_or(OutOfRange::Refuse) {
+                OutOfRange::Refuse => v1::OutOfRange::Refuse.into(),
+                OutOfRange::Clamp => v1::OutOfRange::Clamp.into(),
+            },
+            default_reward: self.default_reward.unwrap_or(reward_low),
+            mechanism: Some(mechanism),
+            arms: self.arms.into_iter().map(|label| v1::Arm { label, retired: false }).collect(),
+            attribution_window_seconds: self.attribution_window_seconds.unwrap_or(0),
+            release_delay_seconds_max: self.release_delay_seconds_max.unwrap_or(0),
+            ..Default::default()
+        };
+        Ok(CreateExperimentRequest {
+            specification: Some(specification),
+            learner: self.learner.unwrap_or(default_learner).to_wire().into(),
+            floor_weight: self.floor_weight.unwrap_or(0.0),
+            accept_nonlinear_estimand,
+            draft: false,
+            memory,
+            burn_in_reports: self.burn_in_reports.unwrap_or(0),
+            holdout_share: self.holdout_share.unwrap_or(0.0),
+        })
+    }
+
+    /// What rewards are to be.
+    fn kind(&self) -> Result<RewardKind, Failure> {
+        match (self.reward_kind, self.categories) {
+            (None, None) => Ok(RewardKind::Binary),
+            (None | Some(RewardKind::Categorical), Some(_)) => Ok(RewardKind::Categorical),
+            (Some(RewardKind::Categorical), None) => Err(Failure::Incomplete(
+                "categorical rewards need --categories (`categories`), how many there are".into(),
+            )),
+            (Some(_), Some(_)) => Err(Failure::Refused(
+                "only categorical rewards have a number of categories; leave it out".into(),
+            )),
+            (Some(kind), None) => Ok(kind),
+        }
+    }
+
+    fn memory(&self) -> Result<Option<Memory>, Failure> {
+        match (self.window_days, self.discount_per_day) {
+            (Some(_), Some(_)) => Err(Failure::Refused(
+                "a window and a discount do not go together; leave one of them out".into(),
+            )),
+            (Some(days), None) => Ok(Some(Memory::WindowDays(days))),
+            (None, Some(factor)) => Ok(Some(Memory::DiscountPerDay(factor))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// What has no default must be said.
+    fn check_complete(&self) -> Result<(), Failure> {
+        let real = self.simulation != Some(true);
+        let missing: Vec<_> = [
+            (self.experiment_id.is_none(), "ID (`experiment_id` in a file)"),
+            (self.epsilon.is_none(), "--epsilon (`epsilon`)"),
+            (self.arms.is_empty(), "--arm for each arm (`arms`)"),
+            (
+                real && self.attribution_window_seconds.is_none(),
+                "--attribution-window-seconds (`attribution_window_seconds`; 1h is an hour)",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(is_missing, name)| is_missing.then_some(name))
+        .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        Err(Failure::Incomplete(format!("a new experiment needs, by flags or --file: {missing}")))
+    }
+
+    fn mechanism(&self, kind: RewardKind) -> Result<specification::Mechanism, Failure> {
+        let mechanism = self.mechanism.unwrap_or(match kind {
+            RewardKind::Categorical => Mechanism::KAry,
+            RewardKind::Binary | RewardKind::Bounded => Mechanism::Linear,
+        });
+        let symbols = match (mechanism, self.categories.or(self.levels)) {
+            (Mechanism::KAry, Some(symbols)) => symbols,
+            (Mechanism::KAry, None) => {
+                let needed = "the k-ary mechanism needs --levels (`levels`), 2 to 16";
+                return Err(Failure::Incomplete(needed.to_owned()));
+            }
+            (_, _) if self.levels.is_some() => {
+                let unused = "only the k-ary mechanism has levels; leave them out";
+                return Err(Failure::Refused(unused.to_owned()));
+            }
+            (_, _) => 0,
+        };
+        if self.categories.is_some() && self.levels.is_some() {
+            let unused = "categories are not rounded to levels; leave --levels out";
+            return Err(Failure::Refused(unused.to_owned()));
+        }
+        let curvature = match (mechanism, self.curvature) {
+            (Mechanism::Quadratic, Some(curvature)) => curvature,
+            (Mechanism::Quadratic, None) => {
+                let needed = "the quadratic mechanism needs --curvature (`curvature`), -1 to 1";
+                return Err(Failure::Incomplete(needed.to_owned()));
+            }
+            (_, Some(_)) => {
+                let unused = "only the quadratic mechanism has a curvature; leave it out";
+                return Err(Failure::Refused(unused.to_owned()));
+            }
+            (_, None) => 0.0,
+        };
+        Ok(match mechanism {
+            Mechanism::Linear => specification::Mechanism::Linear(v1::Linear {}),
+            Mechanism::Quadratic => {
+                let curvature = Curvature::new(curvature);
+                let curvature = curvature.map_err(|error| Failure::Refused(error.to_string()))?;
+                specification::Mechanism::Quadratic(v1::Quadratic { curvature: curvature.units() })
+            }
+            Mechanism::Exponential => specification::Mechanism::Exponential(v1::Exponential {}),
+            Mechanism::RandomizedResponse | Mechanism::KAry => {
+                specification::Mechanism::RandomizedResponse(v1::RandomizedResponse { symbols })
+            }
+        })
+    }
+}
+
+/// A learner by its name.
+fn learner() -> impl TypedValueParser<Value = Learner> {
+    PossibleValuesParser::new(Learner::ALL.map(Learner::name)).try_map(|name| name.parse())
+}
+
+/// What is said of nonlinear curves on bounded rewards, as measured with `regret-study`: see
+/// `docs/studies/regret-study.md`.
+pub(crate) const NONLINEAR: &str = "\
+with a nonlinear curve and rewards between the ends of their range, the server learns the mean of \
+g(reward), and the best arm by that may have a lower mean reward. In simulations, convex curves \
+lost a steady arm of mean 0.6 to arms of mean 0.5 that vary more, and a concave one the best of \
+the 20 arms of the papers: regret then grows with every user, however many come. They help where \
+all arms vary alike and lie near the upper end of the range, and there only";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(text: &str) -> Draft {
+        toml::from_str(text).unwrap()
+    }
+
+    const COMPLETE: &str = "experiment_id = \"a\"\nepsilon = 1\narms = [\"x\", \"y\"]\n\
+                            attribution_window_seconds = 60\n";
+
+    #[test]
+    fn defaults_make_a_binary_linear_experiment() {
+        let request = draft(COMPLETE).request(false).unwrap();
+        assert_eq!((request.learner(), request.floor_weight), (v1::Learner::LdpTs, 0.0));
+        let specification = request.specification.unwrap();
+        assert_eq!(specification.reward_kind(), v1::RewardKind::Binary);
+        assert_eq!(specification.out_of_range(), v1::OutOfRange::Refuse);
+        assert_eq!((specification.reward_low, specification.reward_high), (0.0, 1.0));
+        assert_eq!(specification.mechanism, Some(specification::Mechanism::Linear(v1::Linear {})));
+    }
+
+    #[test]
+    fn flags_count_more_than_the_file() {
+        let flags = draft("epsilon = 2.0\narms = [\"z\"]\nsimulation = true");
+        let request = flags.over(draft(COMPLETE)).request(false).unwrap();
+        let specification = request.specification.unwrap();
+        assert_eq!((specification.epsilon, specification.simulation), (2.0, true));
+        assert_eq!(specification.arms.len(), 1);
+        assert_eq!(specification.experiment_id, "a");
+        assert_eq!(specification.attribution_window_seconds, 60);
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named() {
+        let message = Draft::default().request(false).unwrap_err().to_string();
+        for name in ["ID", "--epsilon", "--arm ", "--attribution-window-seconds"] {
+            assert!(message.contains(name), "{message}");
+        }
+        let simulation =
+            draft("experiment_id = \"a\"\nepsilon = 1\narms = [\"x\"]\nsimulation = true");
+        assert!(simulation.request(false).is_ok());
+    }
+
+    #[test]
+    fn nonlinear_estimands_are_accepted_or_refused() {
+        let nonlinear = "reward_kind = \"bounded\"\nmechanism = \"exponential\"\n";
+        let refused = draft(&format!("{COMPLETE}{nonlinear}")).request(false).unwrap_err();
+        assert!(matches!(&refused, Failure::Refused(why) if why.contains("mean of g(reward)")));
+        assert!(refused.to_string().contains("--accept-nonlinear-estimand"));
+        assert!(draft(&format!("{COMPLETE}{nonlinear}")).request(true).is_ok());
+        // Binary rewards have a linear estimand under any curve.
+        assert!(draft(&format!("{COMPLETE}mechanism = \"exponential\"")).request(false).is_ok());
+    }
+
+    #[test]
+    fn the_curvature_belongs_to_the_quadratic_mechanism() {
+        let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+        assert!(of("mechanism = \"quadratic\"").unwrap_err().to_string().contains("--curvature"));
+        assert!(of("curvature = 0.5").is_err());
+        assert!(of("mechanism = \"quadratic\"\ncurvature = 1.5").is_err());
+        let request = of("mechanism = \"quadratic\"\ncurvature = 0.25").unwrap();
+        let quadratic = v1::Quadratic { curvature: 1 << 18 };
+        let expected = specification::Mechanism::Quadratic(quadratic);
+        assert_eq!(request.specification.unwrap().mechanism, Some(expected));
+    }
+
+    #[test]
+    fn levels_and_categories_make_k_ary_experiments() {
+        let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+        let symbols = |symbols| {
+            let message = v1::RandomizedResponse { symbols };
+            Some(specification::Mechanism::RandomizedResponse(message))
+        };
+        let levels = of("mechanism = \"k-ary\"\nlevels = 6\nreward_kind = \"bounded\"").unwrap();
+        assert_eq!(levels.learner(), v1::Learner::LdpTs);
+        assert_eq!(levels.specification.unwrap().mechanism, symbols(6));
+        let categories = of("categories = 5").unwrap();
+        assert_eq!(categories.learner(), v1::Learner::Uniform);
+        let specification = categories.specification.unwrap();
+        assert_eq!(specification.reward_kind(), v1::RewardKind::Categorical);
+        assert_eq!((specification.reward_low, specification.reward_high), (0.0, 4.0));
+        assert_eq!(specification.mechanism, symbols(5));
+        for (text, complaint) in [
+            ("mechanism = \"k-ary\"\nreward_kind = \"bounded\"", "--levels"),
+            ("levels = 6", "only the k-ary"),
+            ("categories = 5\nlevels = 5", "not rounded"),
+            ("reward_kind = \"categorical\"", "--categories"),
+            ("reward_kind = \"bounded\"\ncategories = 5", "only categorical"),
+        ] {
+            let message = of(text).unwrap_err().to_string();
+            assert!(message.contains(complaint), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_window_replaces_a_discount_of_the_file_and_not_its_own() {
+        let days = Some(Memory::WindowDays(7));
+        let file = || draft(&format!("{COMPLETE}discount_per_day = 0.9"));
+        assert_eq!(file().request(false).unwrap().memory, Some(Memory::DiscountPerDay(0.9)));
+        let over = draft("window_days = 7").over(file());
+        assert_eq!(over.request(false).unwrap().memory, days);
+        let both = draft(&format!("{COMPLETE}discount_per_day = 0.9\nwindow_days = 7"));
+        assert!(both.request(false).is_err());
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let error = toml::from_str::<Draft>("epsilom = 1").unwrap_err().to_string();
+        assert!(error.contains("epsilom") && error.contains("`epsilon`"), "{error}");
+    }
+}

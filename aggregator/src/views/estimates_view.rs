@@ -1,0 +1,254 @@
+//! Estimates, for people and for programs.
+
+use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, SymbolEstimate};
+use serde::Serialize;
+
+use super::alarm_view::{self, AlarmView};
+use super::columns::{Cells, Column};
+use super::experiment_view::estimand_in_words;
+use super::table::{Side, Table, visible};
+
+/// What the help says of the fields.
+pub(crate) const FIELDS: &str = "\
+Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, \
+mean_curved_reward: the mean of g(reward), rewards scaled to 0..1, or frequencies: the share of \
+each category), reports, alpha, \
+manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
+policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
+without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
+symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
+debiased share among the true ones, low, high), alarms (name, message, since_unix_seconds: null \
+if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
+
+/// The stable form of estimates.
+#[derive(Debug, Serialize)]
+pub(crate) struct EstimatesView {
+    experiment_id: String,
+    estimand: &'static str,
+    reports: u64,
+    alpha: f64,
+    manipulation_gain: f64,
+    best_arm: Option<u32>,
+    policy_version: String,
+    arms: Vec<ArmEstimateView>,
+    alarms: Vec<AlarmView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ArmEstimateView {
+    arm: u32,
+    label: String,
+    retired: bool,
+    reports: u64,
+    ones: u64,
+    estimate: Option<f64>,
+    low: f64,
+    high: f64,
+    weight: f64,
+    manipulation_shift: f64,
+    symbols: Vec<SymbolView>,
+}
+
+#[derive(Debug, Serialize)]
+struct SymbolView {
+    count: u64,
+    frequency: Option<f64>,
+    low: f64,
+    high: f64,
+}
+
+impl From<SymbolEstimate> for SymbolView {
+    fn from(shown: SymbolEstimate) -> Self {
+        let SymbolEstimate { count, frequency, low, high } = shown;
+        Self { count, frequency, low, high }
+    }
+}
+
+impl From<Estimates> for EstimatesView {
+    fn from(estimates: Estimates) -> Self {
+        Self {
+            estimand: match estimates.estimand() {
+                Estimand::MeanReward => "mean_reward",
+                Estimand::MeanCurvedReward => "mean_curved_reward",
+                Estimand::Frequencies => "frequencies",
+                Estimand::Unspecified => "unknown",
+            },
+            experiment_id: estimates.experiment_id,
+            reports: estimates.reports,
+            alpha: estimates.alpha,
+            manipulation_gain: estimates.manipulation_gain,
+            best_arm: estimates.best_arm,
+            policy_version: estimates.policy_version.to_string(),
+            arms: estimates.arms.into_iter().map(Into::into).collect(),
+            alarms: estimates.alarms.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<ArmEstimate> for ArmEstimateView {
+    fn from(shown: ArmEstimate) -> Self {
+        Self {
+            arm: shown.arm,
+            label: shown.label,
+            retired: shown.retired,
+            reports: shown.reports,
+            ones: shown.ones,
+            estimate: shown.estimate,
+            low: shown.low,
+            high: shown.high,
+            weight: shown.weight,
+            manipulation_shift: shown.manipulation_shift,
+            symbols: shown.symbols.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl EstimatesView {
+    /// The table, under what is estimated and over which arm is best.
+    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+        let percent = 100.0 * (1.0 - self.alpha);
+        let confidence = format!("{}%", (percent * 1e6).round() / 1e6);
+        let mut table = Table::new([
+            ("arm", Side::Right),
+            ("label", Side::Left),
+            ("reports", Side::Right),
+            ("estimate", Side::Right),
+            ("low", Side::Right),
+            ("high", Side::Right),
+            ("traffic", Side::Right),
+            ("shift", Side::Right),
+            ("", Side::Left),
+        ]);
+        for arm in &self.arms {
+            table.push([
+                arm.arm.to_string(),
+                visible(&arm.label),
+                arm.reports.to_string(),
+                arm.estimate.map_or_else(|| "-".to_owned(), number),
+                number(arm.low),
+                number(arm.high),
+                format!("{:.1}%", 100.0 * arm.weight),
+                number(arm.manipulation_shift),
+                if arm.retired { "retired" } else { "" }.to_owned(),
+            ]);
+        }
+        let best = match self.best_arm.and_then(|best| self.arms.iter().find(|a| a.arm == best)) {
+            Some(arm) => {
+                format!("best with confidence {confidence}: {} ({})", arm.arm, visible(&arm.label))
+            }
+            None if self.estimand == "frequencies" => {
+                "categories have no order, so no arm is best".to_owned()
+            }
+            None => format!("no arm is best with confidence {confidence} yet"),
+        };
+        format!(
+            "{}: {} reports, policy {}\nestimated: {}\nlow and high: bounds that hold at all times \
+             at once, each arm with confidence {confidence}\n\n{}\n{best}\n",
+            self.experiment_id,
+            self.reports,
+            self.policy_version,
+            estimand_in_words(self.estimand),
+            table.render(columns),
+        ) + &self.frequencies(columns)
+            + &alarm_view::describe(&self.alarms)
+    }
+
+    /// A table of the symbols, if there are any.
+    fn frequencies(&self, columns: Option<usize>) -> String {
+        if self.arms.iter().all(|arm| arm.symbols.is_empty()) {
+            return String::new();
+        }
+        let what = if self.estimand == "frequencies" { "category" } else { "level" };
+        let mut table = Table::new([
+            ("arm", Side::Right),
+            (what, Side::Right),
+            ("said by", Side::Right),
+            ("share", Side::Right),
+            ("low", Side::Right),
+            ("high", Side::Right),
+        ]);
+        for arm in &self.arms {
+            for (place, symbol) in arm.symbols.iter().enumerate() {
+                table.push([
+                    arm.arm.to_string(),
+                    place.to_string(),
+                    symbol.count.to_string(),
+                    symbol.frequency.map_or_else(|| "-".to_owned(), number),
+                    number(symbol.low),
+                    number(symbol.high),
+                ]);
+            }
+        }
+        format!("\nshare of each {what}, before randomized response\n\n{}", table.render(columns))
+    }
+
+    /// One line: what is estimated, for each arm in play its estimate and traffic, and which
+    /// alarms ring.
+    pub(crate) fn line(&self) -> String {
+        let arm = |arm: &ArmEstimateView| {
+            let estimate = arm.estimate.map_or_else(|| "-".to_owned(), number);
+            format!("; {} {estimate} at {:.1}%", visible(&arm.label), 100.0 * arm.weight)
+        };
+        let estimand = match self.estimand {
+            "mean_reward" => "mean reward",
+            "frequencies" => "no mean",
+            _ => "mean g(reward)",
+        };
+        let arms: String = self.arms.iter().filter(|arm| !arm.retired).map(arm).collect();
+        let alarms = match &self.alarms[..] {
+            [] => String::new(),
+            alarms => format!("; alarms: {}", alarm_view::names(alarms)),
+        };
+        format!("{} reports, {estimand} and traffic{arms}{alarms}\n", self.reports)
+    }
+
+    /// A record for each arm, in full precision.
+    pub(crate) fn columns(&self) -> Vec<Column> {
+        let column = |name: &str, cells| Column { name: name.to_owned(), cells };
+        let repeated = |text: &str| Cells::Text(vec![text.to_owned(); self.arms.len()]);
+        let always = |number| Cells::Numbers(vec![number; self.arms.len()]);
+        let numbers =
+            |of: fn(&ArmEstimateView) -> f64| Cells::Numbers(self.arms.iter().map(of).collect());
+        let counts =
+            |of: fn(&ArmEstimateView) -> u64| Cells::Counts(self.arms.iter().map(of).collect());
+        let mut columns = vec![
+            column("experiment_id", repeated(&self.experiment_id)),
+            column("estimand", repeated(self.estimand)),
+            column("policy_version", repeated(&self.policy_version)),
+            column("alpha", always(self.alpha)),
+            column("manipulation_gain", always(self.manipulation_gain)),
+            column("arm", Cells::Places(self.arms.iter().map(|arm| arm.arm).collect())),
+            column("label", Cells::Text(self.arms.iter().map(|arm| arm.label.clone()).collect())),
+            column("retired", Cells::Flags(self.arms.iter().map(|arm| arm.retired).collect())),
+            column("reports", counts(|arm| arm.reports)),
+            column("ones", counts(|arm| arm.ones)),
+            column(
+                "estimate",
+                Cells::Estimates(self.arms.iter().map(|arm| arm.estimate).collect()),
+            ),
+            column("low", numbers(|arm| arm.low)),
+            column("high", numbers(|arm| arm.high)),
+            column("weight", numbers(|arm| arm.weight)),
+            column("manipulation_shift", numbers(|arm| arm.manipulation_shift)),
+        ];
+        let symbols = self.arms.iter().map(|arm| arm.symbols.len()).min().unwrap_or(0);
+        for place in 0..symbols {
+            let of = |part: fn(&SymbolView) -> f64| {
+                Cells::Numbers(self.arms.iter().map(|arm| part(&arm.symbols[place])).collect())
+            };
+            let counts = self.arms.iter().map(|arm| arm.symbols[place].count).collect();
+            let shares = self.arms.iter().map(|arm| arm.symbols[place].frequency).collect();
+            columns.extend([
+                column(&format!("symbol_{place}"), Cells::Counts(counts)),
+                column(&format!("frequency_{place}"), Cells::Estimates(shares)),
+                column(&format!("frequency_{place}_low"), of(|symbol| symbol.low)),
+                column(&format!("frequency_{place}_high"), of(|symbol| symbol.high)),
+            ]);
+        }
+        columns
+    }
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.4}")
+}

@@ -1,0 +1,280 @@
+//! An experiment, for people and for programs.
+
+use anyhow::Context as _;
+use bandana_learners::Learner;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::estimate::Estimand;
+use bandana_shared::rewards::{OutOfRange, RewardKind};
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::WireError;
+use bandana_shared::wire::v1::experiment_status::Memory;
+use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus};
+use serde::Serialize;
+
+use super::alarm_view::{self, AlarmView};
+use super::table::{Side, Table, visible};
+
+/// What the help says of the fields.
+pub(crate) const FIELDS: &str = "\
+Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
+paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl or uniform), floor_weight, \
+window_days, discount_per_day (what the learner forgets; both null: nothing), burn_in_reports, \
+holdout_share, reports, \
+policy_version (a string: numbers of this size lose digits in some programs), simulation, epsilon, \
+certified_epsilon (both in nats for each report), mechanism (linear, quadratic, exponential, \
+randomized-response or k-ary), curvature (null unless quadratic), symbols (of a report; null \
+unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_range: refuse or \
+clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
+attribution_window_seconds, release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
+expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
+seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
+
+/// The stable form of an experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExperimentView {
+    experiment_id: String,
+    revision: u32,
+    digest: String,
+    state: &'static str,
+    learner: &'static str,
+    floor_weight: f64,
+    window_days: Option<u32>,
+    discount_per_day: Option<f64>,
+    burn_in_reports: u32,
+    holdout_share: f64,
+    reports: u64,
+    policy_version: String,
+    simulation: bool,
+    epsilon: f64,
+    certified_epsilon: f64,
+    mechanism: &'static str,
+    curvature: Option<f64>,
+    symbols: Option<u8>,
+    rewards: RewardsView,
+    estimand: &'static str,
+    attribution_window_seconds: u32,
+    release_delay_seconds_max: u32,
+    arms: Vec<ArmView>,
+    signatures: Vec<SignatureView>,
+    alarms: Vec<AlarmView>,
+    archived: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct RewardsView {
+    kind: &'static str,
+    low: f64,
+    high: f64,
+    out_of_range: &'static str,
+    default: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct ArmView {
+    arm: usize,
+    label: String,
+    retired: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct SignatureView {
+    public_key: String,
+    expires_at_unix_seconds: u64,
+    #[serde(skip)]
+    expires: String,
+}
+
+impl ExperimentView {
+    /// Reads what a server sent.
+    pub(crate) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
+        let specification = current_revision(status)
+            .context("what the server sent is not an experiment that this program understands")?;
+        let signature = |message| {
+            let signature = Signature::try_from(message)?;
+            anyhow::Ok(SignatureView {
+                public_key: signature.key().to_string(),
+                expires_at_unix_seconds: signature.expires().get(),
+                expires: signature.expires().to_string(),
+            })
+        };
+        let signatures = status.signatures.iter().map(signature).collect::<Result<_, _>>()?;
+        let (mechanism, curvature) = mechanism(&specification);
+        let timing = specification.timing();
+        Ok(Self {
+            experiment_id: specification.experiment_id().to_string(),
+            revision: specification.revision().get(),
+            digest: specification.digest().to_string(),
+            state: state(status),
+            learner: learner(status),
+            floor_weight: status.floor_weight,
+            window_days: match status.memory {
+                Some(Memory::WindowDays(days)) => Some(days),
+                _ => None,
+            },
+            discount_per_day: match status.memory {
+                Some(Memory::DiscountPerDay(factor)) => Some(factor),
+                _ => None,
+            },
+            burn_in_reports: status.burn_in_reports,
+            holdout_share: status.holdout_share,
+            reports: status.reports,
+            policy_version: status.policy_version.to_string(),
+            simulation: specification.is_simulation(),
+            epsilon: specification.epsilon().get(),
+            certified_epsilon: specification.certified_epsilon(),
+            mechanism,
+            curvature,
+            symbols: match specification.mechanism() {
+                Mechanism::Kary(alphabet) => Some(alphabet.len()),
+                _ => None,
+            },
+            rewards: rewards(&specification),
+            estimand: match specification.estimand() {
+                Estimand::MeanReward(_) => "mean_reward",
+                Estimand::MeanCurvedReward => "mean_curved_reward",
+                Estimand::Frequencies => "frequencies",
+            },
+            attribution_window_seconds: timing.attribution_window_seconds,
+            release_delay_seconds_max: timing.release_delay_seconds_max,
+            arms: arms(&specification),
+            signatures,
+            alarms: status.alarms.iter().cloned().map(Into::into).collect(),
+            archived: status.archived,
+        })
+    }
+
+    /// Its name and where it stands, in one line.
+    pub(crate) fn line(&self) -> String {
+        format!("{} is {}, revision {}\n", self.experiment_id, self.stands(), self.revision)
+    }
+
+    fn stands(&self) -> String {
+        format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
+    }
+
+    /// All of it, one thing a line, and the arms.
+    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+        let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
+        let mechanism = match (self.curvature, self.symbols) {
+            (Some(curvature), _) => format!("{}, curvature {curvature}", self.mechanism),
+            (_, Some(symbols)) => format!("{}, {symbols} symbols", self.mechanism),
+            _ => self.mechanism.to_owned(),
+        };
+        let memory = match (self.window_days, self.discount_per_day) {
+            (Some(days), _) => format!("{days} days"),
+            (_, Some(factor)) => format!("discount of {factor} per day"),
+            _ => "everything".to_owned(),
+        };
+        let burn_in = match self.burn_in_reports {
+            0 => "none".to_owned(),
+            reports => format!("{reports} reports for each arm"),
+        };
+        let mut rows = vec![
+            ("experiment", self.experiment_id.clone()),
+            ("state", self.stands()),
+            ("users", if self.simulation { "simulated" } else { "real" }.to_owned()),
+            ("revision", self.revision.to_string()),
+            ("digest", self.digest.clone()),
+            ("reports", self.reports.to_string()),
+            ("learner", format!("{}, floor weight {}", self.learner, self.floor_weight)),
+            ("memory", memory),
+            ("burn-in", burn_in),
+            ("holdout", format!("{} of the traffic", self.holdout_share)),
+            ("epsilon", format!("{} nats for each report", self.epsilon)),
+            ("certified epsilon", format!("{} nats", self.certified_epsilon)),
+            ("rewards", format!("{kind}, {low} to {high}, out of range: {out_of_range}")),
+            ("without a reward", format!("{default} is reported")),
+            ("mechanism", mechanism),
+            ("estimated", estimand_in_words(self.estimand).to_owned()),
+            ("attribution window", format!("{} s", self.attribution_window_seconds)),
+            ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
+            ("policy", self.policy_version.clone()),
+        ];
+        for SignatureView { public_key, expires, .. } in &self.signatures {
+            rows.push(("signed", format!("by {public_key} until {expires}")));
+        }
+        if self.signatures.is_empty() {
+            rows.push(("signed", "by nobody".to_owned()));
+        }
+        let lines = rows.iter().map(|(name, value)| format!("{name:<20}{value}\n"));
+        let mut table = Table::new([("arm", Side::Right), ("label", Side::Left), ("", Side::Left)]);
+        for ArmView { arm, label, retired } in &self.arms {
+            let note = if *retired { "retired" } else { "" };
+            table.push([arm.to_string(), visible(label), note.to_owned()]);
+        }
+        let alarms = alarm_view::describe(&self.alarms);
+        lines.chain(["\n".to_owned(), table.render(columns), alarms]).collect()
+    }
+}
+
+/// What an estimate is an estimate of.
+pub(crate) fn estimand_in_words(estimand: &str) -> &'static str {
+    match estimand {
+        "mean_reward" => "mean reward",
+        "frequencies" => "share of each category",
+        _ => "mean of g(reward), whose order of the arms can differ from that of the mean rewards",
+    }
+}
+
+pub(crate) fn state(status: &ExperimentStatus) -> &'static str {
+    match status.state() {
+        ExperimentState::Draft => "draft",
+        ExperimentState::Running => "running",
+        ExperimentState::Paused => "paused",
+        ExperimentState::Stopped => "stopped",
+        ExperimentState::Unspecified => "unknown",
+    }
+}
+
+pub(crate) fn learner(status: &ExperimentStatus) -> &'static str {
+    Learner::from_wire(status.learner()).map_or("unknown", Learner::name)
+}
+
+fn mechanism(specification: &Specification) -> (&'static str, Option<f64>) {
+    match specification.mechanism() {
+        Mechanism::Linear => ("linear", None),
+        Mechanism::Quadratic(curvature) => ("quadratic", Some(curvature.get())),
+        Mechanism::Exponential => ("exponential", None),
+        Mechanism::RandomizedResponse => ("randomized-response", None),
+        Mechanism::Kary(_) => ("k-ary", None),
+    }
+}
+
+fn rewards(specification: &Specification) -> RewardsView {
+    let rewards = specification.rewards();
+    RewardsView {
+        kind: match rewards.kind() {
+            RewardKind::Binary => "binary",
+            RewardKind::Bounded => "bounded",
+            RewardKind::Categorical => "categorical",
+        },
+        low: rewards.range().low(),
+        high: rewards.range().high(),
+        out_of_range: match rewards.out_of_range() {
+            OutOfRange::Refuse => "refuse",
+            OutOfRange::Clamp => "clamp",
+        },
+        default: rewards.default_reward(),
+    }
+}
+
+fn arms(specification: &Specification) -> Vec<ArmView> {
+    let view = |(arm, shown): (usize, &bandana_shared::specification::Arm)| ArmView {
+        arm,
+        label: shown.label().to_owned(),
+        retired: shown.is_retired(),
+    };
+    specification.arms().iter().enumerate().map(view).collect()
+}
+
+/// The current revision, if its digest shows that nothing of it is unknown here.
+pub(crate) fn current_revision(status: &ExperimentStatus) -> Result<Specification, WireError> {
+    let message = status.specification.as_ref().ok_or(WireError::Missing("specification"))?;
+    let specification = Specification::try_from(message)?;
+    if specification.digest().as_bytes()[..] == status.digest[..] {
+        Ok(specification)
+    } else {
+        Err(WireError::DigestMismatch)
+    }
+}

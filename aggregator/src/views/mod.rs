@@ -1,0 +1,20 @@
+//! Views: what operators write and read of experiments, as JSON, tables and words.
+//!
+//! The command line and the dashboard take the same drafts and show the same fields.
+
+pub(crate) mod alarm_view;
+pub(crate) mod audit_view;
+pub(crate) mod columns;
+pub(crate) mod date;
+pub(crate) mod draft;
+pub(crate) mod estimates_view;
+pub(crate) mod experiment_view;
+pub(crate) mod failure;
+pub(crate) mod released_view;
+pub(crate) mod seconds;
+pub(crate) mod summary_view;
+pub(crate) mod table;
+pub(crate) mod tallies_view;
+pub(crate) mod trusted_draft;
+pub(crate) mod trusted_view;
+pub(crate) mod vectors_file;

@@ -1,0 +1,69 @@
+//! Daily tallies, for analysis.
+
+use anyhow::ensure;
+use bandana_shared::channel::Channel;
+use bandana_shared::estimate::Estimand;
+use bandana_shared::identity::Day;
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::DailyTally;
+
+use super::columns::{Cells, Column};
+
+/// The tallies of an experiment, and what they say of each day on its own.
+///
+/// `specification` must be as new as the tallies, so that it has all their arms.
+pub(crate) fn columns(
+    specification: &Specification,
+    tallies: &[DailyTally],
+) -> anyhow::Result<Vec<Column>> {
+    let estimand = specification.estimand();
+    let channel = specification.channel();
+    let checked: Vec<Tally> =
+        tallies.iter().map(|row| tally(row, channel)).collect::<anyhow::Result<_>>()?;
+    let label = |row: &DailyTally| {
+        let arm = specification.arms().get(usize::try_from(row.arm).ok()?)?;
+        Some(arm.label().to_owned())
+    };
+    // Categories have no mean.
+    let of = |number: Option<f64>| number.filter(|_| estimand != Estimand::Frequencies);
+    let estimate =
+        |tally: &Tally| of(channel.debiased_mean(tally)).map(|mean| estimand.from_unit(mean));
+    let error = |tally: &Tally| {
+        of(channel.standard_error(tally)).map(|error| estimand.difference_from_unit(error))
+    };
+    let column = |name: &str, cells| Column { name: name.to_owned(), cells };
+    let id = specification.experiment_id().to_string();
+    let of = |row: fn(&DailyTally) -> u64| tallies.iter().map(row).collect();
+    let mut columns = vec![
+        column("experiment_id", Cells::Text(vec![id; tallies.len()])),
+        column("day", Cells::Days(tallies.iter().map(|row| Day::new(row.day)).collect())),
+        column("arm", Cells::Places(tallies.iter().map(|row| row.arm).collect())),
+        column(
+            "label",
+            Cells::Text(tallies.iter().map(|r| label(r).unwrap_or_default()).collect()),
+        ),
+        column("reports", Cells::Counts(of(|row| row.reports))),
+        column("ones", Cells::Counts(of(|row| row.ones))),
+        column("estimate", Cells::Estimates(checked.iter().map(estimate).collect())),
+        column("standard_error", Cells::Estimates(checked.iter().map(error).collect())),
+    ];
+    if let Channel::Kary(channel) = channel {
+        for symbol in channel.alphabet().symbols() {
+            let counts = checked.iter().map(|tally| tally.count(symbol)).collect();
+            columns.push(column(&format!("symbol_{}", symbol.get()), Cells::Counts(counts)));
+        }
+    }
+    Ok(columns)
+}
+
+/// What a server sent, checked.
+fn tally(row: &DailyTally, channel: Channel) -> anyhow::Result<Tally> {
+    let Channel::Kary(channel) = channel else { return Ok(Tally::new(row.reports, row.ones)?) };
+    let symbols = channel.alphabet().symbols();
+    ensure!(
+        row.symbols.len() == symbols.len() && row.symbols.iter().sum::<u64>() == row.reports,
+        "the server sent a tally that does not add up"
+    );
+    Ok(Tally::with_symbols(row.reports, symbols.zip(row.symbols.iter().copied()))?)
+}

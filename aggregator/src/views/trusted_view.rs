@@ -1,0 +1,185 @@
+//! A trusted experiment, for people and for programs.
+
+use anyhow::Context as _;
+use bandana_shared::wire::v1::trusted_specification::Algorithm;
+use bandana_shared::wire::v1::{
+    AdacGope, AdacOful, AdacUcb, ExperimentState, LazyRelease, TrustedStatus,
+};
+use serde::Serialize;
+
+use super::table::{Side, Table};
+
+/// What the help says of the fields.
+pub(crate) const FIELDS: &str = "\
+Fields with --json: experiment_id, state (running, paused or stopped), rewards_are_disclosed \
+(always true), rho (what one reward costs at most), algorithm (adac-ucb, adac-gope, adac-oful or \
+lazy-release), arms (adac-ucb, lazy-release), beta (adac-ucb), actions, delta (adac-gope), \
+dimension (adac-oful; what an algorithm does not have is null), reward_low, reward_high, rewards \
+(that count), releases (of statistics), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
+
+/// The stable form of a trusted experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct TrustedView {
+    pub(crate) experiment_id: String,
+    pub(crate) state: &'static str,
+    rewards_are_disclosed: bool,
+    pub(crate) rho: f64,
+    pub(crate) algorithm: &'static str,
+    arms: Option<u32>,
+    beta: Option<f64>,
+    pub(crate) actions: Option<Vec<Vec<f64>>>,
+    delta: Option<f64>,
+    dimension: Option<u32>,
+    reward_low: f64,
+    reward_high: f64,
+    rewards: u64,
+    pub(crate) releases: u64,
+    archived: bool,
+    /// Arms or actions, as a list without them says.
+    #[serde(skip)]
+    arm_count: u32,
+}
+
+impl TrustedView {
+    /// Reads what a server sent.
+    pub(crate) fn new(status: &TrustedStatus) -> anyhow::Result<Self> {
+        let unknown =
+            "what the server sent is not a trusted experiment that this program understands";
+        let specification = status.specification.clone().context(unknown)?;
+        let algorithm = specification.algorithm.context(unknown)?;
+        let (name, reward_low) = match &algorithm {
+            Algorithm::AdacUcb(_) => ("adac-ucb", 0.0),
+            Algorithm::AdacGope(_) => ("adac-gope", -1.0),
+            Algorithm::AdacOful(_) => ("adac-oful", -1.0),
+            Algorithm::LazyRelease(_) => ("lazy-release", 0.0),
+        };
+        let view = Self {
+            experiment_id: specification.experiment_id,
+            state: state(status),
+            rewards_are_disclosed: specification.rewards_are_disclosed,
+            rho: specification.rho,
+            algorithm: name,
+            arms: None,
+            beta: None,
+            actions: None,
+            delta: None,
+            dimension: None,
+            reward_low,
+            reward_high: 1.0,
+            rewards: status.rewards,
+            releases: status.releases,
+            archived: status.archived,
+            arm_count: status.arm_count,
+        };
+        Ok(match algorithm {
+            Algorithm::AdacUcb(AdacUcb { arms, beta }) => {
+                Self { arms: Some(arms), beta: Some(beta), ..view }
+            }
+            Algorithm::AdacGope(AdacGope { actions, delta }) => {
+                let actions = actions.into_iter().map(|action| action.coordinates).collect();
+                Self { actions: Some(actions), delta: Some(delta), ..view }
+            }
+            Algorithm::AdacOful(AdacOful { dimension }) => {
+                Self { dimension: Some(dimension), ..view }
+            }
+            Algorithm::LazyRelease(LazyRelease { arms }) => Self { arms: Some(arms), ..view },
+        })
+    }
+
+    /// Its name and where it stands, in one line.
+    pub(crate) fn line(&self) -> String {
+        format!("{} is {}\n", self.experiment_id, self.stands())
+    }
+
+    fn stands(&self) -> String {
+        format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
+    }
+
+    /// All of it, one thing a line, and the actions.
+    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+        let more = match (self.beta, self.delta) {
+            (Some(beta), _) => format!(", beta {beta}"),
+            (_, Some(delta)) => format!(", delta {delta}"),
+            _ => String::new(),
+        };
+        let rows = [
+            ("experiment", self.experiment_id.clone()),
+            ("state", self.stands()),
+            ("rewards", format!("reach the server; {} to {}", self.reward_low, self.reward_high)),
+            ("protected", self.protection()),
+            ("algorithm", format!("{}{more}", self.algorithm)),
+            ("chooses among", self.choices()),
+            ("rewards counted", self.rewards.to_string()),
+            ("releases", self.releases.to_string()),
+        ];
+        let lines = rows.iter().map(|(name, value)| format!("{name:<20}{value}\n"));
+        let Some(actions) = &self.actions else { return lines.collect() };
+        let mut table = Table::new([("arm", Side::Right), ("action", Side::Left)]);
+        for (place, action) in actions.iter().enumerate() {
+            table.push([place.to_string(), numbers(action)]);
+        }
+        lines.chain(["\n".to_owned(), table.render(columns)]).collect()
+    }
+
+    /// What is protected, and from whom.
+    pub(crate) fn protection(&self) -> String {
+        let rho = self.rho;
+        format!(
+            "each reward, from everybody but the server, by rho {rho} (zero-concentrated \
+             differential privacy); k rewards of one person by up to k^2 rho"
+        )
+    }
+
+    fn choices(&self) -> String {
+        match (self.arms, &self.actions, self.dimension) {
+            (Some(arms), ..) => format!("{arms} arms"),
+            (_, Some(_), _) => format!("{} actions", self.arm_count),
+            (_, _, Some(dimension)) => format!("actions with {dimension} coordinates"),
+            _ => "unknown".to_owned(),
+        }
+    }
+}
+
+/// One line for each trusted experiment.
+pub(crate) fn list(experiments: &[TrustedView], columns: Option<usize>) -> String {
+    if experiments.is_empty() {
+        return "there are no trusted experiments\n".to_owned();
+    }
+    let mut table = Table::new([
+        ("experiment", Side::Left),
+        ("state", Side::Right),
+        ("algorithm", Side::Right),
+        ("chooses among", Side::Right),
+        ("rho", Side::Right),
+        ("rewards", Side::Right),
+        ("releases", Side::Right),
+    ]);
+    for view in experiments {
+        table.push([
+            view.experiment_id.clone(),
+            if view.archived { "archived" } else { view.state }.to_owned(),
+            view.algorithm.to_owned(),
+            view.choices(),
+            view.rho.to_string(),
+            view.rewards.to_string(),
+            view.releases.to_string(),
+        ]);
+    }
+    table.render(columns)
+}
+
+/// A vector, for people.
+fn numbers(vector: &[f64]) -> String {
+    let texts: Vec<_> = vector.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+fn state(status: &TrustedStatus) -> &'static str {
+    match status.state() {
+        ExperimentState::Draft => "draft",
+        ExperimentState::Running => "running",
+        ExperimentState::Paused => "paused",
+        ExperimentState::Stopped => "stopped",
+        ExperimentState::Unspecified => "unknown",
+    }
+}

@@ -1,0 +1,555 @@
+//! The stored format, field by field. A change here needs a new version, and a reader of
+//! the old one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::identity::{
+    ArmIndex, Day, Digest, ExperimentId, StoreId, UnixSeconds, UploadId,
+};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::signing::{PublicKey, Signature};
+use bandana_shared::specification::Specification;
+use bandana_shared::stored::{Older, Stored, StoredError};
+use serde::{Deserialize, Serialize};
+
+use super::stored_specification::StoredSpecification;
+use super::{Change, Draw, Epoch, Held, Once, State};
+use crate::assignment::{AssignmentId, OpenAssignment};
+use crate::ledger::Ledger;
+use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
+use crate::privatizer::PrivateReport;
+use crate::time::Timestamp;
+
+/// The number of a write that was carried through.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredDone(pub(crate) u64);
+
+impl Stored for StoredDone {
+    const MAGIC: [u8; 4] = *b"BDdn";
+    const VERSION: u16 = 1;
+}
+
+/// What was spent: the record of a slot.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredLedger {
+    number: u64,
+    record: LedgerRecord,
+}
+
+impl Stored for StoredLedger {
+    const MAGIC: [u8; 4] = *b"BDlg";
+    const VERSION: u16 = 1;
+}
+
+impl StoredLedger {
+    pub(crate) fn new(number: u64, ledger: &Ledger) -> Self {
+        Self { number, record: LedgerRecord::new(ledger) }
+    }
+
+    pub(crate) fn into_parts(self) -> (u64, Ledger) {
+        (self.number, self.record.into_ledger())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct LedgerRecord {
+    lifetime: u64,
+    days: Vec<(u32, u64)>,
+    high_water_ms: u64,
+}
+
+impl LedgerRecord {
+    fn new(ledger: &Ledger) -> Self {
+        Self {
+            lifetime: ledger.lifetime().get(),
+            days: ledger.days().map(|(day, spent)| (day.get(), spent.get())).collect(),
+            high_water_ms: ledger.time(Timestamp::default()).unix_ms(),
+        }
+    }
+
+    fn into_ledger(self) -> Ledger {
+        let days = self.days.into_iter();
+        let days = days.map(|(day, spent)| (Day::new(day), NanoNats::new(spent))).collect();
+        let high_water = Timestamp::from_unix_ms(self.high_water_ms);
+        Ledger::from_parts(NanoNats::new(self.lifetime), days, high_water)
+    }
+}
+
+/// A whole state.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredState {
+    parts: StoredParts,
+    stores: StoredStores,
+}
+
+/// The stores of held specifications, open assignments and parcels, in the order of these: 0 for
+/// one that is not known, and otherwise one more than its place among all. Version 1 had none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct StoredStores {
+    all: Vec<[u8; 16]>,
+    places: Vec<u32>,
+}
+
+impl StoredStores {
+    fn new(stores: impl Iterator<Item = Option<StoreId>>) -> Self {
+        let mut known: BTreeMap<StoreId, u32> = BTreeMap::new();
+        let mut all = Vec::new();
+        let mut place = |store: StoreId| {
+            *known.entry(store).or_insert_with(|| {
+                all.push(*store.as_bytes());
+                u32::try_from(all.len()).unwrap_or(0)
+            })
+        };
+        let places = stores.map(|store| store.map_or(0, &mut place)).collect();
+        Self { all, places }
+    }
+
+    /// One for each of so many; `None`: they are not of these.
+    fn into_stores(self, count: usize) -> Option<impl Iterator<Item = Option<StoreId>>> {
+        let Self { all, mut places } = self;
+        if places.is_empty() {
+            places = vec![0; count];
+        }
+        let store = |place: u32| match place.checked_sub(1) {
+            None => Some(None),
+            Some(place) => all.get(usize::try_from(place).ok()?).map(|id| Some(StoreId::new(*id))),
+        };
+        let stores: Vec<_> = places.into_iter().map(store).collect::<Option<_>>()?;
+        (stores.len() == count).then(|| stores.into_iter())
+    }
+}
+
+/// All that version 1 had.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredParts {
+    number: u64,
+    simulated: bool,
+    opted_out: bool,
+    ledger: LedgerRecord,
+    last_assignment: u64,
+    /// Each of the specifications that the rest names by its place here.
+    specifications: Vec<StoredSpecification>,
+    held: Vec<StoredHeld>,
+    open: Vec<StoredOpen>,
+    parcels: Vec<StoredParcel>,
+    once: Vec<(String, u32, u32, u32)>,
+}
+
+impl Stored for StoredState {
+    const MAGIC: [u8; 4] = *b"BDst";
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        Ok(match older.version() {
+            1 => Some(Self { parts: older.decode()?, stores: StoredStores::default() }),
+            _ => None,
+        })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredHeld {
+    specification: u32,
+    signatures: Vec<StoredSignature>,
+    policy: StoredPolicy,
+    heard_at_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredOpen {
+    id: u64,
+    specification: u32,
+    arm: u32,
+    rewards_until_ms: u64,
+    release_at_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredParcel {
+    id: u64,
+    experiment_id: String,
+    digest: [u8; 16],
+    arm: u32,
+    /// What the report says. A bit has the one byte that a `bool` has.
+    symbol: u8,
+    release_at_ms: u64,
+    reach_ms: u64,
+    sealed: Option<([u8; 16], Vec<u8>)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredPolicy {
+    version: u64,
+    weights: Vec<u64>,
+    time_to_live_seconds: u32,
+}
+
+impl StoredPolicy {
+    fn new(policy: &Policy) -> Self {
+        Self {
+            version: policy.version,
+            weights: policy.weights.iter().collect(),
+            time_to_live_seconds: policy.time_to_live_seconds,
+        }
+    }
+
+    fn into_policy(self) -> Option<Policy> {
+        let weights = Weights::new(&self.weights).ok()?;
+        let Self { version, time_to_live_seconds, .. } = self;
+        Some(Policy { version, weights, time_to_live_seconds })
+    }
+}
+
+/// Key, expiry in seconds, and 64 bytes.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredSignature([u8; 32], u64, Vec<u8>);
+
+impl StoredSignature {
+    fn new(signature: &Signature) -> Self {
+        let expires = signature.expires().get();
+        Self(*signature.key().as_bytes(), expires, signature.as_bytes().to_vec())
+    }
+
+    fn into_signature(self) -> Option<Signature> {
+        let key = PublicKey::new(self.0).ok()?;
+        Some(Signature::new(key, UnixSeconds::new(self.1), self.2.try_into().ok()?))
+    }
+}
+
+fn signatures(stored: Vec<StoredSignature>) -> Option<Vec<Signature>> {
+    stored.into_iter().map(StoredSignature::into_signature).collect()
+}
+
+/// Specifications in the order of their first mention.
+#[derive(Default)]
+struct Mentioned {
+    places: BTreeMap<[u8; 16], u32>,
+    specifications: Vec<StoredSpecification>,
+}
+
+impl Mentioned {
+    fn place(&mut self, specification: &Specification) -> u32 {
+        let next = u32::try_from(self.specifications.len()).unwrap_or(u32::MAX);
+        *self.places.entry(*specification.digest().as_bytes()).or_insert_with(|| {
+            self.specifications.push(StoredSpecification::new(specification));
+            next
+        })
+    }
+}
+
+impl StoredState {
+    pub(crate) fn new(state: &State, number: u64, simulated: bool) -> Self {
+        let mut mentioned = Mentioned::default();
+        let held = state.held.values().map(|held| StoredHeld {
+            specification: mentioned.place(&held.specification),
+            signatures: held.signatures.iter().map(StoredSignature::new).collect(),
+            policy: StoredPolicy::new(&held.policy),
+            heard_at_ms: held.heard_at.unix_ms(),
+        });
+        let held = held.collect();
+        let open = state.open.iter().map(|(id, open)| StoredOpen {
+            id: id.get(),
+            specification: mentioned.place(&open.specification),
+            arm: open.arm.to_u32(),
+            rewards_until_ms: open.rewards_until.unix_ms(),
+            release_at_ms: open.release_at.unix_ms(),
+        });
+        let open = open.collect();
+        let once = state.once.iter().map(|once| {
+            let Epoch { days, number } = once.epoch;
+            (once.experiment_id.to_string(), once.arm.to_u32(), days, number)
+        });
+        let stores = state.held.values().map(|held| held.store);
+        let stores = stores.chain(state.open.values().map(|open| open.store));
+        let stores = stores.chain(state.outbox.parcels.values().map(|parcel| parcel.store));
+        let stores = StoredStores::new(stores);
+        let parts = StoredParts {
+            number,
+            simulated,
+            opted_out: state.opted_out,
+            ledger: LedgerRecord::new(&state.ledger),
+            last_assignment: state.last_assignment,
+            held,
+            open,
+            parcels: state.outbox.parcels.iter().map(StoredParcel::new).collect(),
+            once: once.collect(),
+            specifications: mentioned.specifications,
+        };
+        Self { parts, stores }
+    }
+
+    /// The state and its number; `None` when it is not one.
+    pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
+        let Self { parts, stores } = self;
+        if parts.simulated != simulated {
+            return None;
+        }
+        let count = parts.held.len() + parts.open.len() + parts.parcels.len();
+        let mut stores = stores.into_stores(count)?;
+        let specifications = parts.specifications.into_iter();
+        let specifications: Vec<Arc<Specification>> =
+            specifications.map(|s| s.into_specification().map(Arc::new)).collect::<Option<_>>()?;
+        let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
+        let mut state = State {
+            ledger: parts.ledger.into_ledger(),
+            last_assignment: parts.last_assignment,
+            opted_out: parts.opted_out,
+            ..State::default()
+        };
+        for held in parts.held {
+            let specification = find(held.specification)?;
+            let id = specification.experiment_id().clone();
+            let held = Held {
+                specification,
+                signatures: signatures(held.signatures)?,
+                policy: held.policy.into_policy()?,
+                heard_at: Timestamp::from_unix_ms(held.heard_at_ms),
+                store: stores.next()?,
+            };
+            state.held.insert(id, held);
+        }
+        for open in parts.open {
+            let specification = find(open.specification)?;
+            let arm = arm_index(open.arm)?;
+            if arm.get() >= specification.arms().len() || open.id > parts.last_assignment {
+                return None;
+            }
+            let until = Timestamp::from_unix_ms(open.rewards_until_ms);
+            let release = Timestamp::from_unix_ms(open.release_at_ms);
+            let assignment = OpenAssignment::new(specification, arm, until, release);
+            let assignment = assignment.of_store(stores.next()?);
+            state.open.insert(AssignmentId::new(open.id), assignment);
+        }
+        let parcels = parts.parcels.into_iter().zip(stores);
+        let parcels = parcels.map(|(parcel, store)| parcel.into_parcel(store));
+        state.outbox = Outbox { parcels: parcels.collect::<Option<_>>()? };
+        let open = state.open.values().map(|open| open.specification.experiment_id());
+        let waiting = state.outbox.parcels.values().map(|parcel| &parcel.experiment_id);
+        for experiment_id in open.chain(waiting) {
+            *state.reports.entry(experiment_id.clone()).or_default() += 1;
+        }
+        for (experiment_id, arm, days, number) in parts.once {
+            let experiment_id = ExperimentId::new(experiment_id).ok()?;
+            let epoch = Epoch { days, number };
+            state.once.insert(Once { experiment_id, arm: arm_index(arm)?, epoch });
+        }
+        Some((state, parts.number))
+    }
+}
+
+fn arm_index(arm: u32) -> Option<ArmIndex> {
+    ArmIndex::new(usize::try_from(arm).ok()?).ok()
+}
+
+impl StoredParcel {
+    fn new((id, parcel): (&AssignmentId, &PendingReport)) -> Self {
+        let sealed = parcel.sealed.as_ref();
+        Self {
+            id: id.get(),
+            experiment_id: parcel.experiment_id.to_string(),
+            digest: *parcel.digest.as_bytes(),
+            arm: parcel.arm.to_u32(),
+            symbol: parcel.report.get().get(),
+            release_at_ms: parcel.release_at.unix_ms(),
+            reach_ms: u64::try_from(parcel.reach.as_millis()).unwrap_or(u64::MAX),
+            sealed: sealed.map(|task| (*task.id().as_bytes(), task.bytes().to_vec())),
+        }
+    }
+
+    fn into_parcel(self, store: Option<StoreId>) -> Option<(AssignmentId, PendingReport)> {
+        let sealed =
+            self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
+        let parcel = PendingReport {
+            experiment_id: ExperimentId::new(self.experiment_id).ok()?,
+            digest: Digest::new(self.digest),
+            arm: arm_index(self.arm)?,
+            report: PrivateReport::restored(self.symbol)?,
+            release_at: Timestamp::from_unix_ms(self.release_at_ms),
+            reach: Duration::from_millis(self.reach_ms),
+            store,
+            sealed,
+            changed: State::AS_READ,
+            attempts: Attempts::default(),
+        };
+        Some((AssignmentId::new(self.id), parcel))
+    }
+}
+
+/// The changes of one write.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredChanges {
+    number: u64,
+    changes: Vec<StoredChange>,
+}
+
+impl Stored for StoredChanges {
+    const MAGIC: [u8; 4] = *b"BDch";
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        // The last kind of change was not there.
+        Ok(if older.version() == 1 { Some(older.decode()?) } else { None })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum StoredChange {
+    /// As version 1 had it.
+    Heard(StoredHeard),
+    Drawn {
+        id: u64,
+        digest: [u8; 16],
+        experiment_id: String,
+        arm: u32,
+        chosen_at_ms: u64,
+        rewards_until_ms: u64,
+        release_at_ms: u64,
+        price: u64,
+        once: Option<(u32, u32)>,
+    },
+    Privatized {
+        id: u64,
+        symbol: u8,
+    },
+    Sealed {
+        id: u64,
+        upload_id: [u8; 16],
+        bytes: Vec<u8>,
+    },
+    Settled {
+        id: u64,
+    },
+    HeardFrom(Option<[u8; 16]>, StoredHeard),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredHeard {
+    experiment_id: String,
+    /// `None`: as before, and so are the signatures.
+    specification: Option<(StoredSpecification, Vec<StoredSignature>)>,
+    policy: StoredPolicy,
+    heard_at_ms: u64,
+}
+
+impl StoredHeard {
+    fn new(held: &Held, anew: bool) -> Self {
+        Self {
+            experiment_id: held.specification.experiment_id().to_string(),
+            specification: anew.then(|| {
+                let signatures = held.signatures.iter().map(StoredSignature::new);
+                (StoredSpecification::new(&held.specification), signatures.collect())
+            }),
+            policy: StoredPolicy::new(&held.policy),
+            heard_at_ms: held.heard_at.unix_ms(),
+        }
+    }
+
+    /// The change, for the state that it is about to be applied to.
+    fn into_change(self, store: Option<StoreId>, state: &State) -> Option<Change> {
+        let experiment_id = ExperimentId::new(self.experiment_id).ok()?;
+        let anew = self.specification.is_some();
+        let (specification, signatures) = if let Some((stored, signed)) = self.specification {
+            (Arc::new(stored.into_specification()?), signatures(signed)?)
+        } else {
+            let held = state.held.get(&experiment_id)?;
+            (Arc::clone(&held.specification), held.signatures.clone())
+        };
+        let policy = self.policy.into_policy()?;
+        let heard_at = Timestamp::from_unix_ms(self.heard_at_ms);
+        Some(Change::Heard {
+            held: Held { specification, signatures, policy, heard_at, store },
+            anew,
+        })
+    }
+}
+
+impl StoredChanges {
+    pub(crate) fn new(number: u64, changes: &[Change]) -> Self {
+        Self { number, changes: changes.iter().map(StoredChange::new).collect() }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Takes the changes in turn; `None` when one does not follow from the state.
+    pub(crate) fn apply(self, state: &mut State) -> Option<()> {
+        for change in self.changes {
+            let change = change.into_change(state)?;
+            state.apply(&change, State::AS_READ).ok()?;
+        }
+        Some(())
+    }
+}
+
+impl StoredChange {
+    fn new(change: &Change) -> Self {
+        match change {
+            Change::Heard { held, anew } => {
+                let store = held.store.map(|store| *store.as_bytes());
+                Self::HeardFrom(store, StoredHeard::new(held, *anew))
+            }
+            Change::Drawn(draw) => Self::Drawn {
+                id: draw.id.get(),
+                digest: *draw.digest.as_bytes(),
+                experiment_id: draw.experiment_id.to_string(),
+                arm: draw.arm.to_u32(),
+                chosen_at_ms: draw.chosen_at.unix_ms(),
+                rewards_until_ms: draw.rewards_until.unix_ms(),
+                release_at_ms: draw.release_at.unix_ms(),
+                price: draw.price.get(),
+                once: draw.once.map(|epoch| (epoch.days, epoch.number)),
+            },
+            Change::Privatized { id, report } => {
+                Self::Privatized { id: id.get(), symbol: report.get().get() }
+            }
+            Change::Sealed { id, task } => Self::Sealed {
+                id: id.get(),
+                upload_id: *task.id().as_bytes(),
+                bytes: task.bytes().to_vec(),
+            },
+            Change::Settled { id } => Self::Settled { id: id.get() },
+        }
+    }
+
+    /// The change, for the state that it is about to be applied to.
+    fn into_change(self, state: &State) -> Option<Change> {
+        Some(match self {
+            Self::Heard(heard) => heard.into_change(None, state)?,
+            Self::HeardFrom(store, heard) => heard.into_change(store.map(StoreId::new), state)?,
+            Self::Drawn {
+                id,
+                digest,
+                experiment_id,
+                arm,
+                chosen_at_ms,
+                rewards_until_ms,
+                release_at_ms,
+                price,
+                once,
+            } => Change::Drawn(Draw {
+                id: AssignmentId::new(id),
+                digest: Digest::new(digest),
+                experiment_id: ExperimentId::new(experiment_id).ok()?,
+                arm: arm_index(arm)?,
+                chosen_at: Timestamp::from_unix_ms(chosen_at_ms),
+                rewards_until: Timestamp::from_unix_ms(rewards_until_ms),
+                release_at: Timestamp::from_unix_ms(release_at_ms),
+                price: NanoNats::new(price),
+                once: once.map(|(days, number)| Epoch { days, number }),
+            }),
+            Self::Privatized { id, symbol } => {
+                let report = PrivateReport::restored(symbol)?;
+                Change::Privatized { id: AssignmentId::new(id), report }
+            }
+            Self::Sealed { id, upload_id, bytes } => {
+                let task = UploadTask::from_parts(UploadId::new(upload_id), bytes);
+                Change::Sealed { id: AssignmentId::new(id), task }
+            }
+            Self::Settled { id } => Change::Settled { id: AssignmentId::new(id) },
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! The file of rewards: sums of open assignments, if the app asks for them to be kept.
+
+use bandana_shared::stored::Stored;
+use serde::{Deserialize, Serialize};
+
+use super::State;
+use crate::assignment::AssignmentId;
+
+/// Sums of open assignments: the only raw values that ever rest on a disk, in the
+/// app's own directory and only if the app asks for it. Neither printed nor compared.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PendingRewards(pub(crate) Vec<PendingReward>);
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PendingReward {
+    pub(crate) assignment: u64,
+    pub(crate) sum: f64,
+}
+
+impl std::fmt::Debug for PendingRewards {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PendingRewards(<private>)")
+    }
+}
+
+impl Stored for PendingRewards {
+    const MAGIC: [u8; 4] = *b"BDrw";
+    const VERSION: u16 = 1;
+}
+
+impl PendingRewards {
+    pub(crate) fn of(state: &State) -> Self {
+        let sums = state.open.iter().filter_map(|(id, open)| {
+            Some(PendingReward { assignment: id.get(), sum: open.sum()? })
+        });
+        Self(sums.collect())
+    }
+
+    /// No sums: the file is removed.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts the sums back to the assignments that are still open.
+    pub(crate) fn restore(self, state: &mut State) {
+        for PendingReward { assignment, sum } in self.0 {
+            if let Some(open) = state.open.get_mut(&AssignmentId::new(assignment)) {
+                open.restore_sum(sum);
+            }
+        }
+    }
+}

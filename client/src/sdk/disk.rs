@@ -1,0 +1,192 @@
+//! The storage of a handle.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::settings::Settings;
+use crate::core::Core;
+use crate::noise::OsNoise;
+use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};
+use crate::time::Clock;
+
+/// Where the state is kept.
+#[derive(Debug)]
+pub(super) enum Place {
+    Memory,
+    Directory(PathBuf),
+}
+
+impl Place {
+    /// Whether an opt-out is marked here, whatever became of the rest.
+    fn has_opt_out(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Directory(path) => path.join(OPTED_OUT).exists(),
+        }
+    }
+}
+
+/// What a handle has of a disk.
+#[derive(Debug)]
+pub(super) struct Disk {
+    kind: Kind,
+    storage: Mutex<Option<Storage>>,
+    /// Why the storage can't be used, or what went wrong with it last.
+    trouble: Mutex<Option<Arc<StorageError>>>,
+    /// Who opened it.
+    process: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Everything is in memory.
+    None,
+    /// The directory can't be used.
+    Unusable,
+    Directory,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Disk {
+    /// Opens what the app wants to be used, with the client that goes with it.
+    pub(super) fn open(settings: &Settings) -> (Core<OsNoise>, Self) {
+        let disk = |kind, storage, trouble: Option<StorageError>| Self {
+            kind,
+            storage: Mutex::new(storage),
+            trouble: Mutex::new(trouble.map(Arc::new)),
+            process: std::process::id(),
+        };
+        let (budget, keeps) = (settings.budget, settings.keeps_rewards);
+        let Place::Directory(path) = &settings.place else {
+            return (Core::new(budget), disk(Kind::None, None, None));
+        };
+        let opened =
+            Directory::lock(path).and_then(|files| Storage::open(Box::new(files), false, keeps));
+        match opened {
+            Ok((storage, restored)) => {
+                let core = Core::restored(OsNoise, budget, restored, keeps);
+                (core, disk(Kind::Directory, Some(storage), None))
+            }
+            Err(error) => {
+                let mut core = Core::without_reports(OsNoise, budget);
+                if settings.place.has_opt_out() {
+                    core.opt_out();
+                }
+                (core, disk(Kind::Unusable, None, Some(error)))
+            }
+        }
+    }
+
+    /// Writes what is to be written, and says whether anything was that more can be sent
+    /// for.
+    pub(super) fn write(&self, core: &Mutex<Core<OsNoise>>, clock: &dyn Clock) -> bool {
+        // A process that was forked off has a copy of everything; only one may go on.
+        if std::process::id() != self.process {
+            return false;
+        }
+        let mut storage = lock(&self.storage);
+        let Some(storage) = &mut *storage else {
+            return false;
+        };
+        let mut written = false;
+        loop {
+            let Some(write) = lock(core).take_write(clock.now()) else {
+                break;
+            };
+            let result = storage.commit(&write);
+            lock(core).on_written(result.is_ok(), clock.now());
+            written = true;
+            *lock(&self.trouble) = result.err().map(Arc::new);
+        }
+        let rewards = lock(core).take_rewards(clock.now());
+        if let Some(rewards) = rewards {
+            let kept = storage.keep_rewards(&rewards).is_ok();
+            lock(core).on_rewards_written(kept, clock.now());
+        }
+        // Nothing that can be sent depends on the sums of rewards.
+        written
+    }
+
+    /// Writes everything that is to be written, after a failure too.
+    ///
+    /// # Errors
+    /// When not all of it could be written.
+    pub(super) fn write_now(
+        &self,
+        core: &Mutex<Core<OsNoise>>,
+        clock: &dyn Clock,
+    ) -> Result<(), Arc<StorageError>> {
+        if self.kind == Kind::Directory && lock(&self.storage).is_none() {
+            return Err(Arc::new(StorageError::Closed));
+        }
+        lock(core).write_now();
+        self.write(core, clock);
+        lock(&self.trouble).clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether the directory can't be used at all, and what went wrong with it last.
+    pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
+        (self.kind == Kind::Unusable, lock(&self.trouble).clone())
+    }
+
+    /// Closes the directory, so that it can be opened again.
+    pub(super) fn close(&self) {
+        drop(lock(&self.storage).take());
+    }
+}
+
+#[cfg(all(test, feature = "storage"))]
+mod tests {
+    use bandana_shared::accounting::loss::PrivacyLoss;
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::policy::{Policy, Weights};
+    use bandana_shared::rewards::Rewards;
+    use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+
+    use crate::acceptance::Acceptance;
+    use crate::core::Fetched;
+    use crate::ledger::Budget;
+    use crate::sdk::{Bandana, Consent};
+
+    type Failure = Box<dyn std::error::Error>;
+
+    #[test]
+    fn a_reward_that_is_kept_wakes_no_network() -> Result<(), Failure> {
+        let directory = tempfile::tempdir()?;
+        let nats = PrivacyLoss::new(100.0)?;
+        let (bandana, mut tasks) = Bandana::builder()
+            .host_transport()
+            .directory(directory.path())
+            .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+            .budget(Budget::new(nats, 7, nats)?)
+            .consent(Consent::Given)
+            .keep_pending_rewards()
+            .build();
+        let experiment = bandana.experiment("kept")?;
+        let specification = Specification::first(
+            experiment.id().clone(),
+            Epsilon::new(1.0)?,
+            Rewards::binary(),
+            Mechanism::Linear,
+            vec![Arm::new("only")?],
+            ReleaseTiming { attribution_window_seconds: 600, release_delay_seconds_max: 0 },
+        )?;
+        let policy =
+            Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
+        let day = bandana.shared.now().day();
+        let (specification, policy) = (Some(specification), Some(policy));
+        let fetched = Fetched { specification, signatures: Vec::new(), policy, day, store: None };
+        tasks.on_fetched(experiment.id(), fetched)?;
+        let choice = experiment.choose();
+        assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");
+        choice.reward(1.0);
+        assert!(!bandana.shared.is_written());
+        assert!(!bandana.shared.write_pending(), "the driver is told that nothing has changed");
+        assert!(directory.path().join("rewards").exists() && bandana.shared.is_written());
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Does the work of a [`crate::Bandana`]: writes, asks and sends.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Shared;
+use crate::core::{Fetched, Task};
+use crate::grpc::{CALL_TIME_MAX, Transport, TransportError, tell_answer};
+use crate::outbox::UploadOutcome;
+
+/// Longest patience at the end that is told from none at all: a year.
+const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
+
+/// Longest time without a look at the clock, which may have been set meanwhile.
+const GLANCE: Duration = Duration::from_mins(1);
+
+/// Time until randomness is asked for again after it failed.
+const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
+
+/// The background work of a [`crate::Bandana`], for a tokio runtime of the host's.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::Bandana;
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+/// let (bandana, driver) = builder.driver();
+/// let work = tokio::spawn(driver.run());
+/// // When the app ends:
+/// bandana.begin_shutdown(Duration::from_secs(2));
+/// work.await?;
+/// # Ok::<(), Failure>(())
+/// # })?;
+/// # Ok::<(), Failure>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is stored or sent unless the driver runs"]
+pub struct Driver {
+    ending: Ending,
+    transport: Transport,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Transport) -> Self {
+        Self { ending: Ending(shared), transport }
+    }
+
+    /// Works until [`crate::Bandana::begin_shutdown`] is called or the last handle is
+    /// dropped. Needs a tokio runtime with time and network enabled. Failures of
+    /// the network are not errors; what could not be sent is kept.
+    ///
+    /// Dropping the future stops the work at once; nothing is lost that was written.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Bandana;
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+    /// let (bandana, driver) = builder.driver();
+    /// // Without the last handle there is nobody left to work for.
+    /// drop(bandana);
+    /// runtime.block_on(driver.run());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub async fn run(self) {
+        let Self { ending, transport } = self;
+        let shared = &ending.0;
+        let mut writing = pin!(write(shared));
+        let mut talking = pin!(talk(shared, transport));
+        poll_fn(|context| {
+            let talked = talking.as_mut().poll(context);
+            if talked.is_pending() && writing.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            talked
+        })
+        .await;
+        // What is chosen from now on could miss the last write.
+        shared.core().close();
+        write_pending(shared).await;
+    }
+
+    /// Runs on a thread of its own.
+    pub(crate) fn start(self) -> Result<(), StartError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("bandana".to_owned());
+        thread.spawn(move || runtime.block_on(self.run()))?;
+        Ok(())
+    }
+}
+
+/// Tells who waits for the end, also when the driver or its future is dropped.
+#[derive(Debug)]
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The operating system gave no thread or no event queue.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Bandana, StartError};
+///
+/// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
+/// let started: Result<Bandana, StartError> = builder.start();
+/// // The app goes on either way, if need be with what it shows without Bandana.
+/// let label = match &started {
+///     Ok(bandana) => bandana.experiment("button-colour")?.choose().label_or("blue").to_owned(),
+///     Err(_) => "blue".to_owned(),
+/// };
+/// assert_eq!(label, "blue", "no server was heard yet");
+/// # Ok::<(), Failure>(())
+/// ```
+#[derive(Debug, Error)]
+#[error("the thread for Bandana's background work can't be started")]
+pub struct StartError(#[from] std::io::Error);
+
+/// Ends with the first of the two.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(context),
+    })
+    .await;
+}
+
+/// Writes what is to be written, on a thread that may block. Once begun it is carried
+/// through, whether or not anybody waits for it.
+async fn write_pending(shared: &Arc<Shared>) -> bool {
+    if shared.is_written() {
+        return false;
+    }
+    // Waits for the write that is under way, if one is.
+    let shared = Arc::clone(shared);
+    tokio::task::spawn_blocking(move || shared.write_pending()).await.unwrap_or(false)
+}
+
+/// Writes whenever there is something to be written.
+async fn write(shared: &Arc<Shared>) {
+    loop {
+        if write_pending(shared).await {
+            // What was written may be sent now.
+            shared.network.wake();
+        }
+        match shared.next_write() {
+            None => shared.writes.woken().await,
+            Some(time) => {
+                let wait = time.since(shared.now()).min(GLANCE);
+                either(shared.writes.woken(), sleep(wait)).await;
+            }
+        }
+    }
+}
+
+/// Asks and sends by the clock, until the end.
+async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
+    let mut end: Option<Instant> = None;
+    loop {
+        end = end.or_else(|| end_of(shared));
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return;
+        }
+        // What is written while the core is asked may make more due.
+        let was_written = shared.is_written();
+        let now = shared.now();
+        let task = shared.core().next_task(now);
+        // Asking may have made reports.
+        shared.writes.wake();
+        let wait = match task {
+            Ok(Task::Upload(_) | Task::Fetch(_)) => None,
+            Ok(Task::Wait(time)) => Some(time.since(shared.now()).min(GLANCE)),
+            Ok(Task::Done) => Some(GLANCE),
+            Err(_) => Some(NO_RANDOMNESS_WAIT),
+        };
+        match (task, wait) {
+            (Ok(Task::Upload(task)), _) => {
+                let outcome = until(shared, &mut end, transport.upload(&task)).await;
+                let outcome = outcome.unwrap_or(UploadOutcome::Retry { retry_after: None });
+                // Without randomness the upload is handed out again later.
+                shared.core().on_upload_result(task.id(), &outcome, shared.now()).ok();
+            }
+            (Ok(Task::Fetch(task)), _) => {
+                let answer = until(shared, &mut end, transport.fetch(&task)).await;
+                let failure = why_not(answer.as_ref());
+                // What was wrong with it is counted, and can be asked for.
+                tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
+                shared.note_heard(failure);
+            }
+            (_, wait) => {
+                if end.is_some() && shared.is_written() {
+                    if was_written {
+                        return;
+                    }
+                    continue;
+                }
+                let wait = Instant::now() + wait.unwrap_or(GLANCE);
+                let wait = end.map_or(wait, |end| end.min(wait));
+                either(shared.network.woken(), sleep_until(wait)).await;
+            }
+        }
+    }
+}
+
+/// Why a question got no answer, in words; `None`: it got one.
+fn why_not(answer: Option<&Result<Fetched, TransportError>>) -> Option<String> {
+    match answer {
+        None => Some("no answer came in time".to_owned()),
+        Some(Ok(_)) => None,
+        Some(Err(TransportError::Status(status))) => {
+            let (code, message) = (status.code(), status.message());
+            Some(format!("{code:?}: {message:?}"))
+        }
+        Some(Err(error)) => Some(error.to_string()),
+    }
+}
+
+/// When the work is to end, if it is.
+fn end_of(shared: &Shared) -> Option<Instant> {
+    shared.end().map(|patience| Instant::now() + patience.min(PATIENCE_MAX))
+}
+
+/// Waits for a call, but not beyond the time that calls have, nor beyond the end or an
+/// opt-out.
+async fn until<T>(
+    shared: &Shared,
+    end: &mut Option<Instant>,
+    call: impl Future<Output = T>,
+) -> Option<T> {
+    let mut call = pin!(timeout(CALL_TIME_MAX, call));
+    loop {
+        if shared.core().is_opted_out() {
+            return None;
+        }
+        *end = end.or_else(|| end_of(shared));
+        let over = async {
+            match *end {
+                Some(end) => sleep_until(end).await,
+                None => shared.network.woken().await,
+            }
+        };
+        let mut over = pin!(over);
+        let first = poll_fn(|context| match call.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer.ok())),
+            Poll::Pending => over.as_mut().poll(context).map(|()| None),
+        });
+        match first.await {
+            Some(answer) => return answer,
+            None if end.is_some() => return None,
+            // Woken for another reason, which the next turn sees to.
+            None => {}
+        }
+    }
+}

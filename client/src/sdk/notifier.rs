@@ -1,0 +1,42 @@
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+#[cfg(feature = "grpc")]
+use std::{future::poll_fn, task::Poll};
+
+/// Wakes one waiting task; a wake without a waiting task is kept for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Notifier(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    woken: bool,
+    waker: Option<Waker>,
+}
+
+impl Notifier {
+    /// Ends the current or the next wait.
+    pub(crate) fn wake(&self) {
+        let waker = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.woken = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits for [`Self::wake`].
+    #[cfg(feature = "grpc")]
+    pub(crate) async fn woken(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::take(&mut state.woken) {
+                return Poll::Ready(());
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}

@@ -1,0 +1,200 @@
+//! State that handle and driver share.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bandana_shared::identity::ExperimentId;
+
+use super::disk::Disk;
+use super::notifier::Notifier;
+use super::settings::{Acceptances, Consent, Settings};
+use crate::core::Core;
+use crate::ledger::Budget;
+use crate::noise::OsNoise;
+#[cfg(feature = "storage")]
+use crate::storage::StorageError;
+use crate::time::{Clock, Timestamp};
+
+pub(crate) struct Shared {
+    core: Mutex<Core<OsNoise>>,
+    disk: Disk,
+    acceptances: Acceptances,
+    pub(super) budget: Budget,
+    clock: Arc<dyn Clock>,
+    /// There may be something to be written.
+    pub(crate) writes: Notifier,
+    /// There may be something to be asked or sent.
+    pub(crate) network: Notifier,
+    /// Goes with `core`: something was heard from a server, or will not be any more.
+    heard: Condvar,
+    /// Why the last question got no answer.
+    failure: Mutex<Option<String>>,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+/// Where the end stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    /// How long the driver may go on once it has seen this.
+    patience: Option<Duration>,
+    reached: bool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings) -> Self {
+        let (core, disk) = Disk::open(&settings);
+        let shared = Self {
+            core: Mutex::new(core),
+            disk,
+            acceptances: settings.acceptances,
+            budget: settings.budget,
+            clock: settings.clock,
+            writes: Notifier::default(),
+            network: Notifier::default(),
+            heard: Condvar::new(),
+            failure: Mutex::default(),
+            end: Mutex::default(),
+            ended: Condvar::new(),
+        };
+        shared.begin(settings.consent);
+        shared
+    }
+
+    /// Enrolls in what is known by name, or stops everything without consent.
+    fn begin(&self, consent: Consent) {
+        let mut core = self.core();
+        let held = core.held_experiments();
+        for experiment_id in held {
+            if let Some(acceptance) = self.acceptances.of(&experiment_id) {
+                core.enroll(experiment_id, acceptance.clone());
+            }
+        }
+        for (experiment_id, acceptance) in self.acceptances.listed() {
+            core.enroll(experiment_id.clone(), acceptance.clone());
+        }
+        if consent == Consent::Withheld {
+            core.withhold();
+        }
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core<OsNoise>> {
+        lock(&self.core)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Takes part in an experiment, if the app agrees to it.
+    pub(super) fn enroll(&self, experiment_id: &ExperimentId) -> bool {
+        let Some(acceptance) = self.acceptances.of(experiment_id) else {
+            return false;
+        };
+        let mut core = self.core();
+        if !core.is_enrolled(experiment_id) {
+            core.enroll(experiment_id.clone(), acceptance.clone());
+            drop(core);
+            self.network.wake();
+        }
+        true
+    }
+
+    /// Notes that something was heard, or why not.
+    pub(crate) fn note_heard(&self, failure: Option<String>) {
+        *lock(&self.failure) = failure;
+        self.heard.notify_all();
+    }
+
+    /// Why the last question got no answer, if it got none.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// Waits until the core is so, but not when nothing is heard any more.
+    pub(super) fn wait_until(&self, patience: Duration, is_so: impl Fn(&Core<OsNoise>) -> bool) {
+        let waits = |core: &mut Core<OsNoise>| !is_so(core) && !lock(&self.end).reached;
+        let waited = self.heard.wait_timeout_while(self.core(), patience, waits);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Writes what is to be written, and says whether anything was that more can be sent
+    /// for. Blocks on the disk.
+    pub(crate) fn write_pending(&self) -> bool {
+        self.disk.write(&self.core, &*self.clock)
+    }
+
+    /// When something is to be written, if it is.
+    pub(crate) fn next_write(&self) -> Option<Timestamp> {
+        self.core().next_write()
+    }
+
+    /// Whether nothing is to be written, nor under way.
+    pub(crate) fn is_written(&self) -> bool {
+        self.core().is_written()
+    }
+
+    /// Writes everything that is to be written, after a failure too.
+    ///
+    /// # Errors
+    /// When not all of it could be written.
+    #[cfg(feature = "storage")]
+    pub(super) fn write_now(&self) -> Result<(), Arc<StorageError>> {
+        self.disk.write_now(&self.core, &*self.clock)
+    }
+
+    /// Whether the storage can't be used at all, and what went wrong with it last.
+    #[cfg(feature = "storage")]
+    pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
+        self.disk.trouble()
+    }
+
+    /// Asks the driver to end within `patience`.
+    pub(super) fn end_within(&self, patience: Duration) {
+        let mut end = lock(&self.end);
+        end.patience = Some(end.patience.map_or(patience, |earlier| earlier.min(patience)));
+        drop(end);
+        self.network.wake();
+        self.writes.wake();
+    }
+
+    /// How long the driver may go on, if it is to end.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn end(&self) -> Option<Duration> {
+        lock(&self.end).patience
+    }
+
+    /// Closes the storage, so that it can be opened again, and notes that whoever did the
+    /// work has ended.
+    pub(crate) fn close(&self) {
+        self.core().close();
+        self.disk.close();
+        lock(&self.end).reached = true;
+        self.ended.notify_all();
+        self.note_closed();
+    }
+
+    /// Ends the waits for what will not be heard any more.
+    fn note_closed(&self) {
+        // Whoever has looked, and does not wait yet, holds the core.
+        drop(self.core());
+        self.heard.notify_all();
+    }
+
+    /// Waits until the driver has ended; says whether it has.
+    pub(super) fn wait_for_end(&self, patience: Duration) -> bool {
+        let end = lock(&self.end);
+        let waited = self.ended.wait_timeout_while(end, patience, |end| !end.reached);
+        waited.unwrap_or_else(PoisonError::into_inner).0.reached
+    }
+}
