@@ -1,6 +1,7 @@
 //! Data sets from files: CSV with a line of headings, or Parquet.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::rows::Rows;
@@ -35,14 +36,17 @@ impl DataFile {
     /// [`ReadError::SameName`]; [`ReadError`] of files that can't be read.
     pub fn check_headings(&self) -> Result<(), ReadError> {
         if self.is_parquet {
-            return check_parquet_headings(self);
+            return unless_it_panics(|| check_parquet_headings(self));
         }
         check_names(csv_headings(&mut csv_reader(self))?.iter().collect())
     }
 
     fn read_rows(&self, schema: &Schema, content: bool) -> Result<(Rows, [u8; 32]), ReadError> {
-        let read = if self.is_parquet { parquet_rows } else { csv_rows };
-        let (rows, content) = read(self, schema, content)?;
+        let (rows, content) = if self.is_parquet {
+            unless_it_panics(|| parquet_rows(self, schema, content))?
+        } else {
+            csv_rows(self, schema, content)?
+        };
         if rows.count() == 0 {
             return Err(QueryError::NoRows.into());
         }
@@ -154,6 +158,15 @@ fn csv_rows(
         });
         reading.push(line, codes, |place| record.get(place))?;
     }
+}
+
+/// Has a file of Parquet read. The library panics on some damaged ones; nothing that it was at is
+/// used after that.
+fn unless_it_panics<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        let what = "it is damaged in a way that its reader does not understand".to_owned();
+        Err(ReadError::Parquet { what })
+    })
 }
 
 #[cfg(not(feature = "parquet"))]
