@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::instance::Instance;
-use crate::report::largest;
 use crate::simulation::Progress;
+use bandana_studies::instance::Instance;
+use bandana_studies::instance::largest;
 
 /// Arms that get a colour and a place in the legend: those given most.
 const NAMED_ARMS: usize = 6;

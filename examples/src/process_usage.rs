@@ -1,4 +1,4 @@
-//! What a process has used, as Linux tells it.
+//! The usage of a process, as Linux tells it.
 
 use std::path::PathBuf;
 use std::time::Duration;

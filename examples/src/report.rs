@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use bandana_shared::wire::v1::{ArmEstimate, Learner};
+use bandana_studies::instance::{Instance, largest};
 use serde::Serialize;
 
-use crate::instance::Instance;
 use crate::simulation::{Outcome, Settings};
 
 /// The result of a simulation.
@@ -161,12 +161,4 @@ impl Report {
 /// The name of a learner in options: `ldp-ts` for `LEARNER_LDP_TS`.
 fn learner_name(learner: Learner) -> String {
     learner.as_str_name().trim_start_matches("LEARNER_").replace('_', "-").to_lowercase()
-}
-
-/// Place of the largest number, the first of equals.
-pub fn largest(numbers: &[f64]) -> usize {
-    let better = |best: usize, place: usize| {
-        if numbers[place] > numbers[best] { place } else { best }
-    };
-    (0..numbers.len()).fold(0, better)
 }

@@ -27,10 +27,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::aggregator_process::AggregatorProcess;
-use crate::instance::Instance;
 use crate::plot;
-use crate::report::{Report, largest};
+use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
+use bandana_studies::instance::Instance;
+use bandana_studies::instance::largest;
 
 /// Simulated users against a real aggregator, over real gRPC.
 #[derive(Debug, Parser)]

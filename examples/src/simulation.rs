@@ -22,7 +22,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use tonic::transport::Endpoint;
 
-use crate::instance::Instance;
+use bandana_studies::instance::Instance;
 
 /// How long a user goes on trying to upload.
 const PATIENCE: Duration = Duration::from_mins(2);

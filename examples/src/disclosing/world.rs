@@ -1,4 +1,4 @@
-//! What there is to play, and how it pays.
+//! The world of disclosing users: actions, and how they pay.
 
 use bandana_client::trusted::{DisclosedReward, TrustedError};
 use bandana_shared::wire::v1::trusted_specification::Algorithm as Message;
@@ -8,7 +8,7 @@ use rand::{Rng, RngExt as _};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-use crate::curator::trial::direction;
+use bandana_studies::curator::trial::direction;
 
 /// Means of the arms of the published experiments.
 const MEANS: [f64; 5] = [0.75, 0.625, 0.5, 0.375, 0.25];

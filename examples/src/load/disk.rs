@@ -1,4 +1,4 @@
-//! What a disk can do without any server.
+//! The rate of a disk without any server.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What came out of a load.
+//! Figures of a load.
 
 use std::time::Duration;
 

@@ -170,7 +170,8 @@ impl SqliteStore {
             return Ok(());
         }
         let Left { progress: expected, .. } = self.left;
-        let found = Progress::of(&self.connection).map_err(reading)?;
+        let found = Progress::of(&self.connection);
+        let found = found.map_err(|error| written(&format!("it can't be read: {error}")))?;
         if found != expected {
             self.keep_log();
             return Err(written(&format!("the store had come to {expected}, and is at {found}")));

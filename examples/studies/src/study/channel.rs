@@ -1,4 +1,4 @@
-//! What a learner gets to see of a reward.
+//! The channel: what a learner gets to see of a reward.
 
 use bandana_learners::bounds::BoundArm;
 use bandana_learners::indices::reward_coin;

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_examples::instance::Instance;
-use bandana_examples::study::contestant::Contestant;
-use bandana_examples::study::outcome::StudyOutcome;
-use bandana_examples::study::picture;
-use bandana_examples::study::runner::Study;
-use bandana_examples::study::trial::{Attack, Course};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
+use bandana_studies::instance::Instance;
+use bandana_studies::study::contestant::Contestant;
+use bandana_studies::study::outcome::StudyOutcome;
+use bandana_studies::study::picture;
+use bandana_studies::study::runner::Study;
+use bandana_studies::study::trial::{Attack, Course};
 use clap::{Parser, ValueEnum as _};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

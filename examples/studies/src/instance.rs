@@ -252,6 +252,14 @@ impl Instance {
     }
 }
 
+/// Place of the largest number, the first of equals.
+pub fn largest(numbers: &[f64]) -> usize {
+    let better = |best: usize, place: usize| {
+        if numbers[place] > numbers[best] { place } else { best }
+    };
+    (0..numbers.len()).fold(0, better)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

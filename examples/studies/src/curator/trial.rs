@@ -202,7 +202,7 @@ fn play_oful(
 }
 
 /// A uniform point of the sphere.
-pub(crate) fn direction(dimension: usize, rng: &mut impl Rng) -> Vec<f64> {
+pub fn direction(dimension: usize, rng: &mut impl Rng) -> Vec<f64> {
     let gaussian: Vec<f64> = (0..dimension).map(|_| StandardNormal.sample(rng)).collect();
     let norm = gaussian.iter().map(|x: &f64| x * x).sum::<f64>().sqrt();
     gaussian.iter().map(|x| x / norm).collect()

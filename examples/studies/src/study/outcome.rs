@@ -1,4 +1,4 @@
-//! What a study says at its end.
+//! The outcome of a study: JSON for programs, a table for people.
 
 use std::fmt::Write as _;
 

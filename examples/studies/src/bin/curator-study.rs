@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
-use bandana_examples::curator::algorithm::Algorithm;
-use bandana_examples::curator::outcome::CuratorOutcome;
-use bandana_examples::curator::picture;
-use bandana_examples::curator::runner::CuratorStudy;
-use bandana_examples::curator::trial::Course;
+use bandana_studies::curator::algorithm::Algorithm;
+use bandana_studies::curator::outcome::CuratorOutcome;
+use bandana_studies::curator::picture;
+use bandana_studies::curator::runner::CuratorStudy;
+use bandana_studies::curator::trial::Course;
 use bandana_zcdp::Protection;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -70,9 +70,9 @@ pub fn run(
     stop: &AtomicBool,
 ) -> anyhow::Result<Option<Vec<f64>>> {
     let means = instance.means();
-    let best = crate::report::largest(&means);
+    let best = crate::instance::largest(&means);
     let negated: Vec<f64> = means.iter().map(|mean| -mean).collect();
-    let worst = crate::report::largest(&negated);
+    let worst = crate::instance::largest(&negated);
     let source = |arm| (generator(seed, arm), generator(seed, NOISE + arm));
     let mut sources: Vec<_> = (0..means.len() as u64).map(source).collect();
     let mut choices = generator(seed, u64::MAX);

@@ -1,0 +1,11 @@
+//! Studies of learners in simulation: regret on private bits, and with a trusted curator.
+//!
+//! - [`instance`]: arms and their rewards, those of the papers and those of files.
+//! - [`study`]: learners on private bits, as `regret-study` runs them.
+//! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
+//!
+//! Nothing here needs a server or a network.
+
+pub mod curator;
+pub mod instance;
+pub mod study;
