@@ -1,4 +1,4 @@
-//! What the command line says of itself.
+//! The command line's help and man pages, as committed.
 //!
 //! The help of every command is in `help/`. After a change,
 //! `BANDANA_REWRITE_HELP=1 cargo test -p bandana-aggregator --test command_line`

@@ -1,0 +1,90 @@
+//! Connections on which nothing is said.
+
+use std::time::Duration;
+
+use bandana_aggregator::transport::{ConnectionLimits, Listener};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt as _;
+
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    connections: 1,
+    streams_per_connection: 1,
+    header_bytes: 1024,
+    handshakes: 1,
+    handshake_time: Duration::from_secs(10),
+    idle_time: Duration::from_mins(2),
+    answer_time: Duration::from_mins(1),
+};
+
+// Time stands still while there is something to do, and otherwise goes on to the next
+// alarm.
+#[tokio::test(start_paused = true)]
+async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
+    let address = listener.address()?;
+    let mut incoming = listener.incoming();
+    let mut client = TcpStream::connect(address).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    let start = tokio::time::Instant::now();
+    // The first words of HTTP/2 are as long.
+    client.write_all(&[b'x'; 24]).await?;
+    connection.read_exact(&mut [0; 24]).await?;
+    for _ in 0..3 {
+        tokio::time::sleep(LIMITS.idle_time / 2).await;
+        client.write_all(b"x").await?;
+        assert_eq!(connection.read_u8().await?, b'x');
+    }
+    let error = connection.read_u8().await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert!(start.elapsed() >= LIMITS.idle_time * 5 / 2);
+
+    // Its place is free again.
+    drop((connection, client));
+    let mut client = TcpStream::connect(address).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    // Words do not help who does not come to the end of the first ones in time.
+    let start = tokio::time::Instant::now();
+    let read = async {
+        loop {
+            connection.read_u8().await?;
+        }
+    };
+    let speak = async {
+        loop {
+            tokio::time::sleep(LIMITS.handshake_time / 10).await;
+            if client.write_all(b"x").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let outcome: std::io::Result<()> = tokio::select! { read = read => read, () = speak => Ok(()) };
+    assert_eq!(outcome.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert!((LIMITS.handshake_time..LIMITS.handshake_time * 2).contains(&start.elapsed()));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
+    let address = listener.address()?;
+    let mut incoming = listener.incoming();
+    let mut client = TcpStream::connect(address).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    client.write_all(&[b'x'; 24]).await?;
+    connection.read_exact(&mut [0; 24]).await?;
+    let start = tokio::time::Instant::now();
+    // As a protocol does that has to write before it reads on.
+    let error = loop {
+        if let Err(error) = connection.write_all(&[b'x'; 8192]).await {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert!((LIMITS.idle_time..LIMITS.idle_time * 2).contains(&start.elapsed()));
+    // Nor is it waited for when the connection is closed.
+    let start = tokio::time::Instant::now();
+    connection.shutdown().await?;
+    assert!(start.elapsed() <= Duration::from_secs(1));
+    Ok(())
+}

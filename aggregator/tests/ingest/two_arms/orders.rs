@@ -1,0 +1,12 @@
+//! Commands of operators to a writer.
+
+use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand};
+use bandana_learners::LearnerConfig;
+use bandana_shared::specification::Specification;
+
+/// Has an experiment created that runs at once.
+pub(crate) fn creation(specification: Specification, conduct: LearnerConfig) -> ExperimentCommand {
+    let specification = Box::new(specification);
+    let administration = ExperimentChange::Create { specification, conduct, is_draft: false };
+    ExperimentCommand { caller: "anna".to_owned(), administration }
+}

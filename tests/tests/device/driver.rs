@@ -1,0 +1,387 @@
+//! The client's driver against servers that answer, hang and lie, and in a process that
+//! is killed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bandana_client::grpc::{AppKey, Transport};
+use bandana_client::{
+    Acceptance, Bandana, Budget, Builder, Clock, Consent, FetchTask, Ready, Timestamp,
+};
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::upload::Upload;
+use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
+use bandana_tests::fake_server::{Answer, Recorder};
+use prost::Message as _;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tonic::Code;
+
+/// Longer than anything here takes, so that a test that hangs fails.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const START: u64 = 1_700_000_000;
+
+#[derive(Debug)]
+struct Hands(AtomicU64);
+
+impl Hands {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(START)))
+    }
+
+    fn forward(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst) * 1000)
+    }
+}
+
+fn specification(name: &str) -> anyhow::Result<Specification> {
+    Ok(Specification::first(
+        ExperimentId::new(name)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("red")?, Arm::new("green")?],
+        ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 20 },
+    )?)
+}
+
+fn serve(recorder: &Recorder, name: &str) -> anyhow::Result<()> {
+    let weights = Weights::uniform(&[true, true])?;
+    let policy = Policy { version: 1, weights, time_to_live_seconds: 86_400 };
+    recorder.serve(&specification(name)?, &policy);
+    Ok(())
+}
+
+fn recorder() -> anyhow::Result<Recorder> {
+    let recorder = Recorder::start(Timestamp::from_unix_ms(START * 1000).day())?;
+    serve(&recorder, "driven")?;
+    Ok(recorder)
+}
+
+fn app(
+    transport: Transport,
+    directory: &Path,
+    clock: &Arc<Hands>,
+) -> anyhow::Result<Builder<Ready<Transport>>> {
+    let nats = PrivacyLoss::new;
+    Ok(Bandana::builder()
+        .transport(transport)
+        .directory(directory)
+        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
+        .consent(Consent::Given)
+        .clock(Arc::<Hands>::clone(clock)))
+}
+
+/// Has a server asked for the policy, by a start and a shutdown.
+fn introduce(url: &str, directory: &Path, clock: &Arc<Hands>) -> anyhow::Result<()> {
+    let bandana = app(Transport::to(url)?, directory, clock)?.start()?;
+    bandana.experiment("driven")?;
+    anyhow::ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
+    Ok(())
+}
+
+/// Names and bytes of what a recorder has heard.
+fn distinct(recorder: &Recorder) -> anyhow::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut distinct = BTreeMap::new();
+    for upload in recorder.uploads() {
+        let message = UploadRequest::decode(upload.bytes.clone())?;
+        Upload::try_from(&message)?;
+        let before = distinct.insert(message.upload_id.to_vec(), upload.bytes.to_vec());
+        anyhow::ensure!(before.is_none_or(|b| b == upload.bytes), "a retry has other bytes");
+    }
+    Ok(distinct)
+}
+
+#[test]
+fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    for _ in 0..20 {
+        bandana.experiment("driven")?.choose().reward(1.0);
+    }
+    recorder.plan([
+        Answer::Error(Code::Unavailable, None),
+        Answer::Error(Code::ResourceExhausted, Some(Duration::from_secs(5))),
+        Answer::Error(Code::Internal, None),
+        Answer::Status(UploadStatus::Paused, "paused"),
+        Answer::Status(UploadStatus::UnknownArm, "this one is dropped"),
+    ]);
+    clock.forward(100);
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!(bandana.status().waiting_reports, 4, "those that were put off");
+    drop(bandana);
+    clock.forward(10_000);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!((bandana.status().waiting_reports, bandana.status().open_assignments), (0, 0));
+    assert_eq!(distinct(&recorder)?.len(), 20);
+    assert_eq!(recorder.uploads().len(), 24, "four were sent twice");
+    Ok(())
+}
+
+/// A clock that takes its time to tell the driver, so that the disk is the faster one.
+#[derive(Debug)]
+struct LateHands(Arc<Hands>);
+
+impl Clock for LateHands {
+    fn now(&self) -> Timestamp {
+        if std::thread::current().name() == Some("bandana") {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(5) {
+                std::thread::yield_now();
+            }
+        }
+        self.0.now()
+    }
+}
+
+#[test]
+fn the_end_waits_for_what_is_written_while_it_begins() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    for round in 0..200 {
+        let builder = app(Transport::to(&recorder.url())?, directory.path(), &clock)?;
+        let bandana = builder.clock(Arc::new(LateHands(Arc::clone(&clock)))).start()?;
+        bandana.experiment("driven")?.choose().reward(1.0);
+        clock.forward(100);
+        assert!(bandana.shutdown(PATIENCE));
+        let status = bandana.status();
+        assert_eq!(status.statistics.uploads_accepted, 1, "in round {round}: {status:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    let start = || -> anyhow::Result<Bandana> {
+        let builder = app(Transport::to(&recorder.url())?, directory.path(), &clock)?;
+        Ok(builder.app_key(AppKey::new("bndk_this-app")?).start()?)
+    };
+    let bandana = start()?;
+    for _ in 0..5 {
+        bandana.experiment("driven")?.choose().reward(1.0);
+    }
+    recorder.plan((0..5).map(|_| Answer::Error(Code::Unauthenticated, None)));
+    clock.forward(100);
+    assert!(bandana.shutdown(PATIENCE));
+    let status = bandana.status();
+    assert_eq!((status.waiting_reports, status.statistics.uploads_postponed), (5, 5));
+    drop(bandana);
+    // The server knows the key again.
+    clock.forward(10_000);
+    let bandana = start()?;
+    bandana.experiment("driven")?;
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!(bandana.status().waiting_reports, 0);
+    assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (10, 5));
+    for upload in recorder.uploads() {
+        let shown: Vec<_> = upload.metadata.get_all("bandana-app-key").iter().collect();
+        assert_eq!(shown, ["bndk_this-app"]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_async_host_runs_the_driver_until_it_shuts_down() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    let url = recorder.url();
+    let builder = app(Transport::to(&url)?, directory.path(), &clock)?;
+    let (bandana, driver) = builder.driver();
+    bandana.experiment("driven")?;
+    let work = tokio::spawn(driver.run());
+    bandana.begin_shutdown(PATIENCE);
+    tokio::time::timeout(PATIENCE, work).await??;
+
+    let (bandana, driver) = {
+        drop(bandana);
+        app(Transport::to(&url)?, directory.path(), &clock)?.driver()
+    };
+    let work = tokio::spawn(driver.run());
+    bandana.experiment("driven")?.choose().reward(1.0);
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    // The last handle ends the work.
+    drop(bandana);
+    tokio::time::timeout(PATIENCE, work).await??;
+    assert_eq!(distinct(&recorder)?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_does_not_hold_up_the_end() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    recorder.plan([Answer::Hang]);
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    bandana.experiment("driven")?.choose().reward(1.0);
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    bandana.begin_shutdown(Duration::ZERO);
+    assert!(bandana.shutdown(PATIENCE));
+    assert_eq!(bandana.status().waiting_reports, 1);
+    drop(bandana);
+    // The report is sent again, the same, by the next start.
+    clock.forward(100_000);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (2, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::Result<()> {
+    let recorder = recorder()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let mut transport = Transport::to(&format!("http://{}", listener.local_addr()?))?;
+    let question = FetchTask { experiment_id: ExperimentId::new("driven")?, known: None };
+    // The network changes: the connection is there, and nothing comes of it.
+    let silent = tokio::select! {
+        answer = transport.fetch(&question) => anyhow::bail!("an answer from nobody: {answer:?}"),
+        connection = listener.accept() => connection?.0,
+    };
+    let url = recorder.url();
+    let server = url.strip_prefix("http://").context("not in the clear")?.to_owned();
+    let forwarding = tokio::spawn(async move {
+        let (mut device, _) = listener.accept().await?;
+        let mut server = TcpStream::connect(server).await?;
+        copy_bidirectional(&mut device, &mut server).await
+    });
+    let answer = tokio::time::timeout(PATIENCE, transport.fetch(&question)).await??;
+    assert!(answer.specification.is_some());
+    drop((silent, transport));
+    forwarding.abort();
+    Ok(())
+}
+
+#[test]
+fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
+    let recorder = Recorder::start_with_tls(Timestamp::from_unix_ms(START * 1000).day())?;
+    serve(&recorder, "driven")?;
+    let (clock, directory) = (Hands::new(), tempfile::tempdir()?);
+    let roots = recorder.certificate().context("a server without certificate")?;
+    let asked = |transport: Transport| -> anyhow::Result<bool> {
+        let bandana = app(transport, directory.path(), &clock)?.start()?;
+        bandana.experiment("driven")?;
+        anyhow::ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
+        Ok(bandana.experiment("driven")?.choose().assignment().is_some())
+    };
+    assert!(!asked(Transport::to(&recorder.url())?)?, "the system does not know this root");
+    assert!(asked(Transport::with_roots(&recorder.url(), roots.as_bytes())?)?);
+    assert!(Transport::with_roots("http://127.0.0.1:1", roots.as_bytes()).is_err());
+    assert!(Transport::to("ftp://127.0.0.1:1").is_err());
+    Ok(())
+}
+
+/// A process that is killed when this is dropped.
+struct App(Child);
+
+impl App {
+    fn start(directory: &Path, url: &str, second: u64, end: bool) -> anyhow::Result<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_killed-app"));
+        command.arg(directory).arg(url).arg(second.to_string()).stdout(Stdio::piped());
+        if end {
+            command.arg("end");
+        }
+        Ok(Self(command.spawn()?))
+    }
+
+    /// Two numbers of each line that it prints.
+    fn lines(&mut self) -> anyhow::Result<impl Iterator<Item = anyhow::Result<(u64, u64)>>> {
+        let output = self.0.stdout.take().context("no output")?;
+        Ok(BufReader::new(output).lines().map(|line| {
+            let line = line?;
+            let (one, other) = line.split_once(' ').context("not two numbers")?;
+            Ok((one.parse()?, other.parse()?))
+        }))
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow::Result<()> {
+    let recorder = Recorder::start(Timestamp::from_unix_ms(START * 1000).day())?;
+    serve(&recorder, "killed")?;
+    let directory = tempfile::tempdir()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut second, mut given) = (START, 0);
+    for round in 0..25 {
+        let mut app = App::start(directory.path(), &recorder.url(), second, false)?;
+        // The other end of its output stays open: it is to be killed, not to end by itself.
+        let mut lines = app.lines()?;
+        // Killed after a different number of assignments each time.
+        for line in lines.by_ref().take(1 + round * 7 % 40) {
+            second = line?.0 + 1;
+            given += 1;
+        }
+        if round % 5 == 4 {
+            // However slow the disk is, now and then something has left.
+            let more = recorder.arrived(recorder.uploads().len() + 1);
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, more).await })?;
+        }
+    }
+    // Later than any of the apps got before its output was full.
+    let mut last = App::start(directory.path(), &recorder.url(), START + 50_000, true)?;
+    let (spent, left) = last.lines()?.next().context("the app says nothing")??;
+    assert_eq!(left, 0, "all is sent");
+    let reported = distinct(&recorder)?.len() as u64;
+    assert!(reported * 1_000_000_000 <= spent, "{reported} reports, {spent} nano-nats");
+    // A kill loses at most what was not written yet, and the test may have missed the
+    // last lines of each round.
+    assert!(reported > 0 && given > 100, "{reported} reports of {given} assignments and more");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_opt_out_gives_up_the_call_under_way() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    recorder.plan([Answer::Hang]);
+    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+    for _ in 0..3 {
+        bandana.experiment("driven")?.choose().reward(1.0);
+    }
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    bandana.opt_out()?;
+    // However much patience: there is nothing to wait for.
+    assert!(bandana.shutdown(Duration::MAX));
+    assert_eq!(bandana.status().waiting_reports, 0);
+    drop(bandana);
+    clock.forward(100_000);
+    introduce(&recorder.url(), directory.path(), &clock)?;
+    assert_eq!(recorder.uploads().len(), 1, "the one that was on its way");
+    Ok(())
+}

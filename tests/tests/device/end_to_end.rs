@@ -1,0 +1,221 @@
+//! From a reward on a device to a better choice for the next user.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use bandana_client::grpc::{Transport, TransportError, run_until};
+use bandana_client::{
+    Acceptance, Budget, Client, ClientError, Clock as _, Refusal, Reward, SimulatedClient,
+    SystemClock, Timestamp,
+};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::wire::v1::{
+    ExperimentName, GetExperimentRequest, SelectArmRequest, Specification,
+};
+use bandana_tests::harness::{Aggregator, three_arms};
+use tonic::Code;
+use tonic::transport::Channel;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// A clock that stands still, on the server's day: what is to happen, happens at once.
+fn clock() -> Timestamp {
+    static STOPPED: OnceLock<Timestamp> = OnceLock::new();
+    *STOPPED.get_or_init(|| SystemClock.now())
+}
+
+fn soon() -> Timestamp {
+    clock().after(Duration::from_mins(1))
+}
+
+async fn connect(aggregator: &Aggregator) -> anyhow::Result<Transport> {
+    let url = aggregator.process.device_url.clone();
+    Ok(Transport::new(Channel::from_shared(url)?.connect().await?))
+}
+
+fn acceptance(epsilon: f64) -> anyhow::Result<Acceptance> {
+    Ok(Acceptance::new(Epsilon::new(epsilon)?, Rewards::binary()))
+}
+
+#[tokio::test]
+async fn the_server_learns_the_arm_that_users_like() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let message = Specification {
+        simulation: true,
+        epsilon: 4.0,
+        attribution_window_seconds: 0,
+        ..three_arms("learns")
+    };
+    let experiment = aggregator.create(message).await?;
+    let id = experiment.experiment_id().clone();
+    let mut transport = connect(&aggregator).await?;
+    let mut given_green_at_the_end = 0;
+    for user in 0..400 {
+        let mut client = SimulatedClient::seeded(5, user);
+        client.enroll(id.clone(), acceptance(4.0)?);
+        let client = Mutex::new(client);
+        run_until(&client, &mut transport, &clock, soon()).await?;
+        let mut client = client.into_inner()?;
+        let assignment = client.choose(&id, clock())?;
+        let likes = assignment.label() == "green";
+        let reward = Reward::new(f64::from(u8::from(likes)))?;
+        client.reward(assignment.id(), reward, clock())?;
+        let client = Mutex::new(client);
+        run_until(&client, &mut transport, &clock, soon()).await?;
+        let statistics = client.into_inner()?.statistics();
+        assert_eq!((statistics.uploads_accepted, statistics.uploads_refused), (1, 0));
+        given_green_at_the_end += u64::from(likes && user >= 300);
+        if user % 50 == 49 {
+            let name = ExperimentName { experiment_id: id.to_string() };
+            let refreshed = aggregator.operator.refresh_policy(name).await?.into_inner();
+            assert_eq!(refreshed.reports, user + 1);
+        }
+    }
+    assert!(given_green_at_the_end > 90, "{given_green_at_the_end} of the last 100");
+    let estimates = aggregator.estimates(&experiment).await?;
+    assert_eq!(estimates.reports, 400);
+    // The others were given too rarely for a verdict at this level.
+    assert_eq!(estimates.best_arm, None);
+    let green = &estimates.arms[1];
+    assert!(green.low <= 1.0 && green.high >= 1.0 && green.weight > 0.9, "{green:?}");
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_device_is_told_only_what_is_new() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("news")).await?;
+    let request = |known_digest: &[u8], known_policy_version| GetExperimentRequest {
+        experiment_id: "news".to_owned(),
+        known_digest: known_digest.to_vec().into(),
+        known_policy_version,
+    };
+    let all = aggregator.device.get_experiment(request(&[], 0)).await?.into_inner();
+    let (sent, policy) = (all.experiment.unwrap_or_default(), all.policy.unwrap_or_default());
+    assert_eq!(sent.digest, experiment.digest().as_bytes()[..]);
+    assert_eq!(policy.weights.iter().sum::<u64>(), 1 << 32);
+
+    let same = aggregator.device.get_experiment(request(&sent.digest, policy.version)).await?;
+    let same = same.into_inner();
+    assert!(same.experiment.is_none() && same.policy.is_none() && same.server_day > 0);
+    let older = aggregator.device.get_experiment(request(&sent.digest, 1)).await?.into_inner();
+    assert!(older.experiment.is_none() && older.policy.is_some());
+
+    let unknown = GetExperimentRequest { experiment_id: "nobody".to_owned(), ..Default::default() };
+    let error = aggregator.device.get_experiment(unknown).await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    let malformed = GetExperimentRequest { experiment_id: "No!".to_owned(), ..Default::default() };
+    let error = aggregator.device.get_experiment(malformed).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn the_server_draws_arms_for_callers_without_a_policy() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let experiment = aggregator.create(three_arms("draws")).await?;
+    let request = || SelectArmRequest { experiment_id: "draws".to_owned() };
+    let mut given = [0; 3];
+    for _ in 0..300 {
+        let answer = aggregator.device.select_arm(request()).await?.into_inner();
+        assert_eq!(answer.digest, experiment.digest().as_bytes()[..]);
+        given[answer.arm as usize] += 1;
+    }
+    // Binomial(300, 1/3) is below 40 with a probability below 1e-13.
+    assert!(given.iter().all(|count| *count > 40), "{given:?}");
+    let name = ExperimentName { experiment_id: "draws".to_owned() };
+    aggregator.operator.stop_experiment(name).await?;
+    let error = aggregator.device.select_arm(request()).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn the_client_is_the_judge() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    aggregator.create(three_arms("real")).await?;
+    let id = ExperimentId::new("real")?;
+    let mut transport = connect(&aggregator).await?;
+    // The app accepts less privacy loss than the experiment asks for.
+    let mut client = Client::new(Budget::UNLIMITED);
+    client.enroll(id.clone(), acceptance(0.5)?);
+    let client = Mutex::new(client);
+    let refused = run_until(&client, &mut transport, &clock, soon()).await.unwrap_err();
+    let TransportError::Client(ClientError::Refused(refusal)) = refused else {
+        anyhow::bail!("{refused}");
+    };
+    assert_eq!(refusal, Refusal::Epsilon { offered: 1.0, accepted: 0.5 });
+    let mut client = client.into_inner()?;
+    assert!(matches!(client.choose(&id, clock()), Err(ClientError::NoPolicy { .. })));
+    assert_eq!(client.statistics().answers_refused, 1);
+    // Noise that can be repeated is for simulated experiments only.
+    let mut simulated = SimulatedClient::seeded(1, 1);
+    simulated.enroll(id.clone(), acceptance(1.0)?);
+    let simulated = Mutex::new(simulated);
+    assert!(run_until(&simulated, &mut transport, &clock, soon()).await.is_err());
+    assert!(simulated.into_inner()?.choose(&id, clock()).is_err());
+    // An experiment that does not exist is no network failure.
+    let unknown = ExperimentId::new("unknown")?;
+    let mut lost = Client::new(Budget::UNLIMITED);
+    lost.enroll(unknown, acceptance(1.0)?);
+    let answer = run_until(&Mutex::new(lost), &mut transport, &clock, soon()).await.unwrap_err();
+    assert!(matches!(answer, TransportError::Status(s) if s.code() == Code::NotFound));
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_report_leaves_after_its_window_whatever_happens_in_between() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let message = Specification {
+        attribution_window_seconds: 3600,
+        release_delay_seconds_max: 600,
+        ..three_arms("windows")
+    };
+    let experiment = aggregator.create(message).await?;
+    let id = experiment.experiment_id().clone();
+    let mut transport = connect(&aggregator).await?;
+    let seconds = AtomicU64::new(clock().unix_ms() / 1000);
+    let clock = || Timestamp::from_unix_ms(seconds.load(Ordering::SeqCst) * 1000);
+    let mut client = Client::new(Budget::UNLIMITED);
+    client.enroll(id.clone(), acceptance(1.0)?);
+    let client = Mutex::new(client);
+    let mut run = async || {
+        run_until(&client, &mut transport, &clock, clock().after(Duration::from_secs(1))).await
+    };
+    run().await?;
+    let assignment = client.lock().map_err(|e| anyhow::anyhow!("{e}"))?.choose(&id, clock())?;
+    let sent = || client.lock().map(|client| client.statistics().uploads_accepted).ok();
+    for (passed, expected) in [(0, 0), (1800, 0), (1799, 0), (602, 1), (100_000, 1)] {
+        seconds.fetch_add(passed, Ordering::SeqCst);
+        if passed == 1800 {
+            let reward = Reward::new(1.0)?;
+            let mut client = client.lock().map_err(|e| anyhow::anyhow!("{e}"))?;
+            client.reward(assignment.id(), reward, clock())?;
+        }
+        run().await?;
+        assert_eq!(sent(), Some(expected), "{passed} seconds later");
+    }
+    assert_eq!(aggregator.estimates(&experiment).await?.reports, 1);
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_holds_nothing_up() -> anyhow::Result<()> {
+    // It accepts connections, and that is all.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let mut transport = Transport::new(Channel::from_shared(url)?.connect_lazy());
+    let mut client = Client::new(Budget::UNLIMITED);
+    client.enroll(ExperimentId::new("silent")?, acceptance(1.0)?);
+    let client = Mutex::new(client);
+    // The only time in these tests that passes: the deadline itself.
+    let start = tokio::time::Instant::now();
+    let clock = || Timestamp::from_unix_ms(u64::try_from(start.elapsed().as_millis()).unwrap_or(0));
+    run_until(&client, &mut transport, &clock, Timestamp::from_unix_ms(50)).await?;
+    assert_eq!(client.into_inner()?.statistics().fetches_failed, 1);
+    drop(listener);
+    Ok(())
+}

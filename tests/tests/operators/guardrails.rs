@@ -1,0 +1,212 @@
+//! Burn-in, holdout and alarms of a real server, with real uploads.
+
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
+use bandana_shared::identity::Day;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::decode_specification;
+use bandana_shared::wire::v1::{
+    AddArmRequest, CreateExperimentRequest, ExperimentName, GetExperimentRequest, Learner,
+    SelectArmRequest, UploadStatus,
+};
+use bandana_tests::harness::{Aggregator, three_arms, upload};
+use bandana_tests::page::{self, Samples};
+use serde_json::Value;
+use tokio::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// What a command printed that must succeed.
+async fn printed(aggregator: &Aggregator, arguments: &[&str]) -> anyhow::Result<String> {
+    let url = &aggregator.process.operator_url;
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(arguments)
+        .clean_environment()
+        .env("BANDANA_OPERATOR_URL", url)
+        .stdin(Stdio::null());
+    let output = command.kill_on_drop(true).output().await?;
+    ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+async fn object(aggregator: &Aggregator, arguments: &[&str]) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(&printed(aggregator, arguments).await?)?)
+}
+
+/// The revision that devices get now, the shares of its arms, and the day.
+async fn fetched(
+    aggregator: &mut Aggregator,
+    id: &str,
+) -> anyhow::Result<(Specification, Vec<f64>, Day)> {
+    let request = GetExperimentRequest { experiment_id: id.to_owned(), ..Default::default() };
+    let fetched = aggregator.device.get_experiment(request).await?.into_inner();
+    let experiment = fetched.experiment.context("no experiment")?;
+    let weights = fetched.policy.context("no policy")?.weights;
+    let shares = weights.iter().map(|weight| *weight as f64 / 2.0_f64.powi(32)).collect();
+    let specification = decode_specification(&experiment.specification)?;
+    Ok((specification, shares, Day::new(fetched.server_day)))
+}
+
+/// Sends so many reports of each arm, all ones for the last arm and zeros for the others, in one
+/// upload, and has a policy made from them.
+async fn report(
+    aggregator: &mut Aggregator,
+    id: &str,
+    number: u128,
+    counts: &[usize],
+) -> anyhow::Result<()> {
+    let (specification, _, day) = fetched(aggregator, id).await?;
+    let last = counts.len() - 1;
+    let reports: Vec<(usize, bool)> = counts
+        .iter()
+        .enumerate()
+        .flat_map(|(arm, count)| std::iter::repeat_n((arm, arm == last), *count))
+        .collect();
+    let request = upload(number, &specification, day, &reports)?;
+    let answer = aggregator.device.submit_upload(request).await?.into_inner();
+    ensure!(answer.status() == UploadStatus::Accepted, "{answer:?}");
+    let name = ExperimentName { experiment_id: id.to_owned() };
+    aggregator.operator.refresh_policy(name).await?;
+    Ok(())
+}
+
+fn near(shares: &[f64], expected: &[f64]) {
+    let close = shares.iter().zip(expected).all(|(share, wanted)| (share - wanted).abs() < 1e-3);
+    assert!(shares.len() == expected.len() && close, "{shares:?} instead of {expected:?}");
+}
+
+const THIRD: f64 = 1.0 / 3.0;
+
+#[tokio::test]
+async fn burn_in_and_holdout_are_in_the_weights_that_devices_get() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let create = "experiment create guarded --epsilon 1 --arm red --arm green --arm blue \
+                  --attribution-window-seconds 60 --burn-in-reports 100 --holdout-share 0.3 --json";
+    let created = object(&aggregator, &create.split_whitespace().collect::<Vec<_>>()).await?;
+    assert_eq!(
+        (&created["burn_in_reports"], &created["holdout_share"]),
+        (&100.into(), &0.3.into())
+    );
+    near(&fetched(&mut aggregator, "guarded").await?.1, &[THIRD; 3]);
+    // What is best is clear, and one arm lacks a report.
+    report(&mut aggregator, "guarded", 1, &[99, 100, 100]).await?;
+    near(&fetched(&mut aggregator, "guarded").await?.1, &[THIRD; 3]);
+    report(&mut aggregator, "guarded", 2, &[1, 0, 0]).await?;
+    near(&fetched(&mut aggregator, "guarded").await?.1, &[0.1, 0.1, 0.8]);
+
+    let add = AddArmRequest { experiment_id: "guarded".into(), label: "grey".into() };
+    aggregator.operator.add_arm(add).await?;
+    let with_a_new_arm = [0.075, 0.075, 0.6, 0.25];
+    near(&fetched(&mut aggregator, "guarded").await?.1, &with_a_new_arm);
+    let mut aggregator = aggregator.kill_and_restart().await?;
+    near(&fetched(&mut aggregator, "guarded").await?.1, &with_a_new_arm);
+    let shown = printed(&aggregator, &["experiment", "show", "guarded"]).await?;
+    for line in
+        ["burn-in             100 reports for each arm", "holdout             0.3 of the traffic"]
+    {
+        assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in: {shown}");
+    }
+    let audit = printed(&aggregator, &["audit", "guarded"]).await?;
+    assert!(audit.contains("a burn-in of 100 reports for each arm"), "{audit}");
+
+    let message = CreateExperimentRequest {
+        specification: Some(three_arms("senseless")),
+        learner: Learner::LdpTs.into(),
+        holdout_share: 1.5,
+        ..Default::default()
+    };
+    let refused = aggregator.operator.create_experiment(message).await.unwrap_err();
+    assert!(refused.message().contains("holdout share 1.5"), "{refused}");
+    Ok(())
+}
+
+/// Creates an experiment whose arms all get the same for long.
+async fn create_even(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<()> {
+    let request = CreateExperimentRequest {
+        specification: Some(three_arms(id)),
+        learner: Learner::LdpTs.into(),
+        burn_in_reports: 1_000_000,
+        ..Default::default()
+    };
+    aggregator.operator.create_experiment(request).await?;
+    Ok(())
+}
+
+/// The names of the alarms of an experiment that ring, by `/metrics`.
+async fn ringing(aggregator: &Aggregator, id: &str) -> anyhow::Result<Vec<&'static str>> {
+    let address = aggregator.process.operator_url.strip_prefix("http://").context("a URL")?;
+    let samples = Samples::parse(&page::get(address, "/metrics", &[]).await?.body)?;
+    let mut ringing = Vec::new();
+    for name in [
+        "sample-ratio-mismatch",
+        "stalled-reporting",
+        "collapsed-entropy",
+        "reports-outgrow-selections",
+        "report-surge",
+    ] {
+        let sample = format!("bandana_alarm{{experiment=\"{id}\",name=\"{name}\"}}");
+        if samples.count(&sample)? == 1 {
+            ringing.push(name);
+        }
+    }
+    assert_eq!(samples.count("bandana_alarm{experiment=\"\",name=\"refusals-jump\"}")?, 0);
+    Ok(ringing)
+}
+
+#[tokio::test]
+async fn alarms_ring_wherever_operators_look() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    for id in ["healthy", "skewed", "drawn"] {
+        create_even(&mut aggregator, id).await?;
+    }
+    report(&mut aggregator, "healthy", 1, &[331, 340, 329]).await?;
+    report(&mut aggregator, "skewed", 2, &[34, 33, 33]).await?;
+    assert_eq!(ringing(&aggregator, "skewed").await?, Vec::<&str>::new());
+    report(&mut aggregator, "skewed", 3, &[500, 200, 200]).await?;
+
+    let mut drawn = [0; 3];
+    for _ in 0..200 {
+        let request = SelectArmRequest { experiment_id: "drawn".into() };
+        let arm = aggregator.device.select_arm(request).await?.into_inner().arm;
+        drawn[usize::try_from(arm)?] += 1;
+    }
+    report(&mut aggregator, "drawn", 4, &drawn).await?;
+    assert_eq!(ringing(&aggregator, "drawn").await?, Vec::<&str>::new());
+    report(&mut aggregator, "drawn", 5, &[40; 3]).await?;
+
+    assert_eq!(ringing(&aggregator, "healthy").await?, Vec::<&str>::new());
+    assert_eq!(ringing(&aggregator, "skewed").await?, ["sample-ratio-mismatch"]);
+    // Who draws is clear after some weeks only: what `aggregator/tests/alarms` is about.
+    assert_eq!(ringing(&aggregator, "drawn").await?, Vec::<&str>::new());
+
+    let estimate = object(&aggregator, &["estimate", "skewed", "--json"]).await?;
+    let alarm = &estimate["alarms"][0];
+    assert_eq!(alarm["name"], "sample-ratio-mismatch");
+    let message = alarm["message"].as_str().context("no message")?;
+    let said = "arm 0 (red) has 53.4% of 1000 reports, and the policies asked for 33.3%";
+    assert!(message.starts_with(said), "{message}");
+    assert!(alarm["seen"].as_f64() >= alarm["threshold"].as_f64(), "{alarm}");
+    assert!(alarm["since_unix_seconds"].as_u64().context("no time")? > 1_700_000_000, "{alarm}");
+    let shown = object(&aggregator, &["experiment", "show", "skewed", "--json"]).await?;
+    assert_eq!(shown["alarms"][0]["name"], alarm["name"]);
+    for command in [&["estimate", "skewed"][..], &["experiment", "show", "skewed"]] {
+        let text = printed(&aggregator, command).await?;
+        let line = format!("  sample-ratio-mismatch: {message}");
+        assert!(text.contains("\nalarms\n") && text.contains(&line), "{text}");
+    }
+    let list = printed(&aggregator, &["experiment", "list"]).await?;
+    let last = |id: &str| {
+        let row = list.lines().find(|line| line.starts_with(id));
+        row.and_then(|row| row.split_whitespace().last()).map(str::to_owned)
+    };
+    assert_eq!(last("skewed").as_deref(), Some("sample-ratio-mismatch"), "{list}");
+    assert_eq!(last("healthy").as_deref(), Some("1000"), "{list}");
+    let address = aggregator.process.operator_url.strip_prefix("http://").context("a URL")?;
+    let page = page::get(address, "/api/experiments/skewed", &[]).await?;
+    let moment: Value = serde_json::from_str(&page.body)?;
+    assert_eq!(moment["estimates"]["alarms"][0]["message"], message);
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! The order of modules: inside each crate no room needs another one that needs it.
+//!
+//! A room is a folder or a loose file right under `src`. Which rooms one needs is read from all
+//! paths in its code, tests left out. What a crate's root itself defines is in no room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{read_dir, read_to_string};
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use bandana_tests::committed::root;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemMod, ItemUse, Meta, UseTree};
+
+/// Folders of code, from the repository's root.
+const CRATES: [&str; 8] = [
+    "shared/src",
+    "client/src",
+    "aggregator/learners/src",
+    "aggregator/mechanisms/src",
+    "aggregator/zcdp/src",
+    "aggregator/src",
+    "examples/src",
+    "tests/src",
+];
+
+/// Which rooms each room needs, and a file that says so.
+type Needs = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The rooms of a crate.
+#[derive(Debug, Default)]
+struct Rooms {
+    names: BTreeSet<String>,
+    /// What the root shows of them, by name.
+    shown: BTreeMap<String, String>,
+}
+
+/// Where a path stands: the modules from the root down, and the rooms that were found.
+struct Paths<'a> {
+    rooms: &'a Rooms,
+    module: Vec<String>,
+    found: BTreeSet<String>,
+}
+
+impl Paths<'_> {
+    /// Notes the room that a path leads to, if it leads to one.
+    fn note(&mut self, path: &[String]) {
+        let mut module = match path.first().map(String::as_str) {
+            Some("crate") => Vec::new(),
+            Some("super") => self.module.clone(),
+            _ => return,
+        };
+        let mut rest = path;
+        while let Some((first, others)) = rest.split_first() {
+            match first.as_str() {
+                "crate" => {}
+                "super" => drop(module.pop()),
+                _ => break,
+            }
+            rest = others;
+        }
+        module.extend(rest.iter().cloned());
+        let Some(name) = module.first() else { return };
+        if self.rooms.names.contains(name) {
+            self.found.insert(name.clone());
+        } else if let Some(room) = self.rooms.shown.get(name) {
+            self.found.insert(room.clone());
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths<'_> {
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        if is_of_tests(&item.attrs) {
+            return;
+        }
+        self.module.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.module.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        if !is_of_tests(&item.attrs) {
+            for path in leaves(&item.tree) {
+                self.note(&path);
+            }
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> =
+            path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.note(&names);
+        visit::visit_path(self, path);
+    }
+}
+
+/// Whether something is compiled for tests only.
+fn is_of_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        Meta::List(list) if list.path.is_ident("cfg") => {
+            let condition = list.tokens.to_string();
+            condition.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
+                && !condition.contains("not")
+        }
+        _ => false,
+    })
+}
+
+/// All paths of a tree of imports.
+fn leaves(tree: &UseTree) -> Vec<Vec<String>> {
+    let under = |name: String, tree: &UseTree| {
+        let longer = |mut path: Vec<String>| {
+            path.insert(0, name.clone());
+            path
+        };
+        leaves(tree).into_iter().map(longer).collect()
+    };
+    match tree {
+        UseTree::Path(path) => under(path.ident.to_string(), &path.tree),
+        UseTree::Name(name) => vec![vec![name.ident.to_string()]],
+        UseTree::Rename(rename) => vec![vec![rename.ident.to_string()]],
+        UseTree::Glob(_) => vec![Vec::new()],
+        UseTree::Group(group) => group.items.iter().flat_map(leaves).collect(),
+    }
+}
+
+/// The rooms of a crate whose root has this code.
+fn rooms(root: &syn::File) -> Rooms {
+    let mut rooms = Rooms::default();
+    for item in &root.items {
+        if let Item::Mod(item) = item
+            && !is_of_tests(&item.attrs)
+        {
+            rooms.names.insert(item.ident.to_string());
+        }
+    }
+    for item in &root.items {
+        let Item::Use(item) = item else { continue };
+        for path in leaves(&item.tree) {
+            let path: Vec<String> =
+                path.into_iter().skip_while(|name| name == "crate" || name == "self").collect();
+            if let [room, .., name] = &path[..]
+                && rooms.names.contains(room)
+            {
+                rooms.shown.insert(name.clone(), room.clone());
+            }
+        }
+    }
+    rooms
+}
+
+/// The modules that all rooms need, by the code under a folder.
+fn needs(source: &Path) -> anyhow::Result<Needs> {
+    let root = parse(&source.join("lib.rs"))?;
+    let rooms = rooms(&root);
+    let mut of_tests = BTreeSet::new();
+    let mut found = Needs::new();
+    let mut folders = vec![source.to_path_buf()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    // Files that are modules of tests only.
+    for file in &files {
+        let folder = match file.file_stem().and_then(|stem| stem.to_str()) {
+            Some("mod" | "lib" | "main") => file.parent().context("a file in no folder")?.into(),
+            _ => file.with_extension(""),
+        };
+        for item in parse(file)?.items {
+            if let Item::Mod(item) = item
+                && item.content.is_none()
+                && is_of_tests(&item.attrs)
+            {
+                let name = item.ident.to_string();
+                of_tests.insert(folder.join(&name));
+                of_tests.insert(folder.join(name).with_extension("rs"));
+            }
+        }
+    }
+    for file in files.iter().filter(|file| !of_tests.iter().any(|of| file.starts_with(of))) {
+        let inside = file.strip_prefix(source)?;
+        let mut module: Vec<String> = inside
+            .with_extension("")
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        if module.last().is_some_and(|name| name == "mod") {
+            module.pop();
+        }
+        let Some(room) = module.first().cloned().filter(|room| rooms.names.contains(room)) else {
+            continue;
+        };
+        let mut paths = Paths { rooms: &rooms, module, found: BTreeSet::new() };
+        paths.visit_file(&parse(file)?);
+        paths.found.remove(&room);
+        let needed = found.entry(room).or_default();
+        for name in paths.found {
+            needed.entry(name).or_insert_with(|| inside.display().to_string());
+        }
+    }
+    Ok(found)
+}
+
+fn parse(file: &Path) -> anyhow::Result<syn::File> {
+    let code = read_to_string(file).with_context(|| file.display().to_string())?;
+    syn::parse_file(&code).with_context(|| file.display().to_string())
+}
+
+/// A room that needs itself by way of others, and the way.
+fn cycle(needs: &Needs) -> Option<String> {
+    fn way<'a>(
+        needs: &'a Needs,
+        from: &'a str,
+        to: &str,
+        been: &mut BTreeSet<&'a str>,
+    ) -> Option<String> {
+        for (next, file) in needs.get(from)? {
+            let step = format!("{from} needs {next} ({file})");
+            if next == to {
+                return Some(step);
+            }
+            if been.insert(next)
+                && let Some(rest) = way(needs, next, to, been)
+            {
+                return Some(format!("{step}, {rest}"));
+            }
+        }
+        None
+    }
+    needs.keys().find_map(|room| way(needs, room, room, &mut BTreeSet::new()))
+}
+
+#[test]
+fn no_room_needs_another_one_that_needs_it() -> anyhow::Result<()> {
+    for source in CRATES {
+        let needs = needs(&root().join(source))?;
+        if let Some(cycle) = cycle(&needs) {
+            anyhow::bail!("{source}: {cycle}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cycle_is_found_by_all_kinds_of_paths() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = folder.path();
+    let write = |name: &str, code: &str| {
+        let file = source.join(name);
+        std::fs::create_dir_all(file.parent().context("a folder")?)?;
+        anyhow::Ok(std::fs::write(file, code)?)
+    };
+    write("lib.rs", "mod a; mod b; mod c; #[cfg(test)] mod d; pub use c::C;")?;
+    write("a/mod.rs", "mod inner; use crate::{b::{self, B}, Other};")?;
+    write("a/inner.rs", "fn one() { super::super::c::two() }")?;
+    write("b.rs", "struct B; #[cfg(test)] mod tests { use crate::a; }")?;
+    write("c.rs", "pub struct C;")?;
+    write("d.rs", "use crate::a; use crate::d;")?;
+    let needs_of = |room: &str| -> anyhow::Result<Vec<String>> {
+        Ok(needs(source)?.get(room).into_iter().flatten().map(|(name, _)| name.clone()).collect())
+    };
+    ensure!(needs_of("a")? == ["b", "c"], "{:?}", needs_of("a")?);
+    ensure!(cycle(&needs(source)?).is_none());
+    // By what the root shows, by a path in code, and from a module in a file.
+    for code in
+        ["use crate::C; fn x() { crate::a::y() }", "mod m { fn x() -> super::super::a::A {} }"]
+    {
+        write("b.rs", code)?;
+        let found = cycle(&needs(source)?).context("no cycle was found")?;
+        ensure!(found.contains("a needs b") && found.contains("b needs a"), "{found}");
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! The server as a process: what it takes and refuses, counts once, logs and survives.
+
+mod clock;
+mod counted_once;
+mod crash;
+mod descriptors;
+mod gates;
+mod ids;
+mod limits;
+mod log_privacy;
+mod logs;
+mod metrics;
+mod probes;
+mod refusals;
+mod shutdown;
+mod signatures;
+mod tls;
