@@ -1,4 +1,4 @@
-//! What the committed reports say about the arms.
+//! Estimates of the arms, from the committed reports.
 
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{NormalMixture, best_among};

@@ -1,4 +1,4 @@
-//! How often something may happen.
+//! Rates: how often something may happen.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -1,3 +1,5 @@
+//! Acceptance: the specifications that an app takes part in.
+
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
 use bandana_shared::rewards::{RewardKind, Rewards};

@@ -1,3 +1,5 @@
+//! Assignments: an arm that was chosen, and the rewards until its report.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What weakens the guarantee, and is at times needed all the same.
+//! Functions that weaken the guarantee, and are at times needed all the same.
 //!
 //! ```
 #![doc = include_str!("example.txt")]

@@ -1,4 +1,8 @@
 //! The files of a device as somebody else has made them, for the package that fuzzes readers.
+//!
+//! ```
+//! assert!(!bandana_client::fuzzing::device_files(b"", b"nonsense", b""));
+//! ```
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,3 +1,5 @@
+//! The ledger: privacy budgets, and what was spent of them.
+
 use std::collections::BTreeMap;
 
 use bandana_shared::accounting::loss::PrivacyLoss;

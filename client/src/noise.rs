@@ -1,3 +1,5 @@
+//! Sources of noise: the operating system, and seeded ones for simulations.
+
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use thiserror::Error;

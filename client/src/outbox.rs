@@ -1,3 +1,5 @@
+//! The outbox: reports that wait for their release, and uploads under way.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The privatizer: from a reward to a private bit or symbol.
+
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::Curve;

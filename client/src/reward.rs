@@ -1,3 +1,5 @@
+//! Rewards, which can't be printed, copied or serialised.
+
 use std::fmt;
 
 use thiserror::Error;

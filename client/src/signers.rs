@@ -1,3 +1,5 @@
+//! Signers: the keys whose signatures an app demands.
+
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;

@@ -1,3 +1,5 @@
+//! Time, as whoever calls the core tells it.
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandana_shared::identity::Day;

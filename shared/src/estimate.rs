@@ -1,4 +1,4 @@
-//! From private bits to estimates.
+//! Estimates from private bits.
 //!
 //! An estimate is the mean of g(r) among the reports of an arm, g the curve of
 //! the mechanism. Only for a linear curve, or for rewards at the two ends of

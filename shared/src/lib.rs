@@ -1,4 +1,4 @@
-//! What a Bandana device and a Bandana aggregator agree on.
+//! The agreement of a Bandana device and a Bandana aggregator.
 //!
 //! - [`channel`] and [`curve`]: the one-bit channel under ε-local differential
 //!   privacy, decided by integers, the curves of the Bernoulli mechanisms, and k-ary

@@ -1,4 +1,4 @@
-//! How often each arm is to be given.
+//! Policies: how often each arm is to be given.
 
 use thiserror::Error;
 

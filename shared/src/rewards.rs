@@ -1,4 +1,4 @@
-//! What rewards an experiment admits.
+//! Kinds of rewards that an experiment admits.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What the reports of an arm say together, whatever their symbols.
+//! A sample: the reports of an arm together, whatever their symbols.
 
 use crate::alphabet::Alphabet;
 use crate::tally::Tally;

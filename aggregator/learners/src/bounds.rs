@@ -1,4 +1,4 @@
-//! What the papers prove about regret, as functions.
+//! Bounds on regret that the papers prove, as functions.
 //!
 //! They hold for a horizon that goes to infinity, or up to constants that nobody
 //! computes. So they are for plots beside measured curves, and no run can break one:

@@ -1,4 +1,4 @@
-//! How many reports are on their way.
+//! The estimate of how many reports are on their way.
 //!
 //! A device reports an assignment only after the attribution window and a random
 //! delay, so a policy is made while earlier choices are still unheard of. Arms that a

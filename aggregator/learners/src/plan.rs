@@ -1,4 +1,4 @@
-//! How many users an experiment needs.
+//! Plans: how many users an experiment needs.
 
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::best_arm;

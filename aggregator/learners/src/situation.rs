@@ -1,4 +1,4 @@
-//! What a learner knows.
+//! The input of a learner: evidence of each arm, and what bounds its weights.
 
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Channel;

@@ -1,4 +1,4 @@
-//! Which shares of the reports the policies asked for.
+//! Served shares: the part of the reports that the policies asked for, by arm.
 //!
 //! A report comes long after the arm was drawn: after the attribution window, a random delay,
 //! and the time until the app is used again, by a policy that the device may have had for

@@ -1,3 +1,5 @@
+//! The devices' service: specifications, policies, uploads.
+
 use crate::explain::explain;
 use std::sync::Arc;
 use std::time::Duration;

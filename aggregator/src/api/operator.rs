@@ -1,3 +1,5 @@
+//! The operators' service: experiments, estimates, the audit log.
+
 use std::pin::Pin;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What stands before services that can't be there yet.
+//! The readiness gate stands before services that can't be there yet.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! What happens on SIGHUP.
+//! The reloader reads tokens, app keys and certificates again on SIGHUP.
 
 use std::sync::Arc;
 

@@ -10,11 +10,11 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::regular_file;
 use super::role::Roles;
 use super::token::{TokenHash, TokenKind, TokenName};
 use super::token_list::{TokenList, TokenListError};
 use crate::clock::Clock;
+use crate::regular_file;
 
 /// Between two looks at a file, while somebody waits for a change of it.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What commands that call a server have in common.
+//! Connections of commands to a running server.
 
 use bandana_shared::identity::{ExperimentId, IdentityError};
 

@@ -1,4 +1,4 @@
-//! What somebody is about to sign, for them to read.
+//! A disclosure shows somebody what they are about to sign.
 
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::UnixSeconds;

@@ -1,4 +1,4 @@
-//! Where an export goes, and in which form.
+//! Export files: CSV or Parquet, new ones only.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Which store a command is about that needs no server.
+//! The store that a command without a server is about.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What counts, of all that was said.
+//! Effective settings: of all that was said, what counts.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a configuration file says.
+//! A configuration file, read into settings.
 
 use std::path::Path;
 

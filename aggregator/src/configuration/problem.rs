@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! Problems of a configuration, each with what to do about it.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What one setting is called everywhere, and what it may be.
+//! One setting: its names everywhere, and the values it may have.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! What pages ask.
+//! Requests of pages.
 
 use std::str::FromStr;
 use std::time::Duration;

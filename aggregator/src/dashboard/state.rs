@@ -1,4 +1,4 @@
-//! Where calls of the pages go.
+//! The dashboard's state: the services that calls of its pages go to.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

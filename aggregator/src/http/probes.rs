@@ -1,4 +1,4 @@
-//! What supervisors ask.
+//! Probes of supervisors: alive, and ready.
 
 use axum::extract::State;
 use axum::http::StatusCode;

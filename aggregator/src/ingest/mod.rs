@@ -1,4 +1,4 @@
-//! From valid uploads to durable tallies.
+//! Ingest leads from valid uploads to durable tallies.
 //!
 //! One thread owns the store. Everything that changes it goes through one
 //! queue: uploads that wait while a commit is under way form the next group,

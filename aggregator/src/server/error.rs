@@ -1,4 +1,4 @@
-//! Why a server can't start, or ended.
+//! Errors of a server: why it can't start, or ended.
 
 use std::io;
 use std::net::SocketAddr;

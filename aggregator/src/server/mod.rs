@@ -159,9 +159,8 @@ impl Server {
             dashboard_state: dashboard_state.clone(),
         };
         let limits = (connections, calls);
-        let early_services =
-            early_services(&health, &pages, limits, Arc::clone(&clock), budget.clone());
-        let (doors, serving) = early_services.serve(device, operator, ending.clone());
+        let early = early_services(&health, &pages, limits, Arc::clone(&clock), budget.clone());
+        let (doors, serving) = early.serve(device, operator, ending.clone());
         let mut serving = Box::pin(serving);
         let mut signal = std::pin::pin!(signal);
 

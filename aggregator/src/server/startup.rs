@@ -1,4 +1,4 @@
-//! From settings to what services are made of.
+//! The startup makes what services need from the settings.
 
 use std::sync::{Arc, mpsc};
 

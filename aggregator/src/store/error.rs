@@ -314,9 +314,10 @@ impl StoreError {
         }
     }
 
-    /// What it says about the store.
+    /// What it says about the store. A new error states its own: none is taken for another one.
     pub fn outcome(&self) -> Outcome {
         match self {
+            // Refusals.
             Self::ExperimentExists(_)
             | Self::ExperimentWasDeleted(_)
             | Self::ExperimentGone(_)
@@ -326,8 +327,34 @@ impl StoreError {
             | Self::Trusted(_) => Outcome::Declined,
             // It may be the right one again, or answer again.
             Self::Unmade { .. } | Self::OtherStore { .. } | Self::Silent => Outcome::Unmade,
+            // While something is committed.
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
-            _ => Outcome::Fatal,
+            Self::Database { .. }
+            | Self::DiskFull { .. }
+            | Self::Unusable { .. }
+            | Self::Busy { .. }
+            | Self::Replaced { .. }
+            // While something is read.
+            | Self::Damaged { .. }
+            | Self::Stored(_)
+            | Self::DamagedFile { .. }
+            | Self::DamagedDatabase { .. }
+            | Self::Ended
+            // While a store is opened.
+            | Self::Directory { .. }
+            | Self::File { .. }
+            | Self::Locked { .. }
+            | Self::NewerSchema { .. }
+            | Self::ForeignFile
+            | Self::OldServer { .. }
+            | Self::Tls(_)
+            | Self::Password { .. }
+            | Self::Thread { .. }
+            | Self::Empty
+            | Self::Missing { .. }
+            | Self::EmptyFile { .. }
+            | Self::Leftover { .. }
+            | Self::Exists { .. } => Outcome::Fatal,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a commit of uploads adds.
+//! Groups: the rows that a commit of uploads adds.
 
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, UploadId};

@@ -1,4 +1,4 @@
-//! What a check of a store has found.
+//! Verification: the findings of a check of a store.
 
 use std::fmt;
 

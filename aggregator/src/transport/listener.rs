@@ -1,4 +1,4 @@
-//! From a listening socket to connections.
+//! The listener makes connections from a listening socket.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

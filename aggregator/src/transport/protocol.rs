@@ -1,4 +1,4 @@
-//! Which protocol a connection speaks.
+//! The protocol that a connection speaks, by its first bytes.
 
 /// What HTTP/2 begins with, and no request of HTTP/1.1 does.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

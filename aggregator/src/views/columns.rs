@@ -1,4 +1,4 @@
-//! What is exported, column by column, so that every form of file has the same.
+//! Exported columns, the same in every form of file.
 
 use bandana_shared::identity::Day;
 

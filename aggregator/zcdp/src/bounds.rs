@@ -1,4 +1,4 @@
-//! What is proved about regret in trusted mode, as functions.
+//! Bounds on regret in trusted mode, as functions.
 //!
 //! Upper bounds follow Azize and Basu, "Concentrated Differential Privacy for Bandits" (arXiv
 //! 2309.00557); their steps are repeated here for what is built here, so the constants are those

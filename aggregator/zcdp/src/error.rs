@@ -1,4 +1,4 @@
-//! What keeps a trusted-mode algorithm from going on.
+//! Errors of trusted-mode algorithms.
 
 use thiserror::Error;
 

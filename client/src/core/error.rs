@@ -1,4 +1,4 @@
-//! What a client can't do.
+//! Errors of a client.
 
 use bandana_shared::identity::ExperimentId;
 use thiserror::Error;

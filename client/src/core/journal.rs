@@ -1,4 +1,4 @@
-//! Which changes of the state are durable, and which are to be written.
+//! The journal knows which changes of the state are durable, and which are to be written.
 //!
 //! Every change has a number. A report is handed out only when the number of its last
 //! change is durable, so that no upload leaves that a restart would not know of: its

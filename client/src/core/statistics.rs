@@ -1,4 +1,4 @@
-//! What a client counts.
+//! Counters of a client.
 
 /// Counts since the client was made; a restart begins at zero again.
 ///

@@ -1,3 +1,5 @@
+//! The builder of a client: each step asks for what the next one needs.
+
 #[cfg(feature = "storage")]
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Experiments as an app sees them: choices, assignments, and why there is none.
+
 use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, ExperimentId};

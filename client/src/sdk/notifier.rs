@@ -1,3 +1,5 @@
+//! The notifier wakes whoever waits for the client's next task.
+
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 #[cfg(feature = "grpc")]

@@ -1,4 +1,4 @@
-//! What a builder has been told.
+//! Settings of a client, as its builder was told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

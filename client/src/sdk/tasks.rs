@@ -1,3 +1,5 @@
+//! Tasks for a host that brings its own network.
+
 use std::sync::Arc;
 
 use bandana_shared::identity::{ExperimentId, UploadId};

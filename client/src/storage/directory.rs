@@ -1,3 +1,5 @@
+//! A directory on a real disk, locked for one process.
+
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! A disk for tests that forgets what was not synced, tears what it was writing, and
-//! fails when it is told to.
+//! A disk for tests that forgets what was not synced, tears writes, and fails when told to.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,3 +1,5 @@
+//! Errors of a storage.
+
 use std::io;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! Agreements: under which terms a user discloses rewards.
+
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::TrustedSpecification;

@@ -1,3 +1,5 @@
+//! Disclosures of one reward to the server.
+
 use std::fmt;
 use std::sync::OnceLock;
 

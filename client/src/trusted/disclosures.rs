@@ -1,3 +1,5 @@
+//! Disclosures that are kept on the disk until the server has decided.
+
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Errors of disclosures.
+
 use std::time::Duration;
 
 use bandana_shared::accounting::concentrated::Rho;

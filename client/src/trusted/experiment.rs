@@ -1,3 +1,5 @@
+//! Trusted experiments as an app sees them.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bandana_shared::accounting::concentrated::Rho;

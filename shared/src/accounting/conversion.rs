@@ -1,4 +1,4 @@
-//! From a Rényi divergence to ε and δ.
+//! Conversion of a Rényi divergence to ε and δ.
 //!
 //! An (α, r)-Rényi differentially private mechanism is (ε, δ)-differentially
 //! private with δ = exp((α - 1)(r - ε)) (1 - 1/α)^α/(α - 1) (Canonne, Kamath and

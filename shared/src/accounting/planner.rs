@@ -1,4 +1,4 @@
-//! How many reports fit a budget, and how large each may be.
+//! The planner: how many reports fit a budget, and how large each may be.
 
 use crate::accounting::guarantee::Guarantee;
 use crate::accounting::nano_nats::NanoNats;

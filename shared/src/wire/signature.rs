@@ -1,3 +1,5 @@
+//! Signatures, to and from messages.
+
 use super::{WireError, v1};
 use crate::identity::UnixSeconds;
 use crate::limits::SIGNATURES_MAX;

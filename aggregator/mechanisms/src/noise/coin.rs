@@ -1,3 +1,5 @@
+//! Coins of exact bias, tossed with integers.
+
 use rand::Rng;
 
 /// True with probability `numerator`/`denominator`, exactly; surely if that is 1 or more,

@@ -1,3 +1,5 @@
+//! The discrete Gaussian distribution.
+
 use rand::Rng;
 
 use super::coin::bernoulli_exp_square;

@@ -1,3 +1,5 @@
+//! The discrete Laplace distribution.
+
 use rand::Rng;
 
 use super::coin::{below, bernoulli_exp};

@@ -1,3 +1,5 @@
+//! Lattices: granularities, and what rounding to one adds to a sensitivity.
+
 use thiserror::Error;
 
 use super::{Ratio, RatioError, STEPS_MAX};

@@ -1,3 +1,5 @@
+//! Positive rational numbers, and floats as such.
+
 use thiserror::Error;
 
 /// A positive rational number in lowest terms, with numerator and denominator below 2^62.

@@ -1,3 +1,5 @@
+//! The source of randomness of whatever is not a test.
+
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use thiserror::Error;

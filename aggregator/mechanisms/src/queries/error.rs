@@ -1,3 +1,5 @@
+//! Errors of private queries.
+
 use thiserror::Error;
 
 use crate::noise::{LatticeError, RatioError};

@@ -79,7 +79,8 @@ impl DatasetCache {
         if !is_same_file(record, &file, key) {
             return Err(DatasetCacheError::Changed { file: record.file.clone() });
         }
-        let (_, content) = file.rows_and_content(&schema(record)?).map_err(DatasetCacheError::Read)?;
+        let (_, content) =
+            file.rows_and_content(&schema(record)?).map_err(DatasetCacheError::Read)?;
         Ok((key.of_file(&file.digest()), key.of_content(&content)))
     }
 }

@@ -1,4 +1,4 @@
-//! Which uploads have been counted, exactly, in memory.
+//! The exact set of uploads that have been counted, in memory.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;

@@ -1,4 +1,4 @@
-//! Which database, and how to get there.
+//! Settings of the database: which one, and how to get there.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What trusted mode promises, checked from outside.
+//! The promises of trusted mode, checked from outside.
 
 #![cfg(test)]
 #![expect(

@@ -1,4 +1,4 @@
-//! Whether what is stored of trusted experiments can be understood and fits together.
+//! The check that stored trusted experiments can be understood and fit together.
 
 use rusqlite::Connection;
 
