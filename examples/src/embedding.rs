@@ -1,5 +1,5 @@
-//! What the embedding examples share: a clock to turn, a server that comes and goes,
-//! and the table that they print.
+//! Parts that the embedding examples share: a clock to turn, a server that comes and goes, and
+//! the table that they print.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

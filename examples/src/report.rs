@@ -1,4 +1,4 @@
-//! What a simulation says at its end: JSON for programs, a table for people.
+//! The report of a simulation at its end: JSON for programs, a table for people.
 
 use std::fmt::Write as _;
 

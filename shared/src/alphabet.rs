@@ -1,4 +1,4 @@
-//! What a report can say: a bit, or one of a few symbols.
+//! Alphabets: a report is a bit, or one of a few symbols.
 
 use thiserror::Error;
 

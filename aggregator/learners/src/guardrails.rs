@@ -1,5 +1,5 @@
-//! What no learner decides about: a time in which all arms get the same, and a share of
-//! the traffic that always does.
+//! Guardrails: what no learner decides about. There is a time in which all arms get the same, and
+//! a share of the traffic that always does.
 //!
 //! From what the learner says to the weights it goes in this order. Arms that are in their
 //! burn-in get one over the number of arms in play each, and the learner shares the rest out

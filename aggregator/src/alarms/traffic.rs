@@ -1,4 +1,4 @@
-//! How many reports came when, for a week of the time in which the experiment runs.
+//! Traffic: how many reports came when, for a week of the time in which the experiment runs.
 
 use std::collections::VecDeque;
 use std::time::Duration;

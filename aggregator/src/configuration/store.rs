@@ -1,4 +1,4 @@
-//! Where what is durable is kept: in a directory, or in a database.
+//! The place of the store: a directory, or a database.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What other replicas know: the way to whoever follows the database, and the questions to it.
+//! Knowledge of other replicas: the way to whoever follows the database, and the questions to it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};

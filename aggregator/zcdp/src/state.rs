@@ -1,4 +1,4 @@
-//! What lasts of a trusted experiment: its secret state, and what may be shown of it.
+//! The state of a trusted experiment: a secret one, and what may be shown of it.
 //!
 //! # Noise
 //! The noise of a release is no stored number. Before an episode begins, a key from the

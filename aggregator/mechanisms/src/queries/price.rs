@@ -1,4 +1,4 @@
-//! What releases cost: whole billionths of ε or ρ, so that sums are exact.
+//! Prices of releases: whole billionths of ε or ρ, so that sums are exact.
 
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::accounting::delta::Delta;

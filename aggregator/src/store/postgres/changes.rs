@@ -1,5 +1,4 @@
-//! Changes of experiments, each in one transaction with a policy that fits what the
-//! experiment is then, and with its entry in the audit log.
+//! Changes of experiments, each in one transaction with its policy and its audit entry.
 
 use bandana_learners::LearnerConfig;
 use bandana_learners::TallySnapshot;
