@@ -272,6 +272,8 @@ impl<N: NoiseSource> Core<N> {
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
+        // A question for the day brings a policy too.
+        enrolled.refresh_at = None;
         // Whose signatures are about to expire is asked for as a whole: a server leaves
         // out what is known.
         let renewal = self.state.ledger.time(now).after(RENEWAL);

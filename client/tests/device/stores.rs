@@ -44,8 +44,12 @@ fn no_other_store_does_and_the_same_bytes_are_sent_again() -> Result<(), Failure
         client.on_upload_result(task.id(), &unknown(answers), at(2))?;
         let statistics = client.statistics();
         assert_eq!((client.waiting_reports(), statistics.uploads_postponed), (1, 1));
-        let Task::Wait(time) = client.next_task(at(2))? else { return Err("at once".into()) };
-        let Task::Upload(again) = client.next_task(time)? else { return Err("no retry".into()) };
+        // One wait in a thousand is none.
+        let (next, time) = match client.next_task(at(2))? {
+            Task::Wait(time) => (client.next_task(time)?, time),
+            at_once => (at_once, at(2)),
+        };
+        let Task::Upload(again) = next else { return Err("no retry".into()) };
         assert_eq!(again, task, "{origin:?} {answers:?}");
         client.on_upload_result(again.id(), &UploadOutcome::Accepted, time)?;
         assert_eq!(client.waiting_reports(), 0);
