@@ -1,0 +1,139 @@
+//! Data sets from files: CSV with a line of headings, or Parquet.
+
+mod csv_rows;
+mod error;
+#[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
+mod parquet_rows;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::universe::{Column, Schema};
+
+pub use error::ReadError;
+
+use super::content::ContentHasher;
+use super::data_file::DataFile;
+
+impl DataFile {
+    /// The columns of a schema; others are left out.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn rows(&self, schema: &Schema) -> Result<Rows, ReadError> {
+        self.read_rows(schema, false).map(|(rows, _)| rows)
+    }
+
+    /// The columns of a schema, and the digest of the content of all columns.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn rows_and_content(&self, schema: &Schema) -> Result<(Rows, [u8; 32]), ReadError> {
+        self.read_rows(schema, true)
+    }
+
+    /// Whether no two columns have one name. If two do, their order decides which of them a
+    /// question is about, and the same rows in another order would be another content. For new
+    /// data sets: older ones go on as they were.
+    ///
+    /// # Errors
+    /// [`ReadError::SameName`]; [`ReadError`] of files that can't be read.
+    pub fn check_headings(&self) -> Result<(), ReadError> {
+        if self.is_parquet {
+            return of_parquet(|| parquet_rows::check_headings(self));
+        }
+        csv_rows::check_headings(self)
+    }
+
+    fn read_rows(&self, schema: &Schema, content: bool) -> Result<(Rows, [u8; 32]), ReadError> {
+        let (rows, content) = if self.is_parquet {
+            of_parquet(|| parquet_rows::rows(self, schema, content))?
+        } else {
+            csv_rows::rows(self, schema, content)?
+        };
+        if rows.count() == 0 {
+            return Err(QueryError::NoRows.into());
+        }
+        Ok((rows, content))
+    }
+}
+
+/// What is read of a file. All of it is read, also when it has shown that it does not fit: how long
+/// a refusal takes does not tell where.
+struct Reading {
+    rows: Rows,
+    codes: Vec<u16>,
+    /// The first line where each column has something else than was declared.
+    misfits: Vec<Option<u64>>,
+    /// The first line that is none.
+    broken: Option<u64>,
+    content: Option<ContentHasher>,
+}
+
+impl Reading {
+    fn new<N: AsRef<[u8]>>(schema: &Schema, headings: &[N], content: bool) -> Self {
+        let rows = Rows::new(schema.clone());
+        let misfits = vec![None; schema.columns().len()];
+        let content = content.then(|| ContentHasher::new(headings));
+        Self { rows, codes: Vec::new(), misfits, broken: None, content }
+    }
+
+    /// Takes a row, given the code of each declared column and the text in each place.
+    fn push<V: AsRef<[u8]>>(
+        &mut self,
+        line: u64,
+        codes: impl Iterator<Item = Option<u16>>,
+        text: impl Fn(usize) -> Option<V>,
+    ) -> Result<(), ReadError> {
+        self.codes.clear();
+        for (code, misfit) in codes.zip(&mut self.misfits) {
+            if code.is_none() {
+                misfit.get_or_insert(line);
+            }
+            self.codes.push(code.unwrap_or_default());
+        }
+        if let Some(content) = &mut self.content {
+            content.push(text);
+        }
+        Ok(self.rows.push(&self.codes)?)
+    }
+
+    fn finish(self) -> Result<(Rows, [u8; 32]), ReadError> {
+        let mut columns = self.rows.schema().columns().iter().zip(self.misfits);
+        let misfit = columns.find_map(|(column, line)| Some((column.name(), line?)));
+        if let Some((column, line)) = misfit {
+            return Err(ReadError::Outside { column: column.to_owned(), line });
+        }
+        if let Some(line) = self.broken {
+            return Err(ReadError::Line { line });
+        }
+        Ok((self.rows, self.content.map(ContentHasher::finish).unwrap_or_default()))
+    }
+}
+
+fn check_names(mut names: Vec<&[u8]>) -> Result<(), ReadError> {
+    // As contents have them.
+    for name in &mut names {
+        *name = name.trim_ascii();
+    }
+    names.sort_unstable();
+    if names.is_sorted_by(|one, next| one < next) { Ok(()) } else { Err(ReadError::SameName) }
+}
+
+/// Where each declared column is.
+fn places(schema: &Schema, place: impl Fn(&str) -> Option<usize>) -> Result<Vec<usize>, ReadError> {
+    let find = |column: &Column| {
+        place(column.name()).ok_or_else(|| ReadError::Missing { column: column.name().to_owned() })
+    };
+    schema.columns().iter().map(find).collect()
+}
+
+/// Has a file of Parquet read. The library panics on some damaged ones; nothing that it was at is
+/// used after that.
+fn of_parquet<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        let what = "it is damaged in a way that its reader does not understand".to_owned();
+        Err(ReadError::Parquet { what })
+    })
+}

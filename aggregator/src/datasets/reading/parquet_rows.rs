@@ -1,0 +1,264 @@
+//! Rows of files of Parquet.
+
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::universe::{Column, Schema};
+use chrono::DateTime;
+use parquet::basic::{LogicalType, TimeUnit};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::Field;
+use parquet::schema::types::Type;
+
+use super::{ReadError, Reading, check_names, places};
+use crate::datasets::data_file::DataFile;
+
+/// Whether no two columns have one name.
+pub(super) fn check_headings(file: &DataFile) -> Result<(), ReadError> {
+    let reader = SerializedFileReader::new(file.bytes.clone())?;
+    let root = reader.metadata().file_metadata().schema_descr().root_schema();
+    check_names(root.get_fields().iter().map(|field| field.name().as_bytes()).collect())
+}
+
+/// The declared columns, and the digest of the content if it is wanted.
+pub(super) fn rows(
+    file: &DataFile,
+    schema: &Schema,
+    content: bool,
+) -> Result<(Rows, [u8; 32]), ReadError> {
+    let reader = SerializedFileReader::new(file.bytes.clone())?;
+    let root = reader.metadata().file_metadata().schema_descr().root_schema();
+    let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
+    let places = places(schema, |name| names.iter().position(|n| *n == name))?;
+    let units: Vec<_> = root.get_fields().iter().map(|field| Unit::of(field)).collect();
+    let mut reading = Reading::new(schema, &names, content);
+    for (row, line) in reader.get_row_iter(None)?.zip(1_u64..) {
+        let row = row?;
+        let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();
+        let codes = schema
+            .columns()
+            .iter()
+            .zip(&places)
+            .map(|(column, &place)| fields.get(place).and_then(|field| code_of(column, field)));
+        reading.push(line, codes, |place| {
+            let unit = units.get(place).copied().flatten();
+            fields.get(place).and_then(|field| text_of(field, unit))
+        })?;
+    }
+    reading.finish()
+}
+
+impl From<ParquetError> for ReadError {
+    fn from(error: ParquetError) -> Self {
+        Self::Parquet { what: error.to_string() }
+    }
+}
+
+/// What the whole numbers of a column count.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    /// Whether it is the time of a day.
+    of_day: bool,
+    per_millisecond: i64,
+}
+
+impl Unit {
+    /// That of a column, if it has times.
+    fn of(column: &Type) -> Option<Self> {
+        let (of_day, time) = match column.get_basic_info().logical_type_ref()? {
+            LogicalType::Time(time) => (true, time),
+            LogicalType::Timestamp(time) => (false, time),
+            _ => return None,
+        };
+        let per_millisecond = match time.unit {
+            TimeUnit::MILLIS => 1,
+            TimeUnit::MICROS => 1_000,
+            TimeUnit::NANOS => 1_000_000,
+        };
+        Some(Self { of_day, per_millisecond })
+    }
+
+    /// A time in milliseconds, as text.
+    fn text(self, count: i64) -> String {
+        let milliseconds = count.div_euclid(self.per_millisecond);
+        let format = if self.of_day { "%H:%M:%S%.3f" } else { "%Y-%m-%d %H:%M:%S%.3f" };
+        match DateTime::from_timestamp_millis(milliseconds) {
+            Some(time) => time.format(format).to_string(),
+            None => format!("{milliseconds} ms"),
+        }
+    }
+}
+
+/// A value as a file of CSV would have it.
+fn text_of(field: &Field, unit: Option<Unit>) -> Option<Vec<u8>> {
+    let time =
+        |of_day, per_millisecond, count| Unit { of_day, per_millisecond }.text(count).into_bytes();
+    Some(match (field, unit) {
+        (Field::Null, _) => return None,
+        (Field::Str(text), _) => text.clone().into_bytes(),
+        (Field::Bytes(bytes), _) => bytes.data().to_vec(),
+        // The shortest number that is this one, of either width.
+        (Field::Float(number), _) => number.to_string().into_bytes(),
+        (Field::Double(number), _) => number.to_string().into_bytes(),
+        (Field::TimestampMillis(count), _) => time(false, 1, *count),
+        (Field::TimestampMicros(count), _) => time(false, 1_000, *count),
+        (Field::TimeMillis(count), _) => time(true, 1, i64::from(*count)),
+        (Field::TimeMicros(count), _) => time(true, 1_000, *count),
+        (Field::Int(count), Some(unit)) => unit.text(i64::from(*count)).into_bytes(),
+        // There is no other kind of field for these.
+        (Field::Long(count), Some(unit)) => unit.text(*count).into_bytes(),
+        (other, _) if is_printable(other) => other.to_string().into_bytes(),
+        (other, _) => format!("{other:?}").into_bytes(),
+    })
+}
+
+/// Whether the library can write a value as text. It panics at days beyond its calendar, of which a
+/// file has more.
+fn is_printable(field: &Field) -> bool {
+    match field {
+        Field::Date(days) => DateTime::from_timestamp(86_400 * i64::from(*days), 0).is_some(),
+        Field::TimestampMillis(count) => DateTime::from_timestamp_millis(*count).is_some(),
+        Field::TimestampMicros(count) => DateTime::from_timestamp_micros(*count).is_some(),
+        Field::Group(row) => row.get_column_iter().all(|(_, field)| is_printable(field)),
+        Field::ListInternal(list) => list.elements().iter().all(is_printable),
+        Field::MapInternal(map) => {
+            map.entries().iter().all(|(key, value)| is_printable(key) && is_printable(value))
+        }
+        _ => true,
+    }
+}
+
+fn code_of(column: &Column, field: &Field) -> Option<u16> {
+    let number = match field {
+        Field::Str(text) => return column.code(text),
+        Field::Bool(value) => return column.code(if *value { "true" } else { "false" }),
+        Field::Byte(value) => i64::from(*value),
+        Field::Short(value) => i64::from(*value),
+        Field::Int(value) => i64::from(*value),
+        Field::Long(value) => *value,
+        Field::UByte(value) => i64::from(*value),
+        Field::UShort(value) => i64::from(*value),
+        Field::UInt(value) => i64::from(*value),
+        Field::ULong(value) => i64::try_from(*value).ok()?,
+        _ => return None,
+    };
+    column.code_of_integer(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::basic::Compression;
+    use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    #[test]
+    fn parquet_has_the_same_rows_as_csv() {
+        let message = "message people { required binary city (UTF8); required int32 age; }";
+        let schema = Arc::new(parse_message_type(message).unwrap());
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+        let properties = Arc::new(properties.build());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let cities = ["Ulm", "Bonn", "Ulm"].map(ByteArray::from);
+        column.typed::<ByteArrayType>().write_batch(&cities, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int32Type>().write_batch(&[20, 18, 20], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        let bytes = file.into_inner().unwrap();
+
+        let schema = Schema::parse(&["age:18..20", "city:Bonn|Ulm"]).unwrap();
+        let file = DataFile::of(bytes, "people.parquet");
+        let (rows, content) = file.rows_and_content(&schema).unwrap();
+        let csv = DataFile::of("age,city\n20,Ulm\n20,Ulm\n18,Bonn\n".into(), "people.csv");
+        assert_eq!(csv.rows_and_content(&schema).unwrap().1, content);
+        let universe = schema.universe::<&str>(&[]).unwrap();
+        assert_eq!(rows.histogram(&universe), [1, 0, 0, 0, 0, 2]);
+        let narrow = Schema::parse(&["age:18..19"]).unwrap();
+        let error = file.rows(&narrow).unwrap_err().to_string();
+        assert!(error.contains("column \"age\" in line 1"), "{error}");
+        assert!(DataFile::of("age\n18\n".into(), "people.parquet").rows(&schema).is_err());
+    }
+
+    /// A file of one column that counts in this unit.
+    fn counted(kind: &str, counts: &[i64]) -> Vec<u8> {
+        let message = format!("message m {{ required int64 at {kind}; required int64 age; }}");
+        let schema = Arc::new(parse_message_type(&message).unwrap());
+        let properties = Arc::new(WriterProperties::new());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        for values in [counts.to_vec(), vec![18; counts.len()]] {
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&values, None, None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        file.into_inner().unwrap()
+    }
+
+    #[test]
+    fn days_beyond_the_calendar_are_values_like_others() {
+        // One in a column, one within a value that has parts.
+        let message = "message m { required int32 age; required int32 day (DATE);
+            required group seen { required int64 at (TIMESTAMP(MILLIS,true)); } }";
+        let message = Arc::new(parse_message_type(message).unwrap());
+        let file = |day: i32, at: i64| {
+            let properties = Arc::default();
+            let message = Arc::clone(&message);
+            let mut file = SerializedFileWriter::new(Vec::new(), message, properties).unwrap();
+            let mut group = file.next_row_group().unwrap();
+            for value in [18, day] {
+                let mut column = group.next_column().unwrap().unwrap();
+                column.typed::<Int32Type>().write_batch(&[value], None, None).unwrap();
+                column.close().unwrap();
+            }
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&[at], None, None).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+            DataFile::of(file.into_inner().unwrap(), "days.parquet")
+        };
+        let schema = Schema::parse(&["age:18..20"]).unwrap();
+        let content = |day, at| file(day, at).rows_and_content(&schema).unwrap().1;
+        let known = content(i32::MAX, i64::MAX);
+        assert_eq!(content(i32::MAX, i64::MAX), known);
+        for (day, at) in [(i32::MIN, i64::MAX), (i32::MAX, i64::MIN), (0, i64::MAX), (i32::MAX, 0)]
+        {
+            assert_ne!(content(day, at), known, "{day} {at}");
+        }
+    }
+
+    #[test]
+    fn times_are_the_same_in_every_unit_and_as_text() {
+        let schema = Schema::parse(&["age:18..20"]).unwrap();
+        let of =
+            |bytes: Vec<u8>, name| DataFile::of(bytes, name).rows_and_content(&schema).unwrap().1;
+        let times = [1_577_934_245_678, -1];
+        let csv = "at,age\n2020-01-02 03:04:05.678,18\n1969-12-31T23:59:59.999Z,18\n";
+        let expected = of(csv.into(), "times.csv");
+        for (kind, factor) in [
+            ("(TIMESTAMP(MILLIS,true))", 1),
+            ("(TIMESTAMP(MICROS,true))", 1_000),
+            ("(TIMESTAMP(NANOS,true))", 1_000_000),
+            ("(TIMESTAMP(MICROS,false))", 1_000),
+            ("(TIMESTAMP(NANOS,false))", 1_000_000),
+        ] {
+            let counts = times.map(|time: i64| time * factor);
+            assert_eq!(of(counted(kind, &counts), "times.parquet"), expected, "{kind}");
+            let later = times.map(|time| (time + 1) * factor);
+            assert_ne!(of(counted(kind, &later), "times.parquet"), expected, "{kind}");
+        }
+        let expected = of("at,age\n03:04:05.6,18\n".into(), "times.csv");
+        for (kind, factor) in [("(TIME(MICROS,true))", 1_000), ("(TIME(NANOS,true))", 1_000_000)] {
+            let counts = [11_045_600 * factor];
+            assert_eq!(of(counted(kind, &counts), "times.parquet"), expected, "{kind}");
+        }
+    }
+}
