@@ -325,6 +325,20 @@ async fn changes_that_do_not_fit_change_nothing() -> Result<(), Failure> {
 }
 
 #[tokio::test]
+async fn a_table_that_another_program_has_dropped_is_damage() -> Result<(), Failure> {
+    let running = Running::start(tempfile::tempdir()?, 100)?;
+    let experiment = running.create("dropped").await?;
+    let file = running.directory.path().join("bandana.sqlite3");
+    rusqlite::Connection::open(file)?.execute_batch("DROP TABLE upload_group")?;
+    let verdict = running.ingest.submit(arrival(&experiment, 1, 100, 1)?).await;
+    assert_eq!(verdict, Err(IngestError::Ended));
+    let ended = running.writer.join().map_err(|_| "the writer panicked")?;
+    let Err(WriterError::Store(error)) = ended else { return Err("it goes on".into()) };
+    assert!(error.is_damage(), "{error:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_failed_commit_acknowledges_nobody_and_ends_the_writer() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let experiment = running.create("failing").await?;

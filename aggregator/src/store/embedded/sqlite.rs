@@ -12,7 +12,7 @@ use bandana_shared::identity::{ArmIndex, Day, StoreId, UploadId};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
 
 use super::acknowledged::{self, Acknowledged, Progress};
 use super::files::OpenFiles;
@@ -170,11 +170,18 @@ impl SqliteStore {
             return Ok(());
         }
         let Left { progress: expected, .. } = self.left;
-        let found = Progress::of(&self.connection);
-        let found = found.map_err(|error| written(&format!("it can't be read: {error}")))?;
-        if found != expected {
+        let found = match Progress::of(&self.connection) {
+            Ok(found) if found == expected => None,
+            Ok(found) => Some(format!("the store had come to {expected}, and is at {found}")),
+            // A statement does not fit the tables any more.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+                Some(error.to_string())
+            }
+            Err(error) => return Err(reading(error)),
+        };
+        if let Some(found) = found {
             self.keep_log();
-            return Err(written(&format!("the store had come to {expected}, and is at {found}")));
+            return Err(written(&found));
         }
         // The log was copied, or the file made smaller.
         self.left.version = version;
