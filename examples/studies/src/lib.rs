@@ -3,9 +3,11 @@
 //! - [`instance`]: arms and their rewards, those of the papers and those of files.
 //! - [`study`]: learners on private bits, as `regret-study` runs them.
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
+//! - [`program`]: progress and Ctrl-C, for both.
 //!
 //! Nothing here needs a server or a network.
 
 pub mod curator;
 pub mod instance;
+pub mod program;
 pub mod study;

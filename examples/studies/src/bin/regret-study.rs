@@ -2,11 +2,8 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
 use bandana_shared::alphabet::Alphabet;
@@ -14,13 +11,13 @@ use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
 use bandana_studies::instance::Instance;
+use bandana_studies::program::watched;
 use bandana_studies::study::contestant::Contestant;
 use bandana_studies::study::outcome::StudyOutcome;
 use bandana_studies::study::picture;
 use bandana_studies::study::runner::Study;
 use bandana_studies::study::trial::{Attack, Course};
 use clap::{Parser, ValueEnum as _};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Regret of learners on private bits, in simulation.
 ///
@@ -95,21 +92,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let study = study(arguments)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_on_interrupt(&stop)?;
-    let plain = !std::io::stderr().is_terminal();
-    let target = if plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let total = study.trial_count() as u64;
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} trials, {eta} left")?;
-    let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
-    let outcome = study.run(&stop, |done| {
-        let done = done as u64;
-        bar.set_position(done);
-        if plain && done * 10 / total != (done - 1) * 10 / total {
-            eprintln!("{done} of {total} trials");
-        }
-    })?;
-    bar.finish_and_clear();
+    let outcome = watched(study.trial_count(), |stop, progress| study.run(stop, progress))?;
     ensure!(!outcome.rows.is_empty(), "interrupted before a trial was finished");
     present(arguments, &outcome)?;
     if outcome.interrupted {
@@ -117,20 +100,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(130));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Sets the flag on Ctrl-C, from a thread of its own.
-fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stop = Arc::clone(stop);
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                stop.store(true, Ordering::Relaxed);
-            }
-        });
-    });
-    Ok(())
 }
 
 /// Checks the options.

@@ -8,6 +8,7 @@ use bandana_zcdp::Protection;
 use super::algorithm::Algorithm;
 use super::outcome::{CuratorOutcome, Row};
 use super::trial::{self, Course};
+use crate::program::on_threads;
 use crate::study::outcome::{Summary, paired_ratio};
 
 /// What to study.
@@ -83,12 +84,7 @@ impl CuratorStudy {
             }
             Ok(())
         };
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().try_for_each(|worker| {
-                worker.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a trial panicked")))
-            })
-        })?;
+        on_threads(self.threads, work)?;
         let finished = finished.into_iter().map(|cell| {
             let mut trials = cell.into_inner().unwrap_or_else(PoisonError::into_inner);
             trials.sort_by_key(|(number, _)| *number);

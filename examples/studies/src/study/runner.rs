@@ -16,6 +16,7 @@ use super::outcome::{Row, StudyOutcome, Summary, paired_ratio};
 use super::player::Player;
 use super::trial::{self, Course};
 use crate::instance::Instance;
+use crate::program::on_threads;
 
 /// What to study.
 #[derive(Clone, Debug)]
@@ -140,12 +141,7 @@ impl Study {
             }
             Ok(())
         };
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().try_for_each(|worker| {
-                worker.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a trial panicked")))
-            })
-        })?;
+        on_threads(self.threads, work)?;
         let finished: Vec<Finished> = finished
             .into_iter()
             .map(|cell| cell.into_inner().unwrap_or_else(PoisonError::into_inner))
