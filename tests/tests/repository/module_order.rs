@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use bandana_tests::committed::root;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemMod, ItemUse, Meta, UseTree};
+use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Meta, UseTree};
 
 /// Folders of code, from the repository's root.
 const CRATES: [&str; 8] = [
@@ -85,6 +85,17 @@ impl<'ast> Visit<'ast> for Paths<'_> {
                 self.note(&path);
             }
         }
+    }
+
+    /// What a macro is given is code for the macro to read, so paths are taken from its text.
+    fn visit_macro(&mut self, called: &'ast Macro) {
+        let text = called.tokens.to_string().replace(" ::", "::").replace(":: ", "::");
+        let is_of_paths = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        for path in text.split(|c| !is_of_paths(c)) {
+            let names: Vec<String> = path.split("::").map(str::to_owned).collect();
+            self.note(&names);
+        }
+        visit::visit_macro(self, called);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -269,10 +280,12 @@ fn a_cycle_is_found_by_all_kinds_of_paths() -> anyhow::Result<()> {
     };
     ensure!(needs_of("a")? == ["b", "c"], "{:?}", needs_of("a")?);
     ensure!(cycle(&needs(source)?).is_none());
-    // By what the root shows, by a path in code, and from a module in a file.
-    for code in
-        ["use crate::C; fn x() { crate::a::y() }", "mod m { fn x() -> super::super::a::A {} }"]
-    {
+    // By what the root shows, by a path in code, in a macro, and from a module in a file.
+    for code in [
+        "use crate::C; fn x() { crate::a::y() }",
+        "fn x() { say!(1, crate::a::y(2)) }",
+        "mod m { fn x() -> super::super::a::A {} }",
+    ] {
         write("b.rs", code)?;
         let found = cycle(&needs(source)?).context("no cycle was found")?;
         ensure!(found.contains("a needs b") && found.contains("b needs a"), "{found}");
