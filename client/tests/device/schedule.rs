@@ -1,4 +1,4 @@
-//! When a client asks, reports and retries.
+//! The schedule of a client: when it asks, reports and retries.
 
 use std::time::Duration;
 
@@ -243,6 +243,27 @@ fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
     client.on_fetched(&id()?, answer(specification, 22)?, now)?;
     assert_eq!(upload(client.next_task(now))?.day, day(22));
     assert_eq!(client.statistics().fetches_failed, 5);
+    Ok(())
+}
+
+#[test]
+fn a_question_for_the_day_is_also_the_one_for_a_policy() -> Result<(), Failure> {
+    for seed in 0..20 {
+        let specification = timed(0, 0, true)?;
+        let mut client = simulated(&specification, seed)?;
+        // The policy is old, and the report needs a day.
+        client.choose(&id()?, at(1_000_000))?;
+        let (_, asked) = question(&mut client, at(1_000_000))?;
+        client.on_fetched(&id()?, answer(specification, 22)?, asked)?;
+        let sent = upload(client.next_task(asked))?;
+        assert_eq!(sent.day, day(22), "{seed}");
+        // A refresh that was still due would come within five minutes.
+        for minute in 0..=5 {
+            let now = asked.after(Duration::from_mins(minute));
+            let next = client.next_task(now)?;
+            assert!(!matches!(next, Task::Fetch(_)), "{seed}, minute {minute}");
+        }
+    }
     Ok(())
 }
 
