@@ -1,4 +1,4 @@
-//! How long product code waits: the time of `Experiment::choose` and of
+//! Waits of product code: the time of `Experiment::choose` and of
 //! `Assignment::reward` through the handle, while the driver's thread writes.
 //!
 //! `cargo bench -p bandana-client --bench handle`

@@ -1,4 +1,4 @@
-//! What must not compile: each program says why in its first lines, and beside
+//! Programs that must not compile: each program says why in its first lines, and beside
 //! it lies what the compiler says, so that none fails for another reason.
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a report costs: time from reward to bit, from reward to the bytes of an
+//! Costs of a report: time from reward to bit, from reward to the bytes of an
 //! upload, time of packing and tallying, and bytes on the wire.
 //!
 //! Goals are printed beside the figures. None is asserted.

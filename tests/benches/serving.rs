@@ -1,5 +1,5 @@
-//! How much a real aggregator process serves, in all and per second of its own
-//! processor time ("per core"), beside goals and a reference of this machine.
+//! The benchmark measures what a real aggregator process serves, beside goals and a reference of
+//! this machine: in all, and per second of its own processor time ("per core").
 //!
 //! `cargo bench -p bandana-tests --bench serving`
 

@@ -1,4 +1,4 @@
-//! What is in `aggregator/packaging` fits the program and itself.
+//! The files of `aggregator/packaging` fit the program and each other.
 //!
 //! No image is built and no unit started: that needs a registry, and a host that runs systemd.
 

@@ -1,4 +1,4 @@
-//! What a collector of OpenTelemetry gets.
+//! Traces, as a collector of OpenTelemetry gets them.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};

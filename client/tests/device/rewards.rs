@@ -1,4 +1,4 @@
-//! What a report says about the rewards of its assignment.
+//! Reports tell of the rewards of their assignment.
 
 use bandana_client::{
     BulkNoise, ClientError, PrivatizeError, Privatizer, Reward, SeededNoise, Task,

@@ -1,4 +1,4 @@
-//! Which store knows for good that a specification is none of its own.
+//! Stores know for good which specifications are their own.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! From a threshold to a bit.
+//! Draws of a bit from its threshold.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! What runs the commands.
+//! A shell runs the commands of a document.
 
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! What devices and servers of trusted experiments say to each other.
+//! Vectors of what devices and servers of trusted experiments say to each other.
 
 use bandana_shared::wire::v1::disclose_request::Played;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;

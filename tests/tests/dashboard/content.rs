@@ -1,4 +1,4 @@
-//! What is shown is what the server knows.
+//! Pages show what the server knows.
 
 use anyhow::Context as _;
 use bandana_learners::{Learner, LearnerInput};

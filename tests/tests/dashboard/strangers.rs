@@ -1,4 +1,4 @@
-//! What pages can't do: ours elsewhere, and others here.
+//! Pages can't do this: ours elsewhere, and others here.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

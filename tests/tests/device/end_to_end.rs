@@ -1,4 +1,4 @@
-//! From a reward on a device to a better choice for the next user.
+//! A reward on a device leads to a better choice for the next user.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};

@@ -1,4 +1,4 @@
-//! Where a simulated server keeps what it commits, and what is left of that by a crash.
+//! The disk of a simulated server, and what a crash leaves of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What happens in a world, step by step.
+//! A simulation runs a world, step by step.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};

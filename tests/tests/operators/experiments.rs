@@ -1,4 +1,4 @@
-//! What operators do with experiments.
+//! Operators make experiments, change their arms, list and watch them.
 
 use bandana_shared::wire::v1::specification::Mechanism;
 use bandana_shared::wire::v1::{

@@ -1,4 +1,4 @@
-//! From a draft to the end of an experiment, and who did what.
+//! Experiments go from a draft to their end, and the audit log tells who did what.
 
 use anyhow::Context as _;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};

@@ -287,15 +287,18 @@ fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
     Ok(command.arg("query").args(arguments).output()?)
 }
 
+/// What a command prints that succeeds.
+fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let Output { status, stdout, stderr } = bandana(url, arguments)?;
+    ensure!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+    Ok(String::from_utf8(stdout)?)
+}
+
 #[tokio::test]
 async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let url = server.process.operator_url.clone();
-    let printed = |arguments: &[&str]| -> anyhow::Result<String> {
-        let Output { status, stdout, stderr } = bandana(&url, arguments)?;
-        ensure!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
-        Ok(String::from_utf8(stdout)?)
-    };
+    let printed = |arguments: &[&str]| printed(&url, arguments);
     let register = ["register", "people", "--file", "people.csv", "--column", "age:0..99"];
     let more = ["--column", "city:Bonn|Ulm", "--column", "ill:no|yes", "--epsilon", "1"];
     let budget = ["--delta", "0.000001"];
@@ -329,11 +332,7 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
 async fn sessions_are_opened_and_asked_from_the_command_line() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let url = server.process.operator_url.clone();
-    let printed = |arguments: &[&str]| -> anyhow::Result<String> {
-        let Output { status, stdout, stderr } = bandana(&url, arguments)?;
-        ensure!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
-        Ok(String::from_utf8(stdout)?)
-    };
+    let printed = |arguments: &[&str]| printed(&url, arguments);
     let register = ["register", "people", "--file", "people.csv", "--column", "age:0..99"];
     let more = ["--column", "city:Bonn|Ulm", "--column", "ill:no|yes", "--epsilon", "32"];
     printed(&[&register[..], &more].concat())?;

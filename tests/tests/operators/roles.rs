@@ -1,4 +1,4 @@
-//! What each role of a token may do: every method of every service and every page, on a real
+//! Roles of tokens, and what each may do: every method of every service and every page, on a real
 //! server.
 
 use std::fmt::Write as _;

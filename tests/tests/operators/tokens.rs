@@ -1,4 +1,4 @@
-//! Who may call the operators' service.
+//! Tokens decide who may call the operators' service.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! What was acknowledged survives a crash, and a retry after an unknown outcome
-//! counts once.
+//! Acknowledged uploads survive a crash, and a retry after an unknown outcome counts once.
 
 use anyhow::Context as _;
 use bandana_shared::identity::Day;

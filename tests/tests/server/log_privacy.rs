@@ -1,4 +1,4 @@
-//! What the log and the answers keep to themselves: the log knows no caller's address,
+//! The log and the answers keep this to themselves: the log knows no caller's address,
 //! key, token or report, not even with everything logged that the server and its libraries
 //! can log; and no answer tells of files, of the database or of the code.
 

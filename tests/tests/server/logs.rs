@@ -1,4 +1,4 @@
-//! What is in the log, and what never is.
+//! The log: what is in it, and what never is.
 
 use std::net::{IpAddr, Ipv4Addr};
 

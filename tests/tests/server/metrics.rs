@@ -1,4 +1,4 @@
-//! What `/metrics` shows after traffic that is known.
+//! Metrics fit traffic that is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 

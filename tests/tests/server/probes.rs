@@ -1,4 +1,4 @@
-//! Who is told what on the operators' port, and when.
+//! Probes on the operators' port, and who is told what.
 
 use std::path::Path;
 use std::time::Duration;

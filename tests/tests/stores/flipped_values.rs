@@ -11,9 +11,9 @@ use bandana_tests::postgres::{Postgres, query};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::curator::debit;
 use super::flips::{MORE, TODAY, fill};
 use super::places::{Place, arrival, commit, experiment, settings};
+use super::queries::debit;
 use super::replicas::Case;
 
 pub(crate) const ALL: &[(&str, Case)] = &[

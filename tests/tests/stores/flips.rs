@@ -23,8 +23,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
 
 use super::Case;
-use super::curator::{debit, register, session};
 use super::places::{Place, WINDOW, arrival, commit, create, entry, experiment};
+use super::queries::{debit, register, session};
 use super::trusted;
 
 pub(crate) const OF_FILES: &[(&str, Case)] =

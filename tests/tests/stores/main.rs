@@ -1,9 +1,8 @@
-//! What every store promises, asked of each of them; and what replicas that share one
+//! Promises of every store, asked of each of them; and what replicas that share one
 //! promise beyond that.
 
 mod cases;
 mod crashes;
-mod curator;
 mod cut_connection;
 mod deletion;
 mod flipped_values;
@@ -12,6 +11,7 @@ mod following;
 mod model;
 mod places;
 mod proxy;
+mod queries;
 mod replicas;
 mod streams;
 mod transport;
@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let cases = [
         cases::ALL,
         crashes::ALL,
-        curator::ALL,
+        queries::ALL,
         deletion::ALL,
         model::ALL,
         streams::ALL,
@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
         cut_connection::ALL,
         flipped_values::ALL,
         following::ALL,
-        curator::OF_REPLICAS,
+        queries::OF_REPLICAS,
         deletion::OF_REPLICAS,
         trusted::OF_REPLICAS,
         verification::OF_DATABASES,

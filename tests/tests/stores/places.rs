@@ -1,4 +1,4 @@
-//! Where stores are, and what tests put into them.
+//! Places of stores, and what tests put into them.
 
 use std::sync::Arc;
 

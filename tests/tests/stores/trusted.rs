@@ -1,4 +1,4 @@
-//! What every store promises about trusted experiments, and what keepers make of it.
+//! Every store keeps trusted experiments as it promises, and writers of disclosures rely on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};

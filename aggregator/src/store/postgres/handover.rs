@@ -1,4 +1,4 @@
-//! The hand-over: tables by which disclosures reach the replica that commits those of an experiment.
+//! Two tables hand disclosures over to the replica that commits those of an experiment.
 //!
 //! What passes here is as good as a message: no statement of these tables is waited for by a
 //! disk, the server has emptied them after a crash of its own, and nobody takes what is in them

@@ -1,4 +1,4 @@
-//! Verification of a database: rows fit each other, as replicas leave them.
+//! Verification checks that the rows of a database fit each other, as replicas leave them.
 //!
 //! What single uploads added is not kept, so their tallies can't be worked out again. What
 //! must hold beside them can.

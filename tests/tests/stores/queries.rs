@@ -1,4 +1,4 @@
-//! What every store promises about the curator's budgets and sessions.
+//! Every store keeps budgets of data sets and sessions of queries as it promises.
 
 use std::thread;
 
