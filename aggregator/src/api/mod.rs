@@ -32,7 +32,7 @@ use tonic::Status;
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
 use crate::shutdown::ShutdownSignal;
-use crate::store::StoreError;
+use crate::store::{DamageError, StoreError};
 
 /// An error inside the server. The caller hears the message, the log tells the cause.
 fn internal(
@@ -76,7 +76,7 @@ const GOING_DOWN: &str = "the aggregator is going down; call again";
 /// What a caller hears when the store can't be read; the log tells the cause.
 fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Status {
     let mut status = match (&cause as &dyn std::error::Error).downcast_ref() {
-        Some(StoreError::Ended) => Status::unavailable(cause.to_string()),
+        Some(StoreError::Damage(DamageError::Ended)) => Status::unavailable(cause.to_string()),
         _ => Status::unavailable("the store can't be read now; try again"),
     };
     status.set_source(Arc::new(cause));

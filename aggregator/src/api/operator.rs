@@ -41,7 +41,7 @@ use crate::registry::{Experiment, Registry};
 use crate::shutdown::ShutdownSignal;
 use crate::store::{
     AuditAction, AuditQuery, AuditRecord, ExperimentState, Outcome, StoreError, StoreReader,
-    Transition,
+    StoreRefusal, Transition,
 };
 use crate::views::draft::NONLINEAR;
 
@@ -232,15 +232,15 @@ fn listed(status: ExperimentStatus, view: v1::ExperimentView) -> ExperimentStatu
 pub(super) fn decline(error: &ExperimentChangeError) -> Status {
     let message = explain(error);
     match error {
-        ExperimentChangeError::Store(
-            StoreError::ExperimentExists(_) | StoreError::ExperimentWasDeleted(_),
-        ) => Status::already_exists(message),
+        ExperimentChangeError::Store(StoreError::Refused(
+            StoreRefusal::ExperimentExists(_) | StoreRefusal::ExperimentWasDeleted(_),
+        )) => Status::already_exists(message),
         ExperimentChangeError::Specification(_) | ExperimentChangeError::Learner(_) => {
             Status::invalid_argument(message)
         }
         ExperimentChangeError::Gone(_) => Status::not_found(message),
         ExperimentChangeError::State { .. }
-        | ExperimentChangeError::Store(StoreError::TooManySignatures) => {
+        | ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::TooManySignatures)) => {
             Status::failed_precondition(message)
         }
         ExperimentChangeError::Store(error) => match error.outcome() {
@@ -560,6 +560,7 @@ impl Operator for OperatorService {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{DamageError, DatabaseError, OpenError};
 
     #[test]
     fn callers_hear_nothing_of_the_store() {
@@ -567,9 +568,12 @@ mod tests {
         let source = std::io::Error::other("disk of the secret");
         let sql = rusqlite::Error::InvalidColumnName("secret".to_owned());
         for error in [
-            StoreError::Directory { path, source },
-            StoreError::Database { doing: "committing the secret", source: sql },
-            StoreError::Damaged { what: "secret".to_owned() },
+            StoreError::Open(OpenError::Directory { path, source }),
+            StoreError::Database(DatabaseError::Sqlite {
+                doing: "committing the secret",
+                source: sql,
+            }),
+            StoreError::Damage(DamageError::Data { what: "secret".to_owned() }),
         ] {
             let status = decline(&error.into());
             assert!(!format!("{:?}", status.message()).contains("secret"), "{status}");

@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::ingest::WriterError;
 use crate::operator_client::ConnectError;
 use crate::server::ServerError;
-use crate::store::{BackupError, StoreError, WatermarkError};
+use crate::store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
 
 /// What the help says of exit codes.
 pub(super) const EXIT_CODES: &str = "\
@@ -72,12 +72,14 @@ fn of_store(error: &anyhow::Error) -> Option<&StoreError> {
 
 fn code_of_store(error: &StoreError) -> u8 {
     match error {
-        StoreError::Postgres { .. } | StoreError::Slow { .. } => 5,
-        StoreError::Missing { .. }
-        | StoreError::EmptyFile { .. }
-        | StoreError::Empty
-        | StoreError::Leftover { .. }
-        | StoreError::Exists { .. } => 7,
+        StoreError::Database(DatabaseError::Postgres { .. } | DatabaseError::Slow { .. }) => 5,
+        StoreError::Open(
+            OpenError::Missing { .. }
+            | OpenError::EmptyFile { .. }
+            | OpenError::Empty
+            | OpenError::Leftover { .. }
+            | OpenError::Exists { .. },
+        ) => 7,
         _ if error.is_damage() => 6,
         _ => 1,
     }

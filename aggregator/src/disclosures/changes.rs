@@ -12,8 +12,8 @@ use super::{ATTEMPTS, DisclosureWriter, Setback};
 use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::store::{
-    AuditAction, AuditEntry, ExperimentState, Outcome, StoreError, TrustedChange, TrustedCommit,
-    TrustedRecord, TrustedRefusal, TrustedVersion,
+    AuditAction, AuditEntry, DatabaseError, ExperimentState, Outcome, StoreError, StoreRefusal,
+    TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
 };
 use crate::trusted::TrustedExperiment;
 
@@ -56,7 +56,9 @@ impl DisclosureWriter {
     ) -> Result<(), Setback> {
         let error = match self.ingest.trust(change) {
             Ok(()) => return Ok(()),
-            Err(ExperimentChangeError::Store(StoreError::Trusted(refusal))) => {
+            Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Trusted(
+                refusal,
+            )))) => {
                 return Err(match *refusal {
                     TrustedRefusal::Moved => Setback::Moved,
                     TrustedRefusal::Known(names) => Setback::Known(names),
@@ -109,7 +111,7 @@ impl DisclosureWriter {
     /// Logs an error, unless it is one that the log has already. Either comes as often as callers
     /// do.
     fn complain(&self, id: &ExperimentId, error: &StoreError, what: &str) {
-        if matches!(error, StoreError::Silent) {
+        if matches!(error, StoreError::Database(DatabaseError::Silent)) {
             tracing::debug!(experiment = %id, "{what}: the database does not answer");
         } else if let Some(more) = self.failures.next() {
             tracing::error!(experiment = %id, error = explain(error), more, "{what}");
@@ -182,7 +184,9 @@ impl DisclosureWriter {
             let version = experiment.version.next()?;
             match self.ingest.trust(self.change(caller, &experiment, *step, version)) {
                 Ok(()) => return Ok(Some(self.changed(&experiment, *step, to, version))),
-                Err(ExperimentChangeError::Store(StoreError::Trusted(_))) => {
+                Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Trusted(
+                    _,
+                )))) => {
                     self.reload(&experiment.id).map_err(StoreError::unmade)?;
                 }
                 Err(error) => {

@@ -24,7 +24,7 @@ use super::handle::Answer;
 use super::{DisclosureWriter, Group};
 use crate::explain::explain;
 use crate::ingest::{IngestError, QUEUE_MAX};
-use crate::store::{DISCLOSURES_MAX, Handover, Letter, Slot, StoreError};
+use crate::store::{DISCLOSURES_MAX, Handover, Letter, OpenError, Slot, StoreError};
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
 /// How often it is looked for what others have written.
@@ -190,7 +190,7 @@ pub(super) struct Sharing {
 impl Sharing {
     pub(super) fn new(way: Handover) -> Result<Self, StoreError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.map_err(|source| StoreError::Thread { source })?;
+        let runtime = runtime.map_err(|source| StoreError::Open(OpenError::Thread { source }))?;
         Ok(Self { way, roles: BTreeMap::new(), number: 0, runtime })
     }
 

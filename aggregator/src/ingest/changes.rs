@@ -14,7 +14,7 @@ use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
 use crate::registry::{Experiment, PublishedExperiment, Revision};
 use crate::store::{
     AuditAction, AuditEntry, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, Outcome, StoreError, Transition, TrustedChange,
+    ExperimentState, Outcome, StoreError, StoreRefusal, Transition, TrustedChange,
 };
 
 /// States in which the arms can change.
@@ -37,11 +37,15 @@ impl Writer {
         let mut outcome = self.attempt(&caller, &administration);
         for _ in 1..ATTEMPTS {
             match outcome {
-                Err(ExperimentChangeError::Store(StoreError::Outdated(record))) => {
+                Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Outdated(
+                    record,
+                )))) => {
                     self.registry.publish(*record)?;
                     outcome = self.attempt(&caller, &administration);
                 }
-                Err(ExperimentChangeError::Store(StoreError::ExperimentGone(id))) => {
+                Err(ExperimentChangeError::Store(StoreError::Refused(
+                    StoreRefusal::ExperimentGone(id),
+                ))) => {
                     // Another replica was faster.
                     if let Some(experiment) = administration.experiment() {
                         self.registry.remove(experiment);

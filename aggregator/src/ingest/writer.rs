@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::explain::explain;
 use crate::ingest::IngestMetrics;
 use crate::registry::{Experiment, Registry};
-use crate::store::{Committed, ExperimentKey, Outcome, Store, StoreError, Window};
+use crate::store::{Committed, DatabaseError, ExperimentKey, Outcome, Store, StoreError, Window};
 use crate::store::{ValidUpload, Verdict};
 use crate::telemetry::Lines;
 
@@ -225,7 +225,7 @@ impl Writer {
             }
             Err(error) => {
                 let uploads = arrivals.len();
-                if matches!(error, StoreError::Silent) {
+                if matches!(error, StoreError::Database(DatabaseError::Silent)) {
                     // The log says it already.
                     tracing::debug!(uploads, "uploads were turned away");
                 } else if let Some(more) = self.failures.next() {

@@ -18,8 +18,8 @@ use crate::explain::explain;
 use crate::registry::{Experiment, PublishedExperiment, Registry};
 use crate::registry::{FollowerHandle, FollowerQuestion as Question};
 use crate::store::{
-    ChangeFeed, ExperimentRecord, Outcome, PgConnection, PostgresSettings, Pulse, Settled,
-    StoreError, Target, Waits,
+    ChangeFeed, DatabaseError, ExperimentRecord, Outcome, PgConnection, PostgresSettings, Pulse,
+    Settled, StoreError, Target, Waits,
 };
 
 /// How often the database is asked while it answers quickly.
@@ -88,7 +88,8 @@ impl Follower {
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
         let link = PgConnection::new(target, Waits::FOLLOWING)?.with_pulse(pulse);
-        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let random = getrandom::u64()
+            .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         let (handle, questions) = FollowerHandle::channel();
         registry.follow(handle);
         let (reachable, is_reachable) = watch::channel(true);
@@ -134,7 +135,11 @@ impl Follower {
                 Err(error) => {
                     self.tell(false, Some(error));
                     // Nothing was asked if it is known that nothing answers.
-                    let pause = if matches!(error, StoreError::Silent) { INTERVAL } else { PAUSE };
+                    let pause = if matches!(error, StoreError::Database(DatabaseError::Silent)) {
+                        INTERVAL
+                    } else {
+                        PAUSE
+                    };
                     (begin, interval) = (self.clock.monotonic(), pause);
                 }
                 Ok(()) => {

@@ -15,6 +15,24 @@ use crate::tls::TlsError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// It can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// What is read from it is not what was written.
+    #[error(transparent)]
+    Damage(#[from] DamageError),
+    /// Its database failed while it read or committed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// It refuses a change.
+    #[error(transparent)]
+    Refused(#[from] StoreRefusal),
+}
+
+/// A store that can't be opened, read-only or not.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
     /// The directory can't be used.
     #[error("the data directory {} can't be used", path.display())]
     Directory {
@@ -56,33 +74,6 @@ pub enum StoreError {
     /// The file is some other program's database.
     #[error("the database file does not belong to Bandana")]
     ForeignFile,
-    /// The database failed.
-    #[error("the database failed while {doing}")]
-    Database {
-        /// What was being done.
-        doing: &'static str,
-        /// The cause.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// The database that replicas share failed, or can't be reached.
-    #[error("the database failed while {doing}")]
-    Postgres {
-        /// What was being done.
-        doing: &'static str,
-        /// The cause.
-        #[source]
-        source: tokio_postgres::Error,
-    },
-    /// The database that replicas share did not answer in time.
-    #[error("the database did not answer in time while {doing}")]
-    Slow {
-        /// What was being done.
-        doing: &'static str,
-    },
-    /// The database that replicas share does not answer, as the heartbeat knows; it was not asked.
-    #[error("the database does not answer; try again later")]
-    Silent,
     /// The database server lacks what is needed.
     #[error("the database server is PostgreSQL {found}; version 13 or a later one is needed")]
     OldServer {
@@ -107,78 +98,6 @@ pub enum StoreError {
         /// The cause.
         #[source]
         source: std::io::Error,
-    },
-    /// The operating system has no randomness.
-    #[error("the operating system's random source failed")]
-    Entropy {
-        /// The cause.
-        #[source]
-        source: getrandom::Error,
-    },
-    /// Something that was stored can't be understood.
-    #[error("the database holds damaged data: {what}")]
-    Damaged {
-        /// What is wrong.
-        what: String,
-    },
-    /// Deltas that can't be written, or can't be read back.
-    #[error(transparent)]
-    Stored(#[from] StoredError),
-    /// There is no room on the disk.
-    #[error(
-        "the disk that holds {} is full; make room and start again: what was acknowledged is \
-         there, and devices keep the rest", path.display()
-    )]
-    DiskFull {
-        /// The data directory.
-        path: PathBuf,
-        /// What failed.
-        source: Box<Self>,
-    },
-    /// The disk does not do what it should.
-    #[error(
-        "the data directory {} can't be read or written; see to the disk, its permissions, quotas \
-         and limits of file size, and start again: what was acknowledged is there", path.display()
-    )]
-    Unusable {
-        /// The data directory.
-        path: PathBuf,
-        /// What failed.
-        source: Box<Self>,
-    },
-    /// The database file is not as it was written.
-    #[error(
-        "the database file {} is damaged; restore it from a backup, or see what `sqlite3 FILE \
-         .recover` can save", path.display()
-    )]
-    DamagedFile {
-        /// The file.
-        path: PathBuf,
-        /// What was noticed.
-        source: Box<Self>,
-    },
-    /// The database that replicas share is not as it was written.
-    #[error(
-        "the database is damaged; end all replicas, see what `bandana verify` names, and restore a \
-         backup, or mend it by hand and have `bandana seal` take what is there"
-    )]
-    DamagedDatabase {
-        /// What was noticed.
-        source: Box<Self>,
-    },
-    /// Damage was noticed, and whoever runs the server has been told of it.
-    #[error("the store is damaged, and the server ends; its log says what is wrong")]
-    Ended,
-    /// Another program writes to the database, which only a server may.
-    #[error(
-        "another program has locked the database file {}; end it, or its transaction, and start \
-         again: what was acknowledged is there, and devices keep the rest", path.display()
-    )]
-    Busy {
-        /// The file.
-        path: PathBuf,
-        /// What failed.
-        source: Box<Self>,
     },
     /// The database has none of our tables.
     #[error(
@@ -220,6 +139,117 @@ pub enum StoreError {
         /// Where it is.
         place: String,
     },
+}
+
+/// Something that is not as it was written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DamageError {
+    /// Something that was stored can't be understood.
+    #[error("the database holds damaged data: {what}")]
+    Data {
+        /// What is wrong.
+        what: String,
+    },
+    /// Deltas that can't be written, or can't be read back.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// The database file is not as it was written.
+    #[error(
+        "the database file {} is damaged; restore it from a backup, or see what `sqlite3 FILE \
+         .recover` can save", path.display()
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was noticed.
+        source: Box<StoreError>,
+    },
+    /// The database that replicas share is not as it was written.
+    #[error(
+        "the database is damaged; end all replicas, see what `bandana verify` names, and restore a \
+         backup, or mend it by hand and have `bandana seal` take what is there"
+    )]
+    Database {
+        /// What was noticed.
+        source: Box<StoreError>,
+    },
+    /// Damage was noticed, and whoever runs the server has been told of it.
+    #[error("the store is damaged, and the server ends; its log says what is wrong")]
+    Ended,
+}
+
+/// A database, its disk or its network that failed in an open store.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DatabaseError {
+    /// The database failed.
+    #[error("the database failed while {doing}")]
+    Sqlite {
+        /// What was being done.
+        doing: &'static str,
+        /// The cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The database that replicas share failed, or can't be reached.
+    #[error("the database failed while {doing}")]
+    Postgres {
+        /// What was being done.
+        doing: &'static str,
+        /// The cause.
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    /// The database that replicas share did not answer in time.
+    #[error("the database did not answer in time while {doing}")]
+    Slow {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// The database that replicas share does not answer, as the heartbeat knows; it was not asked.
+    #[error("the database does not answer; try again later")]
+    Silent,
+    /// The operating system has no randomness.
+    #[error("the operating system's random source failed")]
+    Entropy {
+        /// The cause.
+        #[source]
+        source: getrandom::Error,
+    },
+    /// There is no room on the disk.
+    #[error(
+        "the disk that holds {} is full; make room and start again: what was acknowledged is \
+         there, and devices keep the rest", path.display()
+    )]
+    DiskFull {
+        /// The data directory.
+        path: PathBuf,
+        /// What failed.
+        source: Box<StoreError>,
+    },
+    /// The disk does not do what it should.
+    #[error(
+        "the data directory {} can't be read or written; see to the disk, its permissions, quotas \
+         and limits of file size, and start again: what was acknowledged is there", path.display()
+    )]
+    Unusable {
+        /// The data directory.
+        path: PathBuf,
+        /// What failed.
+        source: Box<StoreError>,
+    },
+    /// Another program writes to the database, which only a server may.
+    #[error(
+        "another program has locked the database file {}; end it, or its transaction, and start \
+         again: what was acknowledged is there, and devices keep the rest", path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: Box<StoreError>,
+    },
     /// A file of the store was removed or replaced while it was open.
     #[error(
         "{} is not the file any more that this server has open: it was moved, removed or replaced, \
@@ -244,6 +274,19 @@ pub enum StoreError {
         /// The id that it had.
         expected: StoreId,
     },
+    /// The database can't be asked, or has refused before anything was to be committed.
+    #[error("nothing was changed")]
+    Unmade {
+        /// The cause.
+        #[source]
+        source: Box<StoreError>,
+    },
+}
+
+/// A change that can't be made as things are; nothing was changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreRefusal {
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),
@@ -265,13 +308,6 @@ pub enum StoreError {
     /// A change of a trusted experiment that can't be made as things are.
     #[error(transparent)]
     Trusted(Box<TrustedRefusal>),
-    /// The database can't be asked, or has refused before anything was to be committed.
-    #[error("nothing was changed")]
-    Unmade {
-        /// The cause.
-        #[source]
-        source: Box<Self>,
-    },
     /// As many signatures as a revision can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
@@ -296,73 +332,64 @@ pub enum Outcome {
 impl StoreError {
     /// As the reason why a change was not even tried.
     pub(crate) fn unmade(self) -> Self {
-        Self::Unmade { source: Box::new(self) }
+        DatabaseError::Unmade { source: Box::new(self) }.into()
     }
 
     /// Whether something is not as it was written.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Damaged { .. }
-            | Self::Stored(_)
-            | Self::DamagedFile { .. }
-            | Self::DamagedDatabase { .. } => true,
-            Self::Database { source, .. } => matches!(
+            Self::Damage(_) => true,
+            Self::Database(DatabaseError::Sqlite { source, .. }) => matches!(
                 source.sqlite_error_code(),
                 Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
             ),
-            _ => false,
+            Self::Database(_) | Self::Open(_) | Self::Refused(_) => false,
         }
     }
 
-    /// What it says about the store. A new error states its own: none is taken for another one.
+    /// What it says about the store.
     pub fn outcome(&self) -> Outcome {
         match self {
-            // Refusals.
-            Self::ExperimentExists(_)
-            | Self::ExperimentWasDeleted(_)
-            | Self::ExperimentGone(_)
-            | Self::TooManySignatures
-            | Self::Outdated(_)
-            | Self::Curator(_)
-            | Self::Trusted(_) => Outcome::Declined,
+            Self::Open(_) | Self::Damage(_) => Outcome::Fatal,
+            Self::Database(error) => error.outcome(),
+            Self::Refused(_) => Outcome::Declined,
+        }
+    }
+}
+
+impl DatabaseError {
+    /// What it says about the store. A new error states its own: none is taken for another one.
+    fn outcome(&self) -> Outcome {
+        match self {
             // It may be the right one again, or answer again.
             Self::Unmade { .. } | Self::OtherStore { .. } | Self::Silent => Outcome::Unmade,
-            // While something is committed.
+            // The connection is replaced; the next commit finds out.
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
-            Self::Database { .. }
+            Self::Sqlite { .. }
             | Self::DiskFull { .. }
             | Self::Unusable { .. }
             | Self::Busy { .. }
-            | Self::Replaced { .. }
-            // While something is read.
-            | Self::Damaged { .. }
-            | Self::Stored(_)
-            | Self::DamagedFile { .. }
-            | Self::DamagedDatabase { .. }
-            | Self::Ended
-            // While a store is opened.
-            | Self::Directory { .. }
-            | Self::File { .. }
-            | Self::Locked { .. }
-            | Self::NewerSchema { .. }
-            | Self::ForeignFile
-            | Self::OldServer { .. }
-            | Self::Tls(_)
-            | Self::Password { .. }
-            | Self::Thread { .. }
-            | Self::Empty
-            | Self::Missing { .. }
-            | Self::EmptyFile { .. }
-            | Self::Leftover { .. }
-            | Self::Exists { .. } => Outcome::Fatal,
+            | Self::Replaced { .. } => Outcome::Fatal,
         }
+    }
+}
+
+impl From<StoredError> for StoreError {
+    fn from(error: StoredError) -> Self {
+        DamageError::from(error).into()
+    }
+}
+
+impl From<TlsError> for StoreError {
+    fn from(error: TlsError) -> Self {
+        OpenError::from(error).into()
     }
 }
 
 pub(super) fn damaged(what: String) -> StoreError {
-    StoreError::Damaged { what }
+    DamageError::Data { what }.into()
 }
 
 pub(super) fn postgres(doing: &'static str) -> impl Fn(tokio_postgres::Error) -> StoreError + Copy {
-    move |source| StoreError::Postgres { doing, source }
+    move |source| DatabaseError::Postgres { doing, source }.into()
 }

@@ -30,7 +30,7 @@ pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
     SqliteStore, Watermark, WatermarkError, seal_directory, verify_directory, verify_file,
 };
-pub use error::{Outcome, StoreError};
+pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 use error::{damaged, postgres};
 use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
@@ -82,7 +82,7 @@ pub trait Store: Debug + Send {
     /// Adds an experiment in the state `state`.
     ///
     /// # Errors
-    /// [`StoreError::ExperimentExists`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn create_experiment(
         &mut self,
         specification: &Specification,
@@ -94,7 +94,7 @@ pub trait Store: Debug + Send {
     /// Adds a revision of an experiment that stands as the caller thinks.
     ///
     /// # Errors
-    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn add_revision(
         &mut self,
         standing: ExpectedState,
@@ -105,7 +105,7 @@ pub trait Store: Debug + Send {
     /// Changes the state of an experiment that stands as the caller thinks.
     ///
     /// # Errors
-    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn set_state(
         &mut self,
         standing: ExpectedState,
@@ -117,7 +117,7 @@ pub trait Store: Debug + Send {
     /// as the caller thinks.
     ///
     /// # Errors
-    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn archive(
         &mut self,
         standing: ExpectedState,
@@ -128,7 +128,7 @@ pub trait Store: Debug + Send {
     /// audit log and its id, which none can have again.
     ///
     /// # Errors
-    /// [`StoreError::Outdated`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError>;
 
     /// The digests of all revisions of deleted experiments.
@@ -141,7 +141,7 @@ pub trait Store: Debug + Send {
     /// expired by `now` are forgotten.
     ///
     /// # Errors
-    /// [`StoreError::TooManySignatures`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn add_signature(
         &mut self,
         key: ExperimentKey,
@@ -154,15 +154,14 @@ pub trait Store: Debug + Send {
     /// Makes a change for the curator.
     ///
     /// # Errors
-    /// [`StoreError::Curator`]; what [`StoreError::outcome`] tells of others. A debit of which
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others. A debit of which
     /// it is not known whether it was made must be taken for made, and pays for nothing.
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
 
     /// Makes a change of a trusted experiment.
     ///
     /// # Errors
-    /// [`StoreError::Trusted`] and [`StoreError::ExperimentExists`]; what
-    /// [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
 
     /// Whether the store is where it was opened, as far as this can be told at once, and moves

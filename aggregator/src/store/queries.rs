@@ -7,7 +7,7 @@ use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
 use thiserror::Error;
 
-use super::{AuditEntry, StoreError, Verification};
+use super::{AuditEntry, StoreError, StoreRefusal, Verification};
 use crate::datasets::fingerprint::Fingerprint;
 
 /// The name of a data set or of a session: 1 to 64 lower-case letters, digits and hyphens.
@@ -278,7 +278,7 @@ pub(crate) fn amount(nanos: u64) -> String {
 
 impl From<CuratorRefusal> for StoreError {
     fn from(refusal: CuratorRefusal) -> Self {
-        Self::Curator(Box::new(refusal))
+        StoreRefusal::Curator(Box::new(refusal)).into()
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, PgConnection, Pulse, Target, Waits};
 use super::{
-    AuditQuery, AuditRecord, CuratorName, DailyTally, DataSetRecord, DebitRecord, ExperimentKey,
-    KeptAnswer, PostgresSettings, QuestionKey, SessionRecord, SessionUpdate, StoreError,
-    TrustedRecord,
+    AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,
+    DebitRecord, ExperimentKey, KeptAnswer, PostgresSettings, QuestionKey, SessionRecord,
+    SessionUpdate, StoreError, TrustedRecord,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 
@@ -76,7 +76,9 @@ impl StoreReader {
                 let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
                 match postgres(&mut link) {
                     // A connection that was lost since the last call is made again.
-                    Err(StoreError::Postgres { .. }) => postgres(&mut link),
+                    Err(StoreError::Database(DatabaseError::Postgres { .. })) => {
+                        postgres(&mut link)
+                    }
                     outcome => outcome,
                 }
             }
@@ -90,7 +92,7 @@ impl StoreReader {
             Some(damage) if error.is_damage() => {
                 // The server may be ending already.
                 damage.send(error).ok();
-                StoreError::Ended
+                StoreError::Damage(DamageError::Ended)
             }
             _ => error,
         }

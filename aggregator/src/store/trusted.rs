@@ -9,7 +9,9 @@ use bandana_zcdp::state::{ReleasedState, SecretState};
 use prost::Message as _;
 use thiserror::Error;
 
-use super::{AuditEntry, ExperimentState, StoreError, Verification};
+use super::{
+    AuditEntry, DamageError, DatabaseError, ExperimentState, StoreError, StoreRefusal, Verification,
+};
 
 /// Most disclosures of one commit.
 pub const DISCLOSURES_MAX: usize = 1024;
@@ -34,9 +36,10 @@ impl TrustedVersion {
     /// The next version, with a new stamp.
     ///
     /// # Errors
-    /// [`StoreError::Entropy`].
+    /// [`StoreError::Database`].
     pub fn next(self) -> Result<Self, StoreError> {
-        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let random = getrandom::u64()
+            .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         Ok(Self { sequence: self.sequence + 1, stamp: random >> 1 })
     }
 }
@@ -187,7 +190,7 @@ pub enum TrustedRefusal {
 
 impl From<TrustedRefusal> for StoreError {
     fn from(refusal: TrustedRefusal) -> Self {
-        Self::Trusted(Box::new(refusal))
+        StoreRefusal::Trusted(Box::new(refusal)).into()
     }
 }
 
@@ -204,10 +207,12 @@ pub(crate) struct DecodedRecord {
 
 impl TrustedRecord {
     /// # Errors
-    /// [`StoreError::Damaged`] or [`StoreError::Stored`]: it is not as it was written.
+    /// [`StoreError::Damage`]: it is not as it was written.
     pub(crate) fn decode(&self) -> Result<DecodedRecord, StoreError> {
-        let damaged = |error| StoreError::Damaged {
-            what: format!("the specification of a trusted experiment: {error}"),
+        let damaged = |error| {
+            StoreError::Damage(DamageError::Data {
+                what: format!("the specification of a trusted experiment: {error}"),
+            })
         };
         Ok(DecodedRecord {
             specification: TrustedSpecification::decode(&self.specification[..])

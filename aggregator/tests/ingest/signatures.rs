@@ -12,8 +12,8 @@ use bandana_aggregator::memory::Budget;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::shutdown::shutdown_signal;
 use bandana_aggregator::store::{
-    EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState, SeenIds, SqliteStore,
-    StoreError, StoreReader, seal_directory, verify_directory,
+    DamageError, DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState,
+    SeenIds, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory, verify_directory,
 };
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
@@ -113,7 +113,10 @@ fn an_upgrade_that_fails_leaves_the_old_version() -> Result<(), Failure> {
     // The step to version 2 will find its table taken.
     meddle(directory.path(), "CREATE TABLE signature (x);")?;
     let opened = SqliteStore::open(directory.path());
-    assert!(matches!(opened, Err(StoreError::Database { .. })), "{opened:?}");
+    assert!(
+        matches!(opened, Err(StoreError::Database(DatabaseError::Sqlite { .. }))),
+        "{opened:?}"
+    );
     meddle(directory.path(), "DROP TABLE signature;")?;
     assert!(SqliteStore::open(directory.path())?.experiments()?.is_empty());
     Ok(())
@@ -165,7 +168,10 @@ fn a_revision_has_so_many_signatures_and_no_more() -> Result<(), Failure> {
         store.add_signature(&first, signature, at(0), &entry("any")?)?;
     }
     let refused = store.add_signature(&first, one_more, at(0), &entry("any")?);
-    assert!(matches!(refused, Err(StoreError::TooManySignatures)), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Refused(StoreRefusal::TooManySignatures))),
+        "{refused:?}"
+    );
     assert_eq!(store.signatures(&first)?.len(), SIGNATURES_MAX, "nothing is lost");
     store.add_signature(&first, &fitting[3], at(0), &entry("any")?)?;
     // When the first has expired there is room.
@@ -195,7 +201,10 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
         meddle(copy.path(), statement)?;
         seal_directory(copy.path())?;
         let read = SqliteStore::open(copy.path())?.experiments();
-        assert!(matches!(read, Err(StoreError::Damaged { .. })), "{statement}: {read:?}");
+        assert!(
+            matches!(read, Err(StoreError::Damage(DamageError::Data { .. }))),
+            "{statement}: {read:?}"
+        );
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bandana_aggregator::store::{
-    DailyTally, Delta, ExperimentKey, ExperimentState, GroupRow, SeenIds, SqliteStore, StoreError,
-    StoreReader, seal_directory,
+    DailyTally, DamageError, DatabaseError, Delta, ExperimentKey, ExperimentState, GroupRow,
+    OpenError, SeenIds, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory,
 };
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
@@ -43,7 +43,7 @@ fn group(
 /// Whether somebody was told that the file is not as it was written.
 fn is_damage<T>(outcome: Result<T, StoreError>, directory: &Path) -> bool {
     let error = outcome.err().map(|error| error.located(directory));
-    matches!(error, Some(StoreError::DamagedFile { .. }))
+    matches!(error, Some(StoreError::Damage(DamageError::File { .. })))
 }
 
 /// All numbers of a table, row by row.
@@ -300,7 +300,7 @@ fn an_experiment_id_is_taken_once() -> Result<(), Failure> {
     let mut store = SqliteStore::open(directory.path())?;
     store.create_experiment(&specification("taken")?, CONDUCT, RUNNING, &entry("any")?)?;
     let again = store.create_experiment(&specification("taken")?, CONDUCT, RUNNING, &entry("any")?);
-    assert!(matches!(again, Err(StoreError::ExperimentExists(_))));
+    assert!(matches!(again, Err(StoreError::Refused(StoreRefusal::ExperimentExists(_)))));
     assert_eq!(store.experiments()?.len(), 1);
     Ok(())
 }
@@ -310,7 +310,7 @@ fn a_store_has_one_owner() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let store = SqliteStore::open(directory.path())?;
     let second = SqliteStore::open(directory.path());
-    assert!(matches!(second, Err(StoreError::Locked { .. })), "{second:?}");
+    assert!(matches!(second, Err(StoreError::Open(OpenError::Locked { .. }))), "{second:?}");
     drop(store);
     SqliteStore::open(directory.path())?;
     Ok(())
@@ -342,11 +342,14 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
         Ok(read.err().ok_or("nothing was noticed")?)
     };
     let newer = change("PRAGMA user_version = 1000", false)?;
-    assert!(matches!(newer, StoreError::NewerSchema { found: 1000, .. }), "{newer}");
+    assert!(
+        matches!(newer, StoreError::Open(OpenError::NewerSchema { found: 1000, .. })),
+        "{newer}"
+    );
     let unborn = change("PRAGMA user_version = 0", false)?;
-    assert!(matches!(unborn, StoreError::ForeignFile), "{unborn}");
+    assert!(matches!(unborn, StoreError::Open(OpenError::ForeignFile)), "{unborn}");
     let foreign = change("PRAGMA application_id = 1", false)?;
-    assert!(matches!(foreign, StoreError::ForeignFile), "{foreign}");
+    assert!(matches!(foreign, StoreError::Open(OpenError::ForeignFile)), "{foreign}");
     for statement in [
         "UPDATE experiment SET learner = 'oracle'",
         "UPDATE specification SET bytes = x'00'",
@@ -355,20 +358,32 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
     ] {
         for is_sealed in [false, true] {
             let damaged = change(statement, is_sealed)?;
-            assert!(matches!(damaged, StoreError::Damaged { .. }), "{statement}: {damaged}");
+            assert!(
+                matches!(damaged, StoreError::Damage(DamageError::Data { .. })),
+                "{statement}: {damaged}"
+            );
         }
     }
     let deltas = change("UPDATE upload_group SET deltas = x'0102'", true)?;
-    assert!(matches!(deltas, StoreError::Stored(_)), "{deltas}");
+    assert!(matches!(deltas, StoreError::Damage(DamageError::Stored(_))), "{deltas}");
 
     let directory = tempfile::tempdir()?;
     fs::write(directory.path().join("bandana.sqlite3"), vec![b'x'; 8192])?;
     let garbage = SqliteStore::open(directory.path());
-    assert!(matches!(garbage, Err(StoreError::Database { doing: "opening", .. })), "{garbage:?}");
+    assert!(
+        matches!(
+            garbage,
+            Err(StoreError::Database(DatabaseError::Sqlite { doing: "opening", .. }))
+        ),
+        "{garbage:?}"
+    );
     let file = directory.path().join("file");
     fs::write(&file, "")?;
     let not_a_directory = SqliteStore::open(&file);
-    assert!(matches!(not_a_directory, Err(StoreError::Directory { .. })), "{not_a_directory:?}");
+    assert!(
+        matches!(not_a_directory, Err(StoreError::Open(OpenError::Directory { .. }))),
+        "{not_a_directory:?}"
+    );
     Ok(())
 }
 
@@ -392,7 +407,10 @@ fn a_start_names_what_is_damaged_and_says_where_there_is_more() -> Result<(), Fa
         Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(statement)?;
         let found = SqliteStore::open(directory.path()).err().ok_or(statement)?;
         let said = found.to_string();
-        assert!(matches!(found, StoreError::Damaged { .. }), "{statement}: {said}");
+        assert!(
+            matches!(found, StoreError::Damage(DamageError::Data { .. })),
+            "{statement}: {said}"
+        );
         assert!(words.iter().all(|words| said.contains(words)), "{statement}: {said}");
     }
     Ok(())

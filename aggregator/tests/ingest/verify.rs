@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use bandana_aggregator::store::{
-    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, SqliteStore, StoreError,
-    seal_directory, verify_directory, verify_file,
+    Backup, Delta, ExperimentKey, ExperimentState, Finding, GroupRow, OpenError, SqliteStore,
+    StoreError, seal_directory, verify_directory, verify_file,
 };
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
@@ -230,14 +230,26 @@ fn what_is_no_store_of_ours_is_not_checked() -> Result<(), Failure> {
     let change = |sql: &str| Connection::open(&file)?.execute_batch(sql);
     change("PRAGMA user_version = 1000")?;
     let newer = verify_file(&file);
-    assert!(matches!(newer, Err(StoreError::NewerSchema { found: 1000, .. })), "{newer:?}");
+    assert!(
+        matches!(newer, Err(StoreError::Open(OpenError::NewerSchema { found: 1000, .. }))),
+        "{newer:?}"
+    );
     change("PRAGMA application_id = 1")?;
-    assert!(matches!(verify_file(&file), Err(StoreError::ForeignFile)));
+    assert!(matches!(verify_file(&file), Err(StoreError::Open(OpenError::ForeignFile))));
     let empty = tempfile::tempdir()?;
-    assert!(matches!(verify_directory(empty.path()), Err(StoreError::Missing { .. })));
+    assert!(matches!(
+        verify_directory(empty.path()),
+        Err(StoreError::Open(OpenError::Missing { .. }))
+    ));
     fs::write(empty.path().join("empty"), "")?;
-    assert!(matches!(verify_file(&empty.path().join("empty")), Err(StoreError::ForeignFile)));
-    assert!(matches!(verify_file(&empty.path().join("none")), Err(StoreError::File { .. })));
+    assert!(matches!(
+        verify_file(&empty.path().join("empty")),
+        Err(StoreError::Open(OpenError::ForeignFile))
+    ));
+    assert!(matches!(
+        verify_file(&empty.path().join("none")),
+        Err(StoreError::Open(OpenError::File { .. }))
+    ));
     Ok(())
 }
 

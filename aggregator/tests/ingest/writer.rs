@@ -15,7 +15,8 @@ use bandana_aggregator::metrics::Metrics;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError, Transition,
+    DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentState, SqliteStore, StoreError,
+    Transition,
 };
 use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_learners::Learner;
@@ -356,7 +357,10 @@ async fn a_failed_commit_acknowledges_nobody_and_ends_the_writer() -> Result<(),
     let ended = running.writer.join().map_err(|_| "the writer panicked")?;
     assert!(matches!(
         ended,
-        Err(WriterError::Store(StoreError::Database { doing: "committing", .. }))
+        Err(WriterError::Store(StoreError::Database(DatabaseError::Sqlite {
+            doing: "committing",
+            ..
+        })))
     ));
     Ok(())
 }

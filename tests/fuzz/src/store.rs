@@ -8,7 +8,7 @@ use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, EmbeddedSettings, EmbeddedStore, ExperimentRecord,
-    ExperimentState, Store, StoreError, StoreReader, Transition, verify_directory,
+    ExperimentState, Store, StoreError, StoreReader, StoreRefusal, Transition, verify_directory,
 };
 use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_learners::Learner;
@@ -245,9 +245,15 @@ impl World {
         let is_known = self.model.experiments.contains_key(&name);
         let created = self.store().create_experiment(&specification(name), conduct, state, &entry);
         if self.model.deleted.contains(&name) {
-            assert!(matches!(created, Err(StoreError::ExperimentWasDeleted(_))), "{created:?}");
+            assert!(
+                matches!(created, Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(_)))),
+                "{created:?}"
+            );
         } else if is_known {
-            assert!(matches!(created, Err(StoreError::ExperimentExists(_))), "{created:?}");
+            assert!(
+                matches!(created, Err(StoreError::Refused(StoreRefusal::ExperimentExists(_)))),
+                "{created:?}"
+            );
         } else {
             let (is_archived, reports) = (false, BTreeMap::new());
             let modelled = Modelled { state, is_archived, revisions: 1, reports };
@@ -325,7 +331,10 @@ impl World {
         self.model.experiments.get_mut(&name).expect("it is known").revisions += 1;
         // Who knows of the revision before is told of this one, and changes nothing.
         let outdated = self.store().set_state(standing, ExperimentState::Stopped, &entry);
-        assert!(matches!(outdated, Err(StoreError::Outdated(_))), "{outdated:?}");
+        assert!(
+            matches!(outdated, Err(StoreError::Refused(StoreRefusal::Outdated(_)))),
+            "{outdated:?}"
+        );
     }
 
     fn change_state(&mut self, name: u8, which: usize) {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::{
-    AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, Store, StoreError, TrustedChange, Window,
+    AuditEntry, Committed, CuratorChange, DatabaseError, ExpectedState, ExperimentKey,
+    ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, Window,
 };
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
@@ -58,12 +58,14 @@ impl WatchedStore {
     fn tell<T>(&self, outcome: Result<T, Failure>) -> Result<T, StoreError> {
         outcome.map_err(|failure| match failure {
             // An error that the writer can't go on after.
-            Failure::Crash => StoreError::ForeignFile,
-            Failure::Unknown => StoreError::Slow { doing: "failing on purpose" },
+            Failure::Crash => StoreError::Open(OpenError::ForeignFile),
+            Failure::Unknown => {
+                StoreError::Database(DatabaseError::Slow { doing: "failing on purpose" })
+            }
             Failure::Declined(error) => error,
             Failure::Wrong(error) => {
                 self.world().wrong.get_or_insert(error);
-                StoreError::ForeignFile
+                StoreError::Open(OpenError::ForeignFile)
             }
         })
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{SqliteStore, StoreError, verify_directory};
+use bandana_aggregator::store::{OpenError, SqliteStore, StoreError, verify_directory};
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{GetExperimentRequest, UploadStatus};
@@ -137,7 +137,7 @@ pub(crate) fn a_store_is_opened_once_whatever_becomes_of_the_lock_file() -> anyh
     for directory in [&folder, &other] {
         let again = SqliteStore::open_existing(directory);
         ensure!(
-            matches!(again, Err(StoreError::Locked { .. })),
+            matches!(again, Err(StoreError::Open(OpenError::Locked { .. }))),
             "{}: {again:?}",
             directory.display()
         );

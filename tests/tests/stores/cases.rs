@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError,
+    AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError, StoreRefusal,
 };
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
@@ -185,7 +185,9 @@ fn outdated(place: &Place) -> anyhow::Result<()> {
     ] {
         let error = refused.err().context("an outdated change was made")?;
         ensure!(error.outcome() == Outcome::Declined);
-        let StoreError::Outdated(record) = error else { anyhow::bail!("{error}") };
+        let StoreError::Refused(StoreRefusal::Outdated(record)) = error else {
+            anyhow::bail!("{error}")
+        };
         ensure!(record.standing() == Some(ExpectedState { digest: revised.digest(), ..standing }));
     }
     let record = store.load()?.remove(0);
@@ -193,7 +195,7 @@ fn outdated(place: &Place) -> anyhow::Result<()> {
     let paused = ExpectedState { digest: revised.digest(), ..standing };
     store.set_state(paused, ExperimentState::Paused, &entry)?;
     let again = store.set_state(paused, ExperimentState::Stopped, &entry);
-    ensure!(matches!(again, Err(StoreError::Outdated(_))), "{again:?}");
+    ensure!(matches!(again, Err(StoreError::Refused(StoreRefusal::Outdated(_)))), "{again:?}");
     Ok(())
 }
 
@@ -206,7 +208,10 @@ fn taken(place: &Place) -> anyhow::Result<()> {
         ExperimentState::Draft,
         &entry("taken", AuditAction::Create)?,
     );
-    ensure!(matches!(again, Err(StoreError::ExperimentExists(_))), "{again:?}");
+    ensure!(
+        matches!(again, Err(StoreError::Refused(StoreRefusal::ExperimentExists(_)))),
+        "{again:?}"
+    );
     let records = store.load()?;
     ensure!(records.len() == 1 && records[0].state == ExperimentState::Running);
     Ok(())

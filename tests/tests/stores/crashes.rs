@@ -10,7 +10,7 @@ use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey,
+    AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, ExpectedState, ExperimentKey,
     ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
 };
 use bandana_learners::LearnerConfig;
@@ -53,7 +53,7 @@ impl Faulty {
         write: impl FnOnce(&mut dyn Store) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.writes += 1;
-        let failure = StoreError::Slow { doing: "failing on purpose" };
+        let failure = StoreError::Database(DatabaseError::Slow { doing: "failing on purpose" });
         match self.fault {
             Fault::Before(number) if number == self.writes => Err(failure),
             Fault::After(number) if number == self.writes => {

@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;
 use bandana_aggregator::store::{
     AuditAction, ExpectedState, ExperimentRecord, ExperimentState, Outcome, Store, StoreError,
-    TrustedChange, TrustedRefusal,
+    StoreRefusal, TrustedChange, TrustedRefusal,
 };
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
 use bandana_shared::signing::SigningKey;
@@ -69,7 +69,7 @@ fn archived(place: &Place) -> anyhow::Result<()> {
             ExpectedState { state: ExperimentState::Paused, ..standing(&first)? },
             &archive,
         ))?;
-    ensure!(matches!(outdated, StoreError::Outdated(_)), "{outdated}");
+    ensure!(matches!(outdated, StoreError::Refused(StoreRefusal::Outdated(_))), "{outdated}");
     let stopped = stop(&mut *store, &first)?;
     ensure!(!stopped.is_archived);
     let record = store.archive(standing(&stopped)?, &archive)?;
@@ -108,7 +108,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     let stopped = stop(&mut *store, &first)?;
     let delete_it = entry("first", AuditAction::Delete)?;
     let outdated = refusal(store.delete(standing(&first)?, &delete_it))?;
-    ensure!(matches!(outdated, StoreError::Outdated(_)), "{outdated}");
+    ensure!(matches!(outdated, StoreError::Refused(StoreRefusal::Outdated(_))), "{outdated}");
     ensure!(store.deleted()?.is_empty());
     delete(&mut *store, &stopped)?;
     is_in_order(place)?;
@@ -125,7 +125,10 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
         let state = ExperimentState::Running;
         let taken = store.create_experiment(&specification("first")?, CONDUCT, state, &again);
         let taken = refusal(taken)?;
-        ensure!(matches!(taken, StoreError::ExperimentWasDeleted(_)), "{taken}");
+        ensure!(
+            matches!(taken, StoreError::Refused(StoreRefusal::ExperimentWasDeleted(_))),
+            "{taken}"
+        );
         let trusted = add(&mut *store, "first").err().context("its id came again")?;
         ensure!(trusted.to_string().contains("was deleted"), "{trusted}");
         drop(store);
@@ -228,7 +231,9 @@ fn trusted(place: &Place) -> anyhow::Result<()> {
     let delete = entry("headlines", AuditAction::Delete)?;
     let change = TrustedChange::Delete { id: id.clone(), from, entry: delete.clone() };
     let early = refusal(store.trust(&change))?;
-    ensure!(matches!(early, StoreError::Trusted(ref why) if **why == TrustedRefusal::Moved));
+    ensure!(
+        matches!(early, StoreError::Refused(StoreRefusal::Trusted(ref why)) if **why == TrustedRefusal::Moved)
+    );
     let to = from.next()?;
     let entry_of_stop = entry("headlines", AuditAction::Stop)?;
     let state = ExperimentState::Stopped;
@@ -276,13 +281,13 @@ fn followed(server: &Postgres) -> anyhow::Result<()> {
     ensure!(replica.knows("second")?.key() == second.key);
     // A change by who has not heard of it is declined.
     let gone = refusal(store.delete(standing(&archived)?, &entry("first", AuditAction::Delete)?))?;
-    ensure!(matches!(gone, StoreError::ExperimentGone(_)), "{gone}");
+    ensure!(matches!(gone, StoreError::Refused(StoreRefusal::ExperimentGone(_))), "{gone}");
     let signature =
         SigningKey::from_secret(&[1; 32]).sign(&first.revisions[0], UnixSeconds::new(9));
     let sign = entry("first", AuditAction::AddSignature)?;
     let now = UnixSeconds::new(1);
     let gone = store.add_signature(first.key, &first.revisions[0], &signature, now, &sign);
-    ensure!(matches!(refusal(gone)?, StoreError::ExperimentGone(_)));
+    ensure!(matches!(refusal(gone)?, StoreError::Refused(StoreRefusal::ExperimentGone(_))));
     replica.stop()?;
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::{
-    CuratorChange, PostgresStore, Store as _, StoreError, seal_database, verify_database,
+    CuratorChange, DamageError, PostgresStore, Store as _, StoreError, seal_database,
+    verify_database,
 };
 use bandana_tests::postgres::{Postgres, query};
 use rand::{RngExt as _, SeedableRng as _};
@@ -144,7 +145,10 @@ fn values(server: &Postgres) -> anyhow::Result<()> {
         ensure!(told.iter().any(is_told), "{table}: {told:?}");
     }
     let refused = PostgresStore::open(&settings(&url)?);
-    ensure!(matches!(refused, Err(StoreError::DamagedDatabase { .. })), "{refused:?}");
+    ensure!(
+        matches!(refused, Err(StoreError::Damage(DamageError::Database { .. }))),
+        "{refused:?}"
+    );
     Ok(())
 }
 
@@ -168,11 +172,17 @@ fn kept(server: &Postgres) -> anyhow::Result<()> {
         };
         let error = outcome.err().context("a damaged row was changed")?;
         let damaged = error.downcast_ref::<StoreError>();
-        ensure!(matches!(damaged, Some(StoreError::DamagedDatabase { .. })), "{table}: {error:?}");
+        ensure!(
+            matches!(damaged, Some(StoreError::Damage(DamageError::Database { .. }))),
+            "{table}: {error:?}"
+        );
         ensure!(findings(&url)?.iter().any(|told| told.contains(table)));
         drop(store);
         let refused = PostgresStore::open(&settings(&url)?);
-        ensure!(matches!(refused, Err(StoreError::DamagedDatabase { .. })), "{refused:?}");
+        ensure!(
+            matches!(refused, Err(StoreError::Damage(DamageError::Database { .. }))),
+            "{refused:?}"
+        );
         // Somebody has looked at it, and takes it as it is.
         seal_database(&settings(&url)?)?;
     }

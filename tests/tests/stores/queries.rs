@@ -7,7 +7,7 @@ use bandana_aggregator::datasets::fingerprint::Fingerprint;
 use bandana_aggregator::store::{
     AnswerToKeep, AuditAction, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,
     KeptAnswer, Outcome, PostgresStore, QuestionKey, QuestionScope, SessionRecord, SessionRound,
-    SessionUpdate, Store, StoreError,
+    SessionUpdate, Store, StoreError, StoreRefusal,
 };
 use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
@@ -79,7 +79,7 @@ fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<CuratorRefusal> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
     match error {
-        StoreError::Curator(refusal) => Ok(*refusal),
+        StoreError::Refused(StoreRefusal::Curator(refusal)) => Ok(*refusal),
         other => Err(other.into()),
     }
 }

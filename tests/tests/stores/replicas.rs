@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::Verdict;
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
-use bandana_aggregator::store::{PostgresStore, Store, StoreError};
+use bandana_aggregator::store::{OpenError, PostgresStore, Store, StoreError};
 use bandana_shared::identity::Day;
 use bandana_tests::postgres::{Postgres, query};
 use rand::seq::SliceRandom as _;
@@ -345,7 +345,7 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
     let newer = PostgresStore::open(&settings(url)?);
     let is_newer = matches!(
         newer,
-        Err(StoreError::NewerSchema { found, known }) if found == known + 1000
+        Err(StoreError::Open(OpenError::NewerSchema { found, known })) if found == known + 1000
     );
     ensure!(is_newer, "{newer:?}");
     // Nor does one go on that has lost its connection.

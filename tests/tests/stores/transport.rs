@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::store::{PostgresSettings, PostgresStore, StoreError};
+use bandana_aggregator::store::{DatabaseError, PostgresSettings, PostgresStore, StoreError};
 use bandana_tests::postgres::{Postgres, query};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
@@ -80,7 +80,10 @@ fn verified() -> anyhow::Result<()> {
         (&here, "server-ca.pem", None),
     ] {
         let error = open(address, ca, file).err().with_context(|| format!("{address} {ca}"))?;
-        let refused = matches!(error.downcast_ref(), Some(StoreError::Postgres { .. }));
+        let refused = matches!(
+            error.downcast_ref(),
+            Some(StoreError::Database(DatabaseError::Postgres { .. }))
+        );
         ensure!(refused && !format!("{error:?}").contains("p@ss"), "{error:?}");
     }
     Ok(())

@@ -11,8 +11,8 @@ use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{ExperimentChangeError, Ingest, IngestError, Writer, WriterError};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
-    AuditAction, ExperimentState, Outcome, Store, StoreError, Transition, TrustedChange,
-    TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
+    AuditAction, DatabaseError, ExperimentState, Outcome, Store, StoreError, StoreRefusal,
+    Transition, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
 };
 use bandana_aggregator::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
@@ -116,7 +116,7 @@ fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<TrustedRefusal> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
     match error {
-        StoreError::Trusted(refusal) => Ok(*refusal),
+        StoreError::Refused(StoreRefusal::Trusted(refusal)) => Ok(*refusal),
         other => Err(other.into()),
     }
 }
@@ -172,13 +172,16 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     for taken in ["bits", "rewards"] {
         let change = TrustedChange::Create(record(taken)?, entry(taken, AuditAction::Create)?);
         let error = store.trust(&change).err().context("the id was taken")?;
-        ensure!(matches!(error, StoreError::ExperimentExists(_)), "{error}");
+        ensure!(matches!(error, StoreError::Refused(StoreRefusal::ExperimentExists(_))), "{error}");
     }
     let create = entry("rewards", AuditAction::Create)?;
     let state = ExperimentState::Draft;
     let conduct = super::places::CONDUCT;
     let refused = store.create_experiment(&specification("rewards")?, conduct, state, &create);
-    ensure!(matches!(refused, Err(StoreError::ExperimentExists(_))), "{refused:?}");
+    ensure!(
+        matches!(refused, Err(StoreError::Refused(StoreRefusal::ExperimentExists(_)))),
+        "{refused:?}"
+    );
     ensure!(place.audit()?.len() == 2 && store.load()?.len() == 1);
     Ok(store.close()?)
 }
@@ -557,7 +560,10 @@ fn held(server: &Postgres) -> anyhow::Result<()> {
         );
         let error = stop.await.err().context("the row is held")?;
         ensure!(
-            matches!(error, ExperimentChangeError::Store(StoreError::Unmade { .. })),
+            matches!(
+                error,
+                ExperimentChangeError::Store(StoreError::Database(DatabaseError::Unmade { .. }))
+            ),
             "{error}"
         );
         Ok(())

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use bandana_aggregator::store::AuditAction;
 use bandana_aggregator::store::Verdict::Accepted;
-use bandana_aggregator::store::{StoreError, verify_database};
+use bandana_aggregator::store::{OpenError, StoreError, verify_database};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::SigningKey;
 use bandana_tests::postgres::{Postgres, query};
@@ -51,7 +51,7 @@ fn named(server: &Postgres) -> anyhow::Result<()> {
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let settings = settings(url)?;
     let empty = verify_database(&settings);
-    ensure!(matches!(empty, Err(StoreError::Empty)), "{empty:?}");
+    ensure!(matches!(empty, Err(StoreError::Open(OpenError::Empty))), "{empty:?}");
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "named")?)?;
     commit(&mut *store, &[arrival(&only, 1, 98, 2)?, arrival(&only, 2, 99, 2)?], 100)?;
@@ -104,6 +104,9 @@ fn named(server: &Postgres) -> anyhow::Result<()> {
     }
     query(url, "UPDATE bandana_schema SET version = 1000")?;
     let newer = verify_database(&settings);
-    ensure!(matches!(newer, Err(StoreError::NewerSchema { found: 1000, .. })), "{newer:?}");
+    ensure!(
+        matches!(newer, Err(StoreError::Open(OpenError::NewerSchema { found: 1000, .. }))),
+        "{newer:?}"
+    );
     Ok(())
 }

@@ -34,7 +34,7 @@ use crate::ingest::{ExperimentChangeError, Ingest};
 use crate::store::queries::amount;
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
-    StoreError, StoreReader,
+    StoreError, StoreReader, StoreRefusal,
 };
 use bandana_mechanisms::noise::secure_generator;
 use bandana_mechanisms::queries::QueryError;
@@ -195,7 +195,10 @@ impl CuratorService {
 
 /// Whether somebody else was faster, and there is something new to be read.
 fn is_overtaken(error: &ExperimentChangeError) -> bool {
-    let ExperimentChangeError::Store(StoreError::Curator(refusal)) = error else { return false };
+    let ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) = error
+    else {
+        return false;
+    };
     matches!(**refusal, CuratorRefusal::SessionMoved | CuratorRefusal::Answered)
 }
 
@@ -262,7 +265,7 @@ fn uncached(error: &DatasetCacheError) -> Status {
 /// What to say of a change that was not made.
 fn decline(error: &ExperimentChangeError) -> Status {
     match error {
-        ExperimentChangeError::Store(StoreError::Curator(refusal)) => {
+        ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) => {
             let message = refusal.to_string();
             match **refusal {
                 CuratorRefusal::DataSetExists(_)

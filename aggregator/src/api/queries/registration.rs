@@ -10,7 +10,7 @@ use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::store::queries::amount;
 use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, StoreError,
+    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, StoreError, StoreRefusal,
 };
 
 /// Most characters of what a caller has written that are noted.
@@ -95,9 +95,9 @@ impl CuratorService {
             };
             let change = CuratorChange::Bind { data_set, fingerprint, content };
             match self.0.ingest.curate(change).await {
-                Err(ExperimentChangeError::Store(StoreError::Curator(refusal)))
-                    if matches!(*refusal, CuratorRefusal::ContentRegistered(_)) =>
-                {
+                Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(
+                    refusal,
+                )))) if matches!(*refusal, CuratorRefusal::ContentRegistered(_)) => {
                     tracing::warn!(refusal = explain(&*refusal), "two data sets of one content");
                 }
                 outcome => outcome.map_err(|error| decline(&error))?,

@@ -17,7 +17,7 @@ use super::checksums;
 use super::read_only;
 use super::sqlite::DATABASE_FILE;
 use super::verify::verify_file;
-use crate::store::{StoreError, Verification};
+use crate::store::{DatabaseError, OpenError, StoreError, Verification};
 
 /// Pages that are copied between two words on the progress: 4 MiB.
 const STEP_PAGES: i32 = 1024;
@@ -110,7 +110,7 @@ impl Backup {
     pub fn begin(directory: &Path, out: &Path) -> Result<Self, BackupError> {
         let database = directory.join(DATABASE_FILE);
         if !database.exists() {
-            return Err(StoreError::Missing { path: directory.to_owned() }.into());
+            return Err(StoreError::Open(OpenError::Missing { path: directory.to_owned() }).into());
         }
         let unusable = |source| BackupError::Target { path: out.to_owned(), source };
         let name = out.file_name().ok_or_else(|| unusable(io::ErrorKind::InvalidInput.into()))?;
@@ -118,7 +118,8 @@ impl Backup {
             return Err(BackupError::Exists { path: out.to_owned() });
         }
         remove_left(folder_of(out), name).map_err(unusable)?;
-        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let random = getrandom::u64()
+            .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         let partial = out.with_file_name(partial_name(name, random));
         let retired = out.with_file_name(partial_name(name, !random));
         let lock = create_locked(&partial).map_err(unusable)?;
@@ -241,7 +242,8 @@ impl Backup {
     fn explain(&self, source: rusqlite::Error) -> BackupError {
         match source.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                let damaged = StoreError::Database { doing: "reading", source };
+                let damaged =
+                    StoreError::Database(DatabaseError::Sqlite { doing: "reading", source });
                 damaged.of_file(&self.database).into()
             }
             _ => BackupError::Copy { path: self.out.clone(), source },

@@ -254,7 +254,7 @@ pub(super) fn seal(connection: &Connection) -> rusqlite::Result<()> {
 /// Checks the structure and all rows of a store of this version.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] with the first that is not as it was written.
+/// [`StoreError::Damage`] with the first that is not as it was written.
 pub(super) fn check_all(connection: &Connection, version: i64) -> Result<(), StoreError> {
     let check = "PRAGMA integrity_check(1)";
     let said: String = connection.query_row(check, [], |row| row.get(0)).map_err(reading)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 
 use super::sqlite::DATABASE_FILE;
-use crate::store::StoreError;
+use crate::store::{DamageError, DatabaseError, StoreError};
 
 /// With less than this left a disk counts as full: SQLite needs 32 KiB at once, and
 /// says only "input/output error" when it does not get them.
@@ -32,27 +32,29 @@ impl StoreError {
         let directory = file.parent().unwrap_or(Path::new("."));
         let path = directory.to_owned();
         let code = match &self {
-            Self::Damaged { .. } | Self::Stored(_) => Some(ErrorCode::DatabaseCorrupt),
-            Self::Database { source, .. } => source.sqlite_error_code(),
+            Self::Damage(DamageError::Data { .. } | DamageError::Stored(_)) => {
+                Some(ErrorCode::DatabaseCorrupt)
+            }
+            Self::Database(DatabaseError::Sqlite { source, .. }) => source.sqlite_error_code(),
             _ => None,
         };
         let source = Box::new(self);
         match code {
-            Some(ErrorCode::DiskFull) => Self::DiskFull { path, source },
+            Some(ErrorCode::DiskFull) => DatabaseError::DiskFull { path, source }.into(),
             Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if is_full(directory) => {
-                Self::DiskFull { path, source }
+                DatabaseError::DiskFull { path, source }.into()
             }
             Some(
                 ErrorCode::SystemIoFailure
                 | ErrorCode::CannotOpen
                 | ErrorCode::ReadOnly
                 | ErrorCode::PermissionDenied,
-            ) => Self::Unusable { path, source },
+            ) => DatabaseError::Unusable { path, source }.into(),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Self::DamagedFile { path: file, source }
+                DamageError::File { path: file, source }.into()
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                Self::Busy { path: file, source }
+                DatabaseError::Busy { path: file, source }.into()
             }
             _ => *source,
         }

@@ -14,7 +14,8 @@ use super::sqlite::{committing, reading};
 use super::trusted::trusted_exists;
 use super::{SqliteStore, audit, daily_tallies};
 use crate::store::{
-    AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, damaged,
+    AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
+    StoreRefusal, damaged,
 };
 use crate::store::{learner_config, memory_columns};
 
@@ -113,7 +114,7 @@ impl SqliteStore {
     /// Adds an experiment in the state `state`.
     ///
     /// # Errors
-    /// [`StoreError::ExperimentExists`]; [`StoreError::Database`].
+    /// [`StoreError::Refused`]; [`StoreError::Database`].
     pub fn create_experiment(
         &mut self,
         specification: &Specification,
@@ -124,12 +125,12 @@ impl SqliteStore {
         let transaction = self.connection.transaction().map_err(committing)?;
         let id = specification.experiment_id();
         if was_deleted(&transaction, id).map_err(reading)? {
-            return Err(StoreError::ExperimentWasDeleted(id.clone()));
+            return Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(id.clone())));
         }
         if experiment_exists(&transaction, id).map_err(reading)?
             || trusted_exists(&transaction, id).map_err(reading)?
         {
-            return Err(StoreError::ExperimentExists(id.clone()));
+            return Err(StoreError::Refused(StoreRefusal::ExperimentExists(id.clone())));
         }
         let insert = "INSERT INTO experiment
             (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share)

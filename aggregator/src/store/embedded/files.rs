@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::headers::Headers;
 use super::lock::LOCK_FILE;
 use super::sqlite::DATABASE_FILE;
-use crate::store::{Presence, StoreError};
+use crate::store::{DatabaseError, OpenError, Presence, StoreError};
 
 /// What the names of SQLite's other files end in: its log, and the index of the log.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
@@ -37,10 +37,11 @@ impl OpenFiles {
     pub(super) fn of(directory: &Path, database: Arc<File>) -> Result<Self, StoreError> {
         let found = |path: PathBuf| match std::fs::metadata(&path) {
             Ok(metadata) => Ok((path, identity(&metadata))),
-            Err(source) => Err(StoreError::File { path, source }),
+            Err(source) => Err(StoreError::Open(OpenError::File { path, source })),
         };
         let open = |path: &PathBuf| {
-            File::open(path).map_err(|source| StoreError::File { path: path.clone(), source })
+            File::open(path)
+                .map_err(|source| StoreError::Open(OpenError::File { path: path.clone(), source }))
         };
         let [log, index] = BESIDE.map(|suffix| directory.join(format!("{DATABASE_FILE}{suffix}")));
         let headers = Headers::new(database, open(&log)?, open(&index)?)?;
@@ -53,7 +54,7 @@ impl OpenFiles {
     /// SQLite.
     ///
     /// # Errors
-    /// [`StoreError::Replaced`]; [`StoreError::Damaged`].
+    /// [`StoreError::Database`]; [`StoreError::Damage`].
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.named.iter().try_for_each(|(path, known)| {
             let source = match std::fs::metadata(path) {
@@ -61,7 +62,7 @@ impl OpenFiles {
                 Ok(_) => io::Error::new(ErrorKind::AlreadyExists, "there is another file"),
                 Err(error) => error,
             };
-            Err(StoreError::Replaced { path: path.clone(), source })
+            Err(StoreError::Database(DatabaseError::Replaced { path: path.clone(), source }))
         })?;
         self.headers.check()
     }
@@ -91,16 +92,17 @@ fn identity(metadata: &Metadata) -> Identity {
 /// nothing.
 ///
 /// # Errors
-/// [`StoreError::Missing`], [`StoreError::EmptyFile`], [`StoreError::Exists`], and
-/// [`StoreError::Leftover`] where a new database would be beside what belongs to another one.
+/// [`StoreError::Open`], also where a new database would be beside what belongs to another one.
 pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreError> {
     let database = directory.join(DATABASE_FILE);
     let length = length(&database).map_err(|source| unusable(directory, source))?;
     match (length, presence) {
-        (None, Presence::Required) => Err(StoreError::Missing { path: directory.to_owned() }),
-        (Some(0), _) => Err(StoreError::EmptyFile { path: database }),
+        (None, Presence::Required) => {
+            Err(StoreError::Open(OpenError::Missing { path: directory.to_owned() }))
+        }
+        (Some(0), _) => Err(StoreError::Open(OpenError::EmptyFile { path: database })),
         (Some(_), Presence::Forbidden) => {
-            Err(StoreError::Exists { place: directory.display().to_string() })
+            Err(StoreError::Open(OpenError::Exists { place: directory.display().to_string() }))
         }
         (Some(_), _) => Ok(true),
         (None, _) => {
@@ -108,7 +110,7 @@ pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreEr
             let log_length = self::length(&log).map_err(|source| unusable(directory, source))?;
             match log_length {
                 None | Some(0) => Ok(false),
-                Some(_) => Err(StoreError::Leftover { path: log }),
+                Some(_) => Err(StoreError::Open(OpenError::Leftover { path: log })),
             }
         }
     }
@@ -146,5 +148,5 @@ fn length(path: &Path) -> io::Result<Option<u64>> {
 }
 
 fn unusable(directory: &Path, source: io::Error) -> StoreError {
-    StoreError::Directory { path: directory.to_owned(), source }
+    StoreError::Open(OpenError::Directory { path: directory.to_owned(), source })
 }

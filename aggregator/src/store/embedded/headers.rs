@@ -64,7 +64,7 @@ impl Headers {
     /// Whether they are still those of the store.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`].
+    /// [`StoreError::Damage`].
     pub(super) fn check(&self) -> Result<(), StoreError> {
         self.check_database().map_err(|error| unreadable("database", &error))??;
         self.check_log().map_err(|error| unreadable("log", &error))?

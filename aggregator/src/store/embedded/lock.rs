@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::store::StoreError;
+use crate::store::{OpenError, StoreError};
 
 /// The lock file in the data directory.
 pub(super) const LOCK_FILE: &str = "bandana.lock";
@@ -28,9 +28,10 @@ impl DirectoryLock {
     /// Locks a directory that is there.
     ///
     /// # Errors
-    /// [`StoreError::Locked`]; [`StoreError::Directory`] when there can be no lock.
+    /// [`StoreError::Open`] when another process has it, or there can be no lock.
     pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
-        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        let unusable =
+            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = options.open(directory.join(LOCK_FILE)).map_err(unusable)?;
@@ -58,8 +59,10 @@ impl DirectoryLock {
 fn lock(file: &File, directory: &Path) -> Result<(), StoreError> {
     let path = directory.to_owned();
     file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => StoreError::Locked { path },
-        TryLockError::Error(source) => StoreError::Directory { path, source: named(&source) },
+        TryLockError::WouldBlock => StoreError::Open(OpenError::Locked { path }),
+        TryLockError::Error(source) => {
+            StoreError::Open(OpenError::Directory { path, source: named(&source) })
+        }
     })
 }
 

@@ -50,7 +50,8 @@ pub use watermark::{Watermark, WatermarkError};
 
 use super::{
     AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError, TrustedChange, Window,
+    ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError, StoreRefusal,
+    TrustedChange, Window,
 };
 use crate::store::{DedupState, ValidUpload, decide};
 
@@ -184,7 +185,9 @@ impl EmbeddedStore {
     fn check_standing(&self, standing: ExpectedState) -> Result<(), StoreError> {
         let record = self.database.experiment(standing.key)?;
         let stands = record.standing() == Some(standing);
-        stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
+        stands
+            .then_some(())
+            .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
     }
 
     fn commit_here(

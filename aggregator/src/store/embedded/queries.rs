@@ -17,7 +17,7 @@ impl SqliteStore {
     /// Makes a change for the curator. It is durable when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Curator`]: nothing was changed. [`StoreError::Database`].
+    /// [`StoreError::Refused`]: nothing was changed. [`StoreError::Database`].
     pub fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         match change {

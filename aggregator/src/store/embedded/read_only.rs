@@ -14,7 +14,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::sqlite::{BUSY_TIMEOUT, opening};
-use crate::store::StoreError;
+use crate::store::{OpenError, StoreError};
 
 /// How often a file is read that is changed meanwhile. Once it has a log it stays readable.
 const ATTEMPTS_MAX: u32 = 5;
@@ -55,7 +55,7 @@ struct Still {
 impl Still {
     /// None: somebody may be changing it, or was when it was killed.
     fn of(file: &Path) -> Result<Option<Self>, StoreError> {
-        let unusable = |source| StoreError::File { path: file.to_owned(), source };
+        let unusable = |source| StoreError::Open(OpenError::File { path: file.to_owned(), source });
         let metadata: Metadata = std::fs::metadata(file).map_err(unusable)?;
         for suffix in ["-wal", "-journal"] {
             if beside(file, suffix).try_exists().map_err(unusable)? {

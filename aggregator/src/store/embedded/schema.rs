@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::checksums;
 use crate::datasets::fingerprint::FingerprintKey;
-use crate::store::{StoreError, damaged};
+use crate::store::{DatabaseError, OpenError, StoreError, damaged};
 
 /// Marks the file as ours: "BNDN".
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
@@ -353,9 +353,9 @@ fn known(application: i64, version: i64) -> Result<i64, StoreError> {
     match (application, version) {
         (APPLICATION_ID, 1..=VERSION) => Ok(version),
         (APPLICATION_ID, found) if found > VERSION => {
-            Err(StoreError::NewerSchema { found, known: VERSION })
+            Err(StoreError::Open(OpenError::NewerSchema { found, known: VERSION }))
         }
-        _ => Err(StoreError::ForeignFile),
+        _ => Err(StoreError::Open(OpenError::ForeignFile)),
     }
 }
 
@@ -375,7 +375,7 @@ fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
 }
 
 fn failed(source: rusqlite::Error) -> StoreError {
-    StoreError::Database { doing: "checking its schema", source }
+    StoreError::Database(DatabaseError::Sqlite { doing: "checking its schema", source })
 }
 
 fn steps(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
@@ -391,7 +391,8 @@ fn steps(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
 /// Takes all steps after version `from`, in one transaction: a crash leaves the
 /// old version or the new one.
 fn upgrade(connection: &mut Connection, from: i64) -> Result<(), StoreError> {
-    let key = FingerprintKey::random().map_err(|source| StoreError::Entropy { source })?;
+    let key = FingerprintKey::random()
+        .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
     take_steps(connection, from, &key).map_err(failed)
 }
 

@@ -8,14 +8,14 @@ use rusqlite::{Connection, params};
 
 use super::sqlite::{committing, reading};
 use super::{SqliteStore, audit};
-use crate::store::{AuditEntry, StoreError, damaged};
+use crate::store::{AuditEntry, StoreError, StoreRefusal, damaged};
 
 impl SqliteStore {
     /// Adds a signature to a revision, in place of one by the same key. Those that
     /// have expired by `now` are forgotten.
     ///
     /// # Errors
-    /// [`StoreError::TooManySignatures`]; [`StoreError::Database`] also for an
+    /// [`StoreError::Refused`]; [`StoreError::Database`] also for an
     /// expiry beyond the range of the database.
     pub fn add_signature(
         &mut self,
@@ -35,7 +35,7 @@ impl SqliteStore {
         let others: usize =
             transaction.query_row(count, [digest.as_bytes()], |row| row.get(0)).map_err(reading)?;
         if others >= SIGNATURES_MAX {
-            return Err(StoreError::TooManySignatures);
+            return Err(StoreError::Refused(StoreRefusal::TooManySignatures));
         }
         let values = params![
             digest.as_bytes(),
@@ -53,7 +53,7 @@ impl SqliteStore {
     /// The signatures of a revision, by key.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when one does not fit: devices would refuse what
+    /// [`StoreError::Damage`] when one does not fit: devices would refuse what
     /// the operator believes to be signed.
     pub fn signatures(&self, specification: &Specification) -> Result<Vec<Signature>, StoreError> {
         read(&self.connection, specification)

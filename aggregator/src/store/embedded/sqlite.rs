@@ -18,7 +18,9 @@ use super::acknowledged::{self, Acknowledged, Progress};
 use super::files::OpenFiles;
 use super::lock::DirectoryLock;
 use super::{checksums, expiry, files, schema};
-use crate::store::{Delta, GroupRow, Presence, StoreError, StoredDeltas, damaged};
+use crate::store::{
+    DatabaseError, Delta, GroupRow, OpenError, Presence, StoreError, StoredDeltas, damaged,
+};
 
 /// The database file in the data directory.
 pub(in crate::store) const DATABASE_FILE: &str = "bandana.sqlite3";
@@ -76,7 +78,8 @@ impl SqliteStore {
         store.settle().map_err(opening)?;
         store.acknowledged = Acknowledged::open(directory, store.id).inspect_err(cannot_note).ok();
         store.acknowledge()?;
-        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        let unusable =
+            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
         sync_directory(directory).map_err(unusable)?;
         if store.files.is_open_to_others(directory) {
             tracing::warn!(
@@ -94,7 +97,8 @@ impl SqliteStore {
         directory: &Path,
         prepare: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
     ) -> Result<Self, StoreError> {
-        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        let unusable =
+            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
         if !files::find(directory, presence)? {
             create_private(directory).map_err(unusable)?;
         }
@@ -145,15 +149,15 @@ impl SqliteStore {
     /// Whether what is committed now is in the store that the next start finds.
     ///
     /// # Errors
-    /// [`StoreError::Replaced`]; the store must not be used any further. What was committed is in
+    /// [`StoreError::Database`]; the store must not be used any further. What was committed is in
     /// its database file, if that is where it was.
     pub fn check_files(&self) -> Result<(), StoreError> {
         self.files.check().inspect_err(|error| match error {
             // Only the log may have lost its name, with what was acknowledged. It is still open.
-            StoreError::Replaced { .. } if self.files.has_database() => {
+            StoreError::Database(DatabaseError::Replaced { .. }) if self.files.has_database() => {
                 self.checkpoint().ok();
             }
-            StoreError::Replaced { .. } => {}
+            StoreError::Database(DatabaseError::Replaced { .. }) => {}
             _ => self.keep_log(),
         })
     }
@@ -162,7 +166,7 @@ impl SqliteStore {
     /// next start finds.
     ///
     /// # Errors
-    /// Those of [`Self::check_files`]; [`StoreError::Damaged`] when another program has written.
+    /// Those of [`Self::check_files`]; [`StoreError::Damage`] when another program has written.
     pub fn check(&mut self) -> Result<(), StoreError> {
         self.check_files()?;
         let version = version(&self.connection).map_err(reading)?;
@@ -190,7 +194,8 @@ impl SqliteStore {
 
     /// That the store has all that was acknowledged.
     fn check_acknowledged(&self, directory: &Path) -> Result<(), StoreError> {
-        let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+        let unusable =
+            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
         let known = acknowledged::read(directory, self.id).map_err(unusable)?;
         let found = Progress::of(&self.connection).map_err(reading)?;
         match known.and_then(|known| found.lacks(known)) {
@@ -205,7 +210,7 @@ impl SqliteStore {
     /// Notes what is about to be acknowledged, after it was committed.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Damaged`] when another program has written
+    /// [`StoreError::Database`]; [`StoreError::Damage`] when another program has written
     /// meanwhile: what was committed may be on top of an older store.
     pub(super) fn acknowledge(&mut self) -> Result<(), StoreError> {
         if version(&self.connection).map_err(reading)? != self.left.version {
@@ -285,7 +290,7 @@ impl SqliteStore {
     /// window, in the order of the commits, so mostly day by day.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Damaged`] when ids are not as they
+    /// [`StoreError::Database`]; [`StoreError::Damage`] when ids are not as they
     /// were written.
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let oldest = self.oldest_day()?;
@@ -346,7 +351,8 @@ impl SqliteStore {
     /// [`StoreError::Database`]; those of [`Self::check`].
     pub fn close(mut self) -> Result<(), StoreError> {
         self.check()?;
-        let failed = |source| StoreError::Database { doing: "closing", source };
+        let failed =
+            |source| StoreError::Database(DatabaseError::Sqlite { doing: "closing", source });
         self.checkpoint().map_err(failed)?;
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         self.connection.close().map_err(|(_, source)| failed(source))
@@ -378,7 +384,7 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
     // What is not ours stays as it is.
     schema::version_of(connection).map_err(|error| match error {
-        StoreError::Database { source, .. } => opening(source),
+        StoreError::Database(DatabaseError::Sqlite { source, .. }) => opening(source),
         other => other,
     })?;
     let configure = || {
@@ -405,18 +411,19 @@ fn zero_freed_pages(connection: &Connection, all: bool) -> rusqlite::Result<()> 
 ///
 /// # Errors
 /// As [`SqliteStore::open_with`] where there must be a store, but for damaged rows;
-/// [`StoreError::ForeignFile`] also for a store of an earlier version, which has no checksums.
+/// [`StoreError::Open`] also for a store of an earlier version, which has no checksums.
 pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
     let seal = |connection: &mut Connection| {
         if schema::version_of(connection)? != schema::VERSION {
-            return Err(StoreError::ForeignFile);
+            return Err(StoreError::Open(OpenError::ForeignFile));
         }
         let transaction = connection.transaction().map_err(committing)?;
         checksums::seal(&transaction).map_err(committing)?;
         transaction.commit().map_err(committing)
     };
     let sealed = SqliteStore::open_unchecked(Presence::Required, directory, seal);
-    let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+    let unusable =
+        |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
     let sealed = sealed.and_then(|store| {
         // What is missing was given up.
         acknowledged::forget(directory).map_err(unusable)?;
@@ -500,13 +507,13 @@ pub(super) fn add_to_checkpoint(
 }
 
 pub(in crate::store) fn opening(source: rusqlite::Error) -> StoreError {
-    StoreError::Database { doing: "opening", source }
+    StoreError::Database(DatabaseError::Sqlite { doing: "opening", source })
 }
 
 pub(in crate::store) fn reading(source: rusqlite::Error) -> StoreError {
-    StoreError::Database { doing: "reading", source }
+    StoreError::Database(DatabaseError::Sqlite { doing: "reading", source })
 }
 
 pub(super) fn committing(source: rusqlite::Error) -> StoreError {
-    StoreError::Database { doing: "committing", source }
+    StoreError::Database(DatabaseError::Sqlite { doing: "committing", source })
 }

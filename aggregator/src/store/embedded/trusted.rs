@@ -9,15 +9,15 @@ use super::sqlite::{committing, reading};
 use super::{SqliteStore, audit};
 use crate::store::trusted::FORGOTTEN_MAX;
 use crate::store::{
-    ExperimentState, StoreError, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal,
-    TrustedVersion, damaged,
+    ExperimentState, StoreError, StoreRefusal, TrustedChange, TrustedCommit, TrustedRecord,
+    TrustedRefusal, TrustedVersion, damaged,
 };
 
 impl SqliteStore {
     /// Makes a change of a trusted experiment. It is durable when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Trusted`] and [`StoreError::ExperimentExists`]: nothing was changed.
+    /// [`StoreError::Refused`]: nothing was changed.
     /// [`StoreError::Database`].
     pub fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         // Rewards that were replaced or erased must not rest in pages that are free.
@@ -67,12 +67,12 @@ impl SqliteStore {
 fn create(transaction: &Transaction<'_>, record: &TrustedRecord) -> Result<(), StoreError> {
     let TrustedRecord { id, specification, state, version, oldest, private, released, .. } = record;
     if was_deleted(transaction, id).map_err(reading)? {
-        return Err(StoreError::ExperimentWasDeleted(id.clone()));
+        return Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(id.clone())));
     }
     if trusted_exists(transaction, id).map_err(reading)?
         || experiment_exists(transaction, id).map_err(reading)?
     {
-        return Err(StoreError::ExperimentExists(id.clone()));
+        return Err(StoreError::Refused(StoreRefusal::ExperimentExists(id.clone())));
     }
     let insert = "INSERT INTO trusted_experiment
         (id, specification, state, sequence, stamp, oldest_day, private, released)

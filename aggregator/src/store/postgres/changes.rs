@@ -14,7 +14,7 @@ use super::records::{days_of_memories, records, tallies};
 use super::{audit, trusted};
 use crate::store::{
     AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    damaged, postgres,
+    StoreRefusal, damaged, postgres,
 };
 use crate::store::{learner_config, memory_columns};
 
@@ -139,9 +139,9 @@ async fn read(
 async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreError, StoreError> {
     let id = id.clone();
     Ok(if was_deleted(client, &id).await? {
-        StoreError::ExperimentWasDeleted(id)
+        StoreError::Refused(StoreRefusal::ExperimentWasDeleted(id))
     } else {
-        StoreError::ExperimentExists(id)
+        StoreError::Refused(StoreRefusal::ExperimentExists(id))
     })
 }
 
@@ -154,7 +154,9 @@ async fn exists(
     let query = format!("SELECT {SHOWN} FROM experiment e WHERE key = $1");
     let row = client.query_opt(&query, &[&key.0]).await.map_err(postgres("committing"))?;
     match row {
-        Some(row) if !row.get::<_, bool>(0) => Err(StoreError::ExperimentGone(id.clone())),
+        Some(row) if !row.get::<_, bool>(0) => {
+            Err(StoreError::Refused(StoreRefusal::ExperimentGone(id.clone())))
+        }
         _ => Ok(()),
     }
 }
@@ -167,7 +169,9 @@ pub(super) async fn check(
     exists(transaction, standing.key, id).await?;
     let record = read(transaction, standing.key).await?;
     let stands = record.standing() == Some(standing);
-    stands.then_some(()).ok_or_else(|| StoreError::Outdated(Box::new(record)))
+    stands
+        .then_some(())
+        .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
 }
 
 /// Computes the policy for what the experiment has become.
@@ -240,7 +244,7 @@ async fn sign(
     let count = "SELECT count(*) FROM intact_signature WHERE digest = $1";
     let others: i64 = client.query_one(count, &[&digest]).await.map_err(failed)?.get(0);
     if usize::try_from(others).is_ok_and(|others| others >= SIGNATURES_MAX) {
-        return Err(StoreError::TooManySignatures);
+        return Err(StoreError::Refused(StoreRefusal::TooManySignatures));
     }
     let insert = "INSERT INTO signature (digest, public_key, expires, signature)
         VALUES ($1, $2, $3, $4)";

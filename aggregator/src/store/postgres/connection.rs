@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use super::heartbeat::Pulse;
 use super::schema;
 use super::settings::PostgresSettings;
-use crate::store::{Outcome, StoreError, damaged, postgres};
+use crate::store::{DamageError, DatabaseError, OpenError, Outcome, StoreError, damaged, postgres};
 use crate::tls::{TlsError, provider, roots};
 
 /// How long a connection may take.
@@ -157,7 +157,8 @@ impl Target {
 impl PgConnection {
     pub(crate) fn new(target: Arc<Target>, waits: Waits) -> Result<Self, StoreError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = Some(runtime.map_err(|source| StoreError::Thread { source })?);
+        let runtime =
+            Some(runtime.map_err(|source| StoreError::Open(OpenError::Thread { source }))?);
         Ok(Self { target, waits, pulse: None, session: None, runtime })
     }
 
@@ -198,10 +199,12 @@ impl PgConnection {
         work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let Self { target, waits, pulse, session, runtime } = self;
-        let Some(runtime) = runtime else { return Err(StoreError::Slow { doing }) };
+        let Some(runtime) = runtime else {
+            return Err(StoreError::Database(DatabaseError::Slow { doing }));
+        };
         if pulse.as_ref().is_some_and(Pulse::is_lost) {
             *session = None;
-            return Err(StoreError::Silent);
+            return Err(StoreError::Database(DatabaseError::Silent));
         }
         let open = session.take().filter(|session| !session.client.is_closed());
         runtime.block_on(async {
@@ -211,7 +214,8 @@ impl PgConnection {
                     None => connect(target, *waits).await?,
                 };
                 let outcome = tokio::time::timeout(limit, work(&mut current)).await;
-                let outcome = outcome.unwrap_or(Err(StoreError::Slow { doing }));
+                let outcome =
+                    outcome.unwrap_or(Err(StoreError::Database(DatabaseError::Slow { doing })));
                 let keeps = match &outcome {
                     Ok(_) => true,
                     // A transaction that was dropped is rolled back before this is answered,
@@ -232,7 +236,7 @@ impl PgConnection {
             tokio::select! {
                 biased;
                 outcome = working => outcome.map_err(StoreError::told),
-                () = lost => Err(StoreError::Slow { doing }),
+                () = lost => Err(StoreError::Database(DatabaseError::Slow { doing })),
             }
         })
     }
@@ -293,7 +297,7 @@ impl PgConnection {
         work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let Some(runtime) = &self.runtime else {
-            return Err(StoreError::Slow { doing: "connecting" });
+            return Err(StoreError::Database(DatabaseError::Slow { doing: "connecting" }));
         };
         runtime.block_on(async {
             let mut session = connect(&self.target, self.waits).await?;
@@ -341,18 +345,24 @@ async fn connect(target: &Target, waits: Waits) -> Result<Session, StoreError> {
     };
     let doing = "connecting";
     let client = tokio::time::timeout(waits.answer, connecting).await;
-    let client = client.map_err(|_| StoreError::Slow { doing })?.map_err(postgres(doing))?;
+    let client = client
+        .map_err(|_| StoreError::Database(DatabaseError::Slow { doing }))?
+        .map_err(postgres(doing))?;
     if let Some(expected) = target.store.get() {
         let found = tokio::time::timeout(waits.answer, schema::id(&client)).await;
-        same(found.map_err(|_| StoreError::Slow { doing })??, *expected)?;
+        same(found.map_err(|_| StoreError::Database(DatabaseError::Slow { doing }))??, *expected)?;
     }
     Ok(Session { client, prepared: HashMap::new() })
 }
 
 /// # Errors
-/// [`StoreError::OtherStore`].
+/// [`StoreError::Database`].
 pub(super) fn same(found: StoreId, expected: StoreId) -> Result<(), StoreError> {
-    if found == expected { Ok(()) } else { Err(StoreError::OtherStore { found, expected }) }
+    if found == expected {
+        Ok(())
+    } else {
+        Err(StoreError::Database(DatabaseError::OtherStore { found, expected }))
+    }
 }
 
 fn client_config(settings: &PostgresSettings) -> Result<ClientConfig, StoreError> {
@@ -374,7 +384,7 @@ fn password(settings: &PostgresSettings) -> Result<Option<Zeroizing<String>>, St
         let of_environment = || std::env::var("PGPASSWORD").ok().map(Zeroizing::new);
         return Ok(if in_url { None } else { of_environment() });
     };
-    let unreadable = |source| StoreError::Password { path: path.clone(), source };
+    let unreadable = |source| StoreError::Open(OpenError::Password { path: path.clone(), source });
     let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
@@ -388,8 +398,8 @@ impl StoreError {
     /// What the database calls it.
     pub(super) fn code(&self) -> Option<&SqlState> {
         match self {
-            Self::Unmade { source } => source.code(),
-            Self::Postgres { source, .. } => source.code(),
+            Self::Database(DatabaseError::Unmade { source }) => source.code(),
+            Self::Database(DatabaseError::Postgres { source, .. }) => source.code(),
             _ => None,
         }
     }
@@ -397,9 +407,9 @@ impl StoreError {
     /// Whether the connection is as good as before.
     fn keeps_connection(&self) -> bool {
         match self {
-            Self::Slow { .. } | Self::Silent => false,
-            Self::Unmade { source } => source.keeps_connection(),
-            Self::Postgres { source, .. } => {
+            Self::Database(DatabaseError::Slow { .. } | DatabaseError::Silent) => false,
+            Self::Database(DatabaseError::Unmade { source }) => source.keeps_connection(),
+            Self::Database(DatabaseError::Postgres { source, .. }) => {
                 // 08: connection, 57P: shut down, 25: a database that can't be written to.
                 let lost = |code: &SqlState| {
                     ["08", "57P", "25"].iter().any(|class| code.code().starts_with(class))
@@ -415,8 +425,8 @@ impl StoreError {
     pub(super) fn is_passing(&self) -> bool {
         let passing = ["08", "40", "53", "55", "57", "58", "25"];
         match self {
-            Self::Slow { .. } | Self::Silent => true,
-            Self::Postgres { .. } => self
+            Self::Database(DatabaseError::Slow { .. } | DatabaseError::Silent) => true,
+            Self::Database(DatabaseError::Postgres { .. }) => self
                 .code()
                 .is_none_or(|code| passing.iter().any(|class| code.code().starts_with(class))),
             _ => false,
@@ -444,14 +454,14 @@ impl StoreError {
     /// Damage, under an error that says what to do about it.
     fn told(self) -> Self {
         let damage = match &self {
-            Self::Postgres { source, .. } if self.is_told_damage() => {
+            Self::Database(DatabaseError::Postgres { source, .. }) if self.is_told_damage() => {
                 let said = source.as_db_error().map(|error| error.message().to_owned());
                 damaged(said.unwrap_or_default())
             }
-            Self::Damaged { .. } | Self::Stored(_) => self,
+            Self::Damage(DamageError::Data { .. } | DamageError::Stored(_)) => self,
             _ => return self,
         };
-        Self::DamagedDatabase { source: Box::new(damage) }
+        DamageError::Database { source: Box::new(damage) }.into()
     }
 
     /// Whether a row belongs to a day that has no partition.

@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 
 use super::connection::{PgConnection, Target, Waits};
 use super::heartbeat::Pulse;
-use crate::store::{StoreError, postgres};
+use crate::store::{DatabaseError, StoreError, postgres};
 
 /// Version 9: who commits the disclosures to a trusted experiment, and what others hand over to
 /// it. Each replica has a few rows of its own for each experiment, which it uses again and again:
@@ -91,7 +91,8 @@ impl Handover {
     /// For a replica with a new name, over a connection to this target that goes by this pulse.
     pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
         let link = PgConnection::new(target, Waits::DISCLOSURES)?.with_pulse(pulse);
-        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let random = getrandom::u64()
+            .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         Ok(Self { link, replica: (random >> 1).cast_signed() })
     }
 

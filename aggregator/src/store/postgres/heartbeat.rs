@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::connection::{PgConnection, Target, Waits};
 use crate::explain::explain;
-use crate::store::{StoreError, postgres};
+use crate::store::{DatabaseError, StoreError, postgres};
 
 /// Pause from one answer to the next question. With the time that an answer may take, it is how
 /// long a database can hang before that is known.
@@ -107,7 +107,10 @@ impl Heartbeat {
         let was_open = self.link.is_open();
         match self.ask(question) {
             // The connection may have been lost long ago, and the database be well.
-            Err(error) if was_open && !matches!(error, StoreError::Slow { .. }) => {
+            Err(error)
+                if was_open
+                    && !matches!(error, StoreError::Database(DatabaseError::Slow { .. })) =>
+            {
                 self.ask(question)
             }
             outcome => outcome,

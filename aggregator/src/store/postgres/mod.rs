@@ -42,9 +42,9 @@ pub use verify::verify_database;
 
 use super::{
     AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DailyTally,
-    DataSetRecord, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
-    KeptAnswer, LearnerConfig, Presence, QuestionKey, SessionRecord, SessionUpdate, Store,
-    StoreError, TrustedChange, TrustedRecord, Window, postgres,
+    DataSetRecord, DatabaseError, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord,
+    ExperimentState, KeptAnswer, LearnerConfig, Presence, QuestionKey, SessionRecord,
+    SessionUpdate, Store, StoreError, TrustedChange, TrustedRecord, Window, postgres,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::explain::explain;
@@ -178,7 +178,7 @@ impl PostgresStore {
         loop {
             let outcome = attempt(self);
             match &outcome {
-                Err(StoreError::Silent) => return outcome,
+                Err(StoreError::Database(DatabaseError::Silent)) => return outcome,
                 Err(error) if error.is_passing() => {
                     // It may have been the connection, even if that was found out late.
                     if self.is_down || (!is_first && begin.elapsed() >= PATIENCE) {
@@ -355,7 +355,8 @@ impl Store for PostgresStore {
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
         // Versions of an experiment that was here under this name before are not repeated.
-        let random = getrandom::u64().map_err(|source| StoreError::Entropy { source })?;
+        let random = getrandom::u64()
+            .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         let first_version = changes::signed((random >> 2).max(1));
         self.link.change(async |transaction| {
             let version = first_version;

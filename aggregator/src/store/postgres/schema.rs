@@ -6,7 +6,7 @@ use tokio_postgres::{GenericClient, IsolationLevel};
 use super::connection::{Session, same};
 use super::{checksums, handover};
 use crate::datasets::fingerprint::FingerprintKey;
-use crate::store::{Presence, StoreError, damaged, postgres};
+use crate::store::{DatabaseError, OpenError, Presence, StoreError, damaged, postgres};
 
 /// Oldest server that has all that is used here, as `server_version_num`.
 const SERVER_VERSION_MIN: i32 = 130_000;
@@ -272,7 +272,7 @@ pub(super) async fn prepare(
     let query = "SELECT current_setting('server_version_num')::integer";
     let server: i32 = session.client.query_one(query, &[]).await.map_err(failed)?.get(0);
     if server < SERVER_VERSION_MIN {
-        return Err(StoreError::OldServer { found: server / 10_000 });
+        return Err(StoreError::Open(OpenError::OldServer { found: server / 10_000 }));
     }
     let builder = session.client.build_transaction();
     let transaction = builder.isolation_level(IsolationLevel::ReadCommitted).start().await;
@@ -291,14 +291,14 @@ pub(super) async fn prepare(
         0
     };
     match presence {
-        Presence::Required if !exists => return Err(StoreError::Empty),
+        Presence::Required if !exists => return Err(StoreError::Open(OpenError::Empty)),
         Presence::Forbidden if exists => {
-            return Err(StoreError::Exists { place: "this database".to_owned() });
+            return Err(StoreError::Open(OpenError::Exists { place: "this database".to_owned() }));
         }
         _ => {}
     }
     if version > VERSION {
-        return Err(StoreError::NewerSchema { found: version, known: VERSION });
+        return Err(StoreError::Open(OpenError::NewerSchema { found: version, known: VERSION }));
     }
     if version < VERSION {
         // All rows may have to be written anew.
@@ -310,7 +310,8 @@ pub(super) async fn prepare(
         let update = "UPDATE bandana_schema SET version = $1";
         transaction.execute(update, &[number]).await.map_err(failed)?;
     }
-    let key = FingerprintKey::random().map_err(|source| StoreError::Entropy { source })?;
+    let key = FingerprintKey::random()
+        .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
     let insert = "INSERT INTO curator_key (one, key) VALUES (1, $1) ON CONFLICT DO NOTHING";
     transaction.execute(insert, &[&&key.as_bytes()[..]]).await.map_err(failed)?;
     if version < VERSION {
@@ -338,7 +339,7 @@ pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError>
     let failed = postgres("checking its schema");
     let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";
     if !session.client.query_one(exists, &[]).await.map_err(failed)?.get::<_, bool>(0) {
-        return Err(StoreError::Empty);
+        return Err(StoreError::Open(OpenError::Empty));
     }
     check(session).await.map(|()| VERSION)
 }
@@ -353,7 +354,7 @@ pub(super) async fn check_store(
     let row = row.map_err(postgres("checking its schema"))?;
     let found: i64 = row.get(0);
     if found != VERSION {
-        return Err(StoreError::NewerSchema { found, known: VERSION });
+        return Err(StoreError::Open(OpenError::NewerSchema { found, known: VERSION }));
     }
     same(store_id(row.get(1))?, expected)
 }
@@ -365,6 +366,6 @@ pub(super) async fn check(session: &mut Session) -> Result<(), StoreError> {
     let found: i64 = session.client.query_one(query, &[]).await.map_err(failed)?.get(0);
     match found {
         VERSION => Ok(()),
-        _ => Err(StoreError::NewerSchema { found, known: VERSION }),
+        _ => Err(StoreError::Open(OpenError::NewerSchema { found, known: VERSION })),
     }
 }

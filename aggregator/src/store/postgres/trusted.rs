@@ -13,8 +13,8 @@ use super::days::{DATABASE_DAY, day, number};
 use super::deletion::{ARCHIVED, was_deleted};
 use crate::store::trusted::FORGOTTEN_MAX;
 use crate::store::{
-    ExperimentState, StoreError, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal,
-    TrustedVersion, damaged, postgres,
+    ExperimentState, StoreError, StoreRefusal, TrustedChange, TrustedCommit, TrustedRecord,
+    TrustedRefusal, TrustedVersion, damaged, postgres,
 };
 
 /// What a statement takes.
@@ -31,10 +31,12 @@ pub(super) async fn trust(
             audit::append(transaction, entry).await?;
             // Changes that are audited take turns from here on: whoever was first is seen.
             if was_deleted(transaction, &record.id).await? {
-                return Err(StoreError::ExperimentWasDeleted(record.id.clone()));
+                return Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(
+                    record.id.clone(),
+                )));
             }
             if exists(transaction, "experiment", &record.id).await? {
-                return Err(StoreError::ExperimentExists(record.id.clone()));
+                return Err(StoreError::Refused(StoreRefusal::ExperimentExists(record.id.clone())));
             }
         }
         TrustedChange::Move { id, from, to, state, entry } => {
@@ -71,7 +73,8 @@ pub(super) async fn trust(
             let values: [Value<'_>; 2] = [&number(*today), &back];
             match change_row(transaction, &update, id, [*from, *to], &values).await {
                 // It begins there already, by the clock of the database.
-                Err(StoreError::Trusted(_)) if has_version(transaction, id, *from).await? => {}
+                Err(StoreError::Refused(StoreRefusal::Trusted(_)))
+                    if has_version(transaction, id, *from).await? => {}
                 changed => changed?,
             }
             forget(transaction, id).await?;
@@ -96,7 +99,7 @@ async fn create(client: &impl GenericClient, record: &TrustedRecord) -> Result<(
     let values: [Value<'_>; 8] =
         [&name, specification, &state, &sequence, &stamp, &oldest, private, released];
     match client.execute(&insert, &values).await.map_err(postgres("committing"))? {
-        0 => Err(StoreError::ExperimentExists(id.clone())),
+        0 => Err(StoreError::Refused(StoreRefusal::ExperimentExists(id.clone()))),
         _ => Ok(()),
     }
 }

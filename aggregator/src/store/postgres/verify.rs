@@ -16,7 +16,7 @@ use super::records::records;
 use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
-use crate::store::{AuditQuery, StoreError, Verification, postgres, queries};
+use crate::store::{AuditQuery, DamageError, StoreError, Verification, postgres, queries};
 
 /// Entries of the audit log that are in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
@@ -152,7 +152,7 @@ async fn experiments(
                     known = revision.arms().len();
                 }
             }
-            Err(error @ (StoreError::Damaged { .. } | StoreError::Stored(_))) => {
+            Err(error @ StoreError::Damage(DamageError::Data { .. } | DamageError::Stored(_))) => {
                 verification.say(format!("experiment {id}: {error}"));
             }
             Err(error) => return Err(error),
@@ -251,7 +251,7 @@ async fn trusted_experiments(
     verification.begin("trusted experiments and their disclosures");
     let records = match trusted(client, None).await {
         Ok(records) => records,
-        Err(error @ StoreError::Damaged { .. }) => {
+        Err(error @ StoreError::Damage(DamageError::Data { .. })) => {
             verification.say(error.to_string());
             return Ok(());
         }
@@ -285,7 +285,7 @@ async fn audit_log(
                 let Some(last) = entries.last() else { return Ok(()) };
                 query.before = Some(last.number);
             }
-            Err(error @ StoreError::Damaged { .. }) => {
+            Err(error @ StoreError::Damage(DamageError::Data { .. })) => {
                 verification.say(error.to_string());
                 return Ok(());
             }

@@ -15,7 +15,9 @@ use rusqlite::{Connection, ErrorCode};
 use super::acknowledged::{self, Progress};
 use super::sqlite::{DATABASE_FILE, reading};
 use super::{audit, checksums, read_only, schema};
-use crate::store::{AuditQuery, StoreError, Verification, queries};
+use crate::store::{
+    AuditQuery, DamageError, DatabaseError, OpenError, StoreError, Verification, queries,
+};
 use uploads::Uploads;
 
 /// Complaints of SQLite about one file that are listed.
@@ -37,7 +39,7 @@ const AUDIT_PAGE: u32 = 1000;
 pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     let file = directory.join(DATABASE_FILE);
     if !file.exists() {
-        return Err(StoreError::Missing { path: directory.to_owned() });
+        return Err(StoreError::Open(OpenError::Missing { path: directory.to_owned() }));
     }
     let verify = |connection: &Connection| {
         // Before the moment at which the store is read: a server may be at work.
@@ -64,7 +66,8 @@ fn acknowledged(connection: &Connection, directory: &Path) -> Result<Option<Prog
         return Ok(None);
     }
     let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
-    let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
+    let unusable =
+        |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
     match id {
         Ok(id) => acknowledged::read(directory, StoreId::new(id)).map_err(unusable),
         Err(_) => Ok(None),
@@ -83,7 +86,7 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
     let version = match schema::version_of(connection) {
         Ok(version) => version,
         // Not even the first page is whole: there is nothing else to look at.
-        Err(StoreError::Database { source, .. }) if is_damage(&source) => {
+        Err(StoreError::Database(DatabaseError::Sqlite { source, .. })) if is_damage(&source) => {
             let mut verification = Verification::new(0);
             verification.begin("pages of the file");
             verification.say(format!("{} is not a database any more: {source}", file.display()));
@@ -128,7 +131,7 @@ fn pages(
     verification.begin("pages of the file");
     let mut formats = [0; 2];
     let read = File::open(file).and_then(|open| open.read_exact_at(&mut formats, FORMATS_OFFSET));
-    read.map_err(|source| StoreError::File { path: file.to_owned(), source })?;
+    read.map_err(|source| StoreError::Open(OpenError::File { path: file.to_owned(), source }))?;
     if formats[0] != formats[1] || !(1..=2).contains(&formats[0]) {
         verification.say(format!(
             "its readers need format {1}, and its writers {0}",
@@ -301,8 +304,10 @@ fn unreadable(
     error: StoreError,
 ) -> Result<(), StoreError> {
     let cause = match &error {
-        StoreError::Database { source, .. } if is_damage(source) => source.to_string(),
-        StoreError::Damaged { .. } | StoreError::Stored(_) => error.to_string(),
+        StoreError::Database(DatabaseError::Sqlite { source, .. }) if is_damage(source) => {
+            source.to_string()
+        }
+        StoreError::Damage(DamageError::Data { .. } | DamageError::Stored(_)) => error.to_string(),
         _ => return Err(error),
     };
     verification.say(format!("{what} can't be read: {cause}"));
