@@ -177,7 +177,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         bandana_shared::specification::ReleaseTiming::IMMEDIATE,
     )?;
     let learner = bandana_learners::Learner::LdpTs;
-    let conduct = bandana_learners::LearnerConfig::new(learner);
+    let config = bandana_learners::LearnerConfig::new(learner);
     let entry = bandana_aggregator::store::AuditEntry {
         at: bandana_shared::identity::UnixSeconds::new(0),
         caller: String::new(),
@@ -186,7 +186,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         detail: String::new(),
     };
     let running = bandana_aggregator::store::ExperimentState::Running;
-    let experiment = store.create_experiment(&specification, conduct, running, &entry)?;
+    let experiment = store.create_experiment(&specification, config, running, &entry)?;
     let day = bandana_shared::identity::Day::new(20_000);
     for group in 0..IDS / GROUP {
         let tally = Tally::new(GROUP, GROUP / 2)?;

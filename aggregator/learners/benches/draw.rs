@@ -45,7 +45,7 @@ fn draws(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     let mut group = criterion.benchmark_group("draw");
     for arms in ARMS {
         let tallies = early(arms);
-        let weights = Learner::LdpTs.weights(&situation(&tallies)?)?;
+        let weights = Learner::LdpTs.weights(&input(&tallies)?)?;
         let evidence: Vec<Evidence> = tallies.iter().copied().map(Evidence::from).collect();
         let sampler = ThompsonSampler::new(&evidence)?;
         let mut rng = ChaCha8Rng::seed_from_u64(7);
@@ -68,7 +68,7 @@ fn draws(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
 }
 
 /// What a learner knows of these arms at epsilon 1, all of them active.
-fn situation(tallies: &[Tally]) -> Result<LearnerInput, Box<dyn Error>> {
+fn input(tallies: &[Tally]) -> Result<LearnerInput, Box<dyn Error>> {
     let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
     Ok(LearnerInput::new(tallies, &vec![true; tallies.len()], floor))
 }
@@ -77,11 +77,11 @@ fn weights(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     let mut group = criterion.benchmark_group("weights");
     for arms in ARMS {
         for (name, tallies) in [("early", early(arms)), ("empty", vec![Tally::EMPTY; arms])] {
-            let situation = situation(&tallies)?;
+            let input = input(&tallies)?;
             for learner in [Learner::LdpTs, Learner::TruncatedTs, Learner::RandAdaKl] {
                 let id = BenchmarkId::new(format!("{}/{name}", learner.name()), arms);
                 group.bench_function(id, |bencher| {
-                    bencher.iter(|| learner.weights(black_box(&situation)));
+                    bencher.iter(|| learner.weights(black_box(&input)));
                 });
             }
         }

@@ -19,7 +19,7 @@ use bandana_shared::channel::Channel;
 use rand::{Rng, RngExt as _};
 
 use super::divergence::{kl, kl_risen, rise, upper};
-use super::situation::Evidence;
+use super::input::Evidence;
 
 /// The scale is uniform between 0 and `1.5 - 0.35 s^2`, s the contrast of the channel.
 ///

@@ -56,13 +56,13 @@ impl LearnerConfig {
             self.memory.evidence(days, arms, channel.alphabet())
         };
         let burning_in = self.guardrails.burning_in(tallies, &active, initial_arms);
-        let situation = LearnerInput::of(evidence, &active, channel)
+        let input = LearnerInput::of(evidence, &active, channel)
             .with_pending(pending)
             .with_ahead(reports_until_policy(snapshot.reports()) as f64)
             .with_floor_weight(self.floor_weight)
             .with_burning_in(burning_in)
             .with_holdout_share(self.guardrails.holdout_share);
-        self.learner.weights(&situation)
+        self.learner.weights(&input)
     }
 }
 

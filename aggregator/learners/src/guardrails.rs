@@ -107,10 +107,10 @@ mod tests {
         let tallies = tallies(counts);
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
         let burning_in = guardrails.burning_in(&tallies, active, initial);
-        let situation = LearnerInput::new(&tallies, active, floor)
+        let input = LearnerInput::new(&tallies, active, floor)
             .with_burning_in(burning_in)
             .with_holdout_share(guardrails.holdout_share);
-        learner.weights(&situation).unwrap()
+        learner.weights(&input).unwrap()
     }
 
     #[test]
@@ -171,10 +171,10 @@ mod tests {
     fn floor_weight_and_holdout_leave_the_learner_what_is_stated() {
         let tallies = tallies(&[(1_000_000, 1), (1_000_000, 900_000)]);
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
-        let situation = LearnerInput::new(&tallies, &[true; 2], floor)
+        let input = LearnerInput::new(&tallies, &[true; 2], floor)
             .with_floor_weight(0.1)
             .with_holdout_share(0.5);
-        let shown = Learner::LdpTs.weights(&situation).unwrap();
+        let shown = Learner::LdpTs.weights(&input).unwrap();
         assert!((shown.share(0) - (1.0 - 0.8 * 0.5) / 2.0).abs() < 1e-9, "{shown:?}");
     }
 
@@ -184,8 +184,8 @@ mod tests {
         for share in [-0.1, 1.1, f64::NAN] {
             let message = Guardrails::new(5, share).unwrap_err().to_string();
             assert!(message.contains(&share.to_string()), "{message}");
-            let situation = LearnerInput::new(&[Tally::EMPTY], &[true], floor);
-            let refused = Learner::LdpTs.weights(&situation.with_holdout_share(share));
+            let input = LearnerInput::new(&[Tally::EMPTY], &[true], floor);
+            let refused = Learner::LdpTs.weights(&input.with_holdout_share(share));
             assert!(matches!(refused, Err(LearnerError::Guardrails(_))), "{refused:?}");
         }
     }

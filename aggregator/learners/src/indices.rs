@@ -6,8 +6,8 @@
 //! come before all others.
 
 use super::divergence::upper;
+use super::input::Evidence;
 use super::posterior::Posterior;
-use super::situation::Evidence;
 
 /// UCB1 of Auer, Cesa-Bianchi and Fischer, "Finite-time Analysis of the Multiarmed
 /// Bandit Problem" (2002), figure 1: `mean + sqrt(2 ln t / n)`.

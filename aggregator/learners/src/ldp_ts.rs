@@ -9,9 +9,9 @@
 //! where a factor is 0), each function with two derivatives, so that two values
 //! per panel give an error of order seven.
 
+use super::input::Evidence;
 use super::posterior::{Jet, Posterior};
 use super::shared_by_largest;
-use super::situation::Evidence;
 
 /// Width of a panel, in scales of the narrowest density on it. Halving it
 /// divides the error by 64. Against panels a quarter as wide, 20,000 random sets of

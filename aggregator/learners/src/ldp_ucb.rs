@@ -1,8 +1,8 @@
 //! LDP-UCB; see [`Learner::LdpUcb`](super::Learner::LdpUcb).
 
 use super::indices::ucb1;
+use super::input::Evidence;
 use super::shared_by_largest;
-use super::situation::Evidence;
 
 /// The share of each arm; they sum to 1. There is at least one arm.
 pub(super) fn shares(arms: &[Evidence]) -> Vec<f64> {

@@ -52,12 +52,12 @@ mod config;
 pub mod divergence;
 pub mod guardrails;
 pub mod indices;
+mod input;
 mod ldp_ts;
 mod ldp_ucb;
 pub mod pending;
 pub mod plan;
 mod posterior;
-mod situation;
 mod thompson_sampler;
 mod truncated_sampler;
 pub mod window;
@@ -74,7 +74,7 @@ use thiserror::Error;
 pub use ada_kl::{AdaKlSampler, scale_max};
 pub use config::{LearnerConfig, TallySnapshot, reports_until_policy};
 use guardrails::{Guardrails, GuardrailsError};
-pub use situation::{Evidence, LearnerInput};
+pub use input::{Evidence, LearnerInput};
 pub use thompson_sampler::ThompsonSampler;
 pub use truncated_sampler::TruncatedSampler;
 
@@ -184,8 +184,8 @@ impl Learner {
     /// [`LearnerError::Lengths`] when there are not as many flags as arms,
     /// [`LearnerError::NoActiveArm`], [`LearnerError::FloorWeight`] for a
     /// floor weight out of its range and [`LearnerError::Guardrails`] for such a holdout.
-    pub fn weights(self, situation: &LearnerInput) -> Result<Weights, LearnerError> {
-        let LearnerInput { arms, active, floor_weight, holdout_share, .. } = situation;
+    pub fn weights(self, input: &LearnerInput) -> Result<Weights, LearnerError> {
+        let LearnerInput { arms, active, floor_weight, holdout_share, .. } = input;
         check_arm_count(arms.len())?;
         if arms.len() != active.len() {
             return Err(LearnerError::Lengths { arms: arms.len(), active: active.len() });
@@ -200,12 +200,12 @@ impl Learner {
         }
         Guardrails::new(0, *holdout_share)?;
         let even = 1.0 / count as f64;
-        let burns = |arm: usize| situation.burning_in.get(arm).copied().unwrap_or(false);
+        let burns = |arm: usize| input.burning_in.get(arm).copied().unwrap_or(false);
         let is_judged = |arm: &usize| active[*arm] && !burns(*arm);
         let judged: Vec<usize> = (0..arms.len()).filter(is_judged).collect();
         let mut learnt = vec![0.0; arms.len()];
         let part = judged.len() as f64 / count as f64;
-        for (arm, share) in judged.iter().zip(self.shares(situation, &judged)) {
+        for (arm, share) in judged.iter().zip(self.shares(input, &judged)) {
             learnt[*arm] = part * share;
         }
         // Rounding can put the product just above 1.
@@ -221,21 +221,19 @@ impl Learner {
     }
 
     /// What the rule itself gives each of these arms, as if there were no others.
-    fn shares(self, situation: &LearnerInput, judged: &[usize]) -> Vec<f64> {
-        let contenders: Vec<Evidence> = judged.iter().map(|arm| situation.arms[*arm]).collect();
+    fn shares(self, input: &LearnerInput, judged: &[usize]) -> Vec<f64> {
+        let contenders: Vec<Evidence> = judged.iter().map(|arm| input.arms[*arm]).collect();
         if contenders.is_empty() {
             return Vec::new();
         }
-        let channel = situation.channel;
+        let channel = input.channel;
         match self {
             Self::LdpTs => ldp_ts::shares(&as_bits(&contenders)),
             Self::LdpUcb => ldp_ucb::shares(&contenders),
             Self::TruncatedTs => {
                 ldp_ts::truncated_shares(&as_bits(&contenders), channel.highest_log_odds())
             }
-            Self::RandAdaKl => {
-                ada_kl::shares_ahead(contenders, scale_max(channel), situation.ahead)
-            }
+            Self::RandAdaKl => ada_kl::shares_ahead(contenders, scale_max(channel), input.ahead),
             Self::Uniform => vec![1.0 / contenders.len() as f64; contenders.len()],
         }
     }
@@ -343,7 +341,7 @@ mod tests {
 
     use super::*;
 
-    fn situation(tallies: &[Tally], active: &[bool], floor_weight: f64) -> LearnerInput {
+    fn input(tallies: &[Tally], active: &[bool], floor_weight: f64) -> LearnerInput {
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
         LearnerInput::new(tallies, active, floor).with_floor_weight(floor_weight)
     }
@@ -371,8 +369,8 @@ mod tests {
         let kept = tallies(&[(40, 30), (50, 33), (9, 4)]);
         for learner in Learner::ALL {
             for floor_weight in [0.0, 0.1] {
-                let some = learner.weights(&situation(&all, &active, floor_weight)).unwrap();
-                let alone = learner.weights(&situation(&kept, &[true; 3], floor_weight)).unwrap();
+                let some = learner.weights(&input(&all, &active, floor_weight)).unwrap();
+                let alone = learner.weights(&input(&kept, &[true; 3], floor_weight)).unwrap();
                 let of_kept = [some.get(0), some.get(2), some.get(4)];
                 assert_eq!(of_kept.to_vec(), alone.iter().collect::<Vec<u64>>());
                 assert_eq!((some.get(1), some.get(3)), (0, 0));
@@ -385,7 +383,7 @@ mod tests {
         let all = tallies(&[(40, 30), (7, 0), (50, 33)]);
         for learner in Learner::ALL {
             for floor_weight in [0.0, 0.5, 1.0] {
-                let only = situation(&all, &[false, true, false], floor_weight);
+                let only = input(&all, &[false, true, false], floor_weight);
                 let weights = learner.weights(&only).unwrap();
                 assert_eq!(weights.get(1), Weights::TOTAL);
             }
@@ -397,16 +395,16 @@ mod tests {
         // The second arm wins without doubt, so the others have the bare floor.
         let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
         for learner in Learner::ALL.into_iter().filter(|learner| *learner != Learner::Uniform) {
-            let weights = learner.weights(&situation(&all, &[true; 3], 0.05)).unwrap();
+            let weights = learner.weights(&input(&all, &[true; 3], 0.05)).unwrap();
             for (arm, expected) in [0.05, 0.90, 0.05].into_iter().enumerate() {
                 assert!((weights.share(arm) - expected).abs() < 1e-9, "{learner:?}");
             }
-            let uniform = learner.weights(&situation(&all, &[true; 3], 1.0 / 3.0)).unwrap();
+            let uniform = learner.weights(&input(&all, &[true; 3], 1.0 / 3.0)).unwrap();
             assert!(uniform.iter().all(|w| w.abs_diff(Weights::TOTAL / 3) <= 1));
         }
         // A mixture, not a clamp: 2/3 and 1/3 under a floor of 1/4.
         let pair = [Tally::of_bit(true), Tally::EMPTY];
-        let weights = Learner::LdpTs.weights(&situation(&pair, &[true; 2], 0.25)).unwrap();
+        let weights = Learner::LdpTs.weights(&input(&pair, &[true; 2], 0.25)).unwrap();
         assert!((weights.share(0) - (0.25 + 0.5 * 2.0 / 3.0)).abs() < 1e-6);
     }
 
@@ -415,7 +413,7 @@ mod tests {
         let two = tallies(&[(4, 3), (5, 3)]);
         for learner in Learner::ALL {
             let refused = |tallies: &[Tally], active: &[bool], floor_weight: f64| {
-                learner.weights(&situation(tallies, active, floor_weight)).unwrap_err()
+                learner.weights(&input(tallies, active, floor_weight)).unwrap_err()
             };
             let many = vec![Tally::EMPTY; ARMS_MAX + 1];
             for arms in [0, ARMS_MAX + 1] {
@@ -430,8 +428,8 @@ mod tests {
                 assert!(matches!(error, LearnerError::FloorWeight { arms: 2, .. }), "{error}");
             }
             // One retired arm more, and the same floor is small enough.
-            assert!(learner.weights(&situation(&two, &[true, false], 0.501)).is_ok());
-            assert!(learner.weights(&situation(&many[1..], &[true; ARMS_MAX], 0.0)).is_ok());
+            assert!(learner.weights(&input(&two, &[true, false], 0.501)).is_ok());
+            assert!(learner.weights(&input(&many[1..], &[true; ARMS_MAX], 0.0)).is_ok());
         }
     }
 }

@@ -214,10 +214,10 @@ mod tests {
             let on_the_way_to = |arm: usize| on_the_way.iter().map(|sent| sent[arm]).sum();
             let pending: Vec<f64> =
                 if is_known { (0..3).map(on_the_way_to).collect() } else { flow.pending(3) };
-            let situation = LearnerInput::new(&tallies, &[true; 3], floor)
+            let input = LearnerInput::new(&tallies, &[true; 3], floor)
                 .with_pending(&pending)
                 .with_ahead(total / 100.0);
-            let weights = Learner::RandAdaKl.weights(&situation).unwrap();
+            let weights = Learner::RandAdaKl.weights(&input).unwrap();
             let shares = [0, 1, 2].map(|arm| weights.share(arm));
             on_the_way.push_back(shares.map(|share| USERS * share));
             sent += USERS * shares[2];

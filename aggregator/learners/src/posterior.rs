@@ -7,7 +7,7 @@
 
 use std::f64::consts::TAU;
 
-use super::situation::Evidence;
+use super::input::Evidence;
 
 /// How far below its peak, in nats, a density counts as 0. Both tails of a
 /// log-concave density beyond that point hold less than `1e-11`.

@@ -6,7 +6,7 @@ use rand::Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::check_arm_count;
-use super::situation::Evidence;
+use super::input::Evidence;
 
 /// Draws arms as LDP-TS does: one sample of Beta(1 + ones, 1 + zeros) per arm,
 /// the largest wins (Jiang, Zhao and Li, 2023, arXiv 2307.00863).
@@ -213,8 +213,8 @@ mod tests {
         for (seed, counts) in (10..).zip([&five[..], &twelve, &twenty]) {
             let arms = arms_of(counts);
             let channel = Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into();
-            let situation = LearnerInput::of(arms.clone(), &vec![true; arms.len()], channel);
-            let weights = Learner::LdpTs.weights(&situation).unwrap();
+            let input = LearnerInput::of(arms.clone(), &vec![true; arms.len()], channel);
+            let weights = Learner::LdpTs.weights(&input).unwrap();
             let shares: Vec<f64> = (0..arms.len()).map(|arm| weights.share(arm)).collect();
             assert!(shares.iter().all(|share| *share > 5e-4), "{shares:?}");
             assert_drawn_by(&shares, &ThompsonSampler::new(&arms).unwrap(), seed);

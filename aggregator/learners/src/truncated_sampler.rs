@@ -6,8 +6,8 @@ use bandana_shared::policy::PolicyError;
 use rand::{Rng, RngExt as _};
 
 use super::check_arm_count;
+use super::input::Evidence;
 use super::posterior::Posterior;
-use super::situation::Evidence;
 use super::thompson_sampler::BetaOdds;
 
 /// Draws arms as [`Learner::TruncatedTs`](super::Learner::TruncatedTs) weighs them.
@@ -139,8 +139,8 @@ mod tests {
             let arms: Vec<Evidence> = counts.iter().map(|(a, b)| Evidence::new(*a, *b)).collect();
             let channel = Channel::from(Floor::for_epsilon(Epsilon::new(epsilon).unwrap()));
             let active = vec![true; arms.len()];
-            let situation = LearnerInput::of(arms.clone(), &active, channel);
-            let weights = Learner::TruncatedTs.weights(&situation).unwrap();
+            let input = LearnerInput::of(arms.clone(), &active, channel);
+            let weights = Learner::TruncatedTs.weights(&input).unwrap();
             let sampler = TruncatedSampler::new(&arms, channel).unwrap();
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut drawn = vec![0_u32; arms.len()];

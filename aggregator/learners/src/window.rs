@@ -13,7 +13,7 @@ use bandana_shared::identity::Day;
 use bandana_shared::tally::Tally;
 use thiserror::Error;
 
-use super::situation::Evidence;
+use super::input::Evidence;
 
 /// The tallies of every arm, by day.
 pub type Days = BTreeMap<Day, Vec<Tally>>;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const REFERENCE: &str = include_str!("learner_weights/reference.json");
 
-fn situation(case: &Value) -> anyhow::Result<LearnerInput> {
+fn input(case: &Value) -> anyhow::Result<LearnerInput> {
     let count = |value: &Value| value.as_u64().ok_or_else(|| anyhow::anyhow!("not a count"));
     let pairs = case["counts"].as_array().ok_or_else(|| anyhow::anyhow!("no counts"))?;
     let mut tallies = Vec::new();
@@ -38,12 +38,12 @@ fn weights_are_those_of_the_reference() -> anyhow::Result<()> {
     let cases = reference["cases"].as_array().map_or(&[][..], Vec::as_slice);
     let mut compared = LEARNERS.map(|(learner, _)| (learner, 0));
     for case in cases {
-        let situation = situation(case)?;
+        let input = input(case)?;
         for (learner, count) in &mut compared {
             let Some(expected) = case[learner.name()].as_object() else { continue };
-            let weights = learner.weights(&situation)?;
+            let weights = learner.weights(&input)?;
             assert_eq!(weights.iter().sum::<u64>(), Weights::TOTAL);
-            for arm in 0..situation.arms.len() {
+            for arm in 0..input.arms.len() {
                 // Weights below 1e-9 were left out.
                 let reference = expected.get(&arm.to_string()).and_then(Value::as_f64);
                 let off = (weights.share(arm) - reference.unwrap_or(0.0)).abs();
@@ -51,7 +51,7 @@ fn weights_are_those_of_the_reference() -> anyhow::Result<()> {
                     off < 1e-6,
                     "{} of {} arms, {}, epsilon {}, arm {arm}: off by {off}",
                     learner.name(),
-                    situation.arms.len(),
+                    input.arms.len(),
                     case["kind"],
                     case["epsilon"]
                 );

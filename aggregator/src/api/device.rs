@@ -119,9 +119,9 @@ impl DeviceService {
                 });
             }
         };
-        let (status, message) = match self.arrival(&request, app).await? {
-            Ok(arrival) => {
-                let verdict = self.ingest.submit(arrival).await.map_err(turn_away)?;
+        let (status, message) = match self.valid_upload(&request, app).await? {
+            Ok(upload) => {
+                let verdict = self.ingest.submit(upload).await.map_err(turn_away)?;
                 answer(verdict, self.clock.unix_seconds())?
             }
             Err((status, message)) => {
@@ -140,7 +140,7 @@ impl DeviceService {
 
     /// Checks everything about an upload that does not depend on others. The outer error
     /// says nothing about the upload.
-    async fn arrival(
+    async fn valid_upload(
         &self,
         request: &UploadRequest,
         app: Option<AppShare>,

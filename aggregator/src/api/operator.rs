@@ -194,24 +194,24 @@ fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatu
     let serving = experiment.serving();
     let arms = serving.specification.arms();
     let count = |arms: usize| u32::try_from(arms).unwrap_or(u32::MAX);
-    let conduct = experiment.conduct();
+    let config = experiment.config();
     ExperimentStatus {
         specification: Some((&*serving.specification).into()),
         digest: serving.specification.digest().as_bytes().to_vec().into(),
         state: state_of(serving.state).into(),
-        learner: conduct.learner.to_wire().into(),
-        floor_weight: conduct.floor_weight,
+        learner: config.learner.to_wire().into(),
+        floor_weight: config.floor_weight,
         reports: experiment.tallies().iter().map(|tally| tally.reports()).sum(),
         policy_version: serving.policy.version,
         certified_epsilon: serving.specification.certified_epsilon(),
         signatures: serving.signatures.iter().map(Into::into).collect(),
-        memory: match conduct.memory {
+        memory: match config.memory {
             Memory::Everything => None,
             Memory::Days(days) => Some(experiment_status::Memory::WindowDays(days)),
             Memory::Discount(factor) => Some(experiment_status::Memory::DiscountPerDay(factor)),
         },
-        burn_in_reports: conduct.guardrails.burn_in_reports,
-        holdout_share: conduct.guardrails.holdout_share,
+        burn_in_reports: config.guardrails.burn_in_reports,
+        holdout_share: config.guardrails.holdout_share,
         alarms,
         arm_count: count(arms.len()),
         arms_in_play: count(arms.iter().filter(|arm| !arm.is_retired()).count()),
@@ -350,9 +350,9 @@ impl Operator for OperatorService {
         let act = AuditedAction::new("experiment created", &request);
         let request = request.into_inner();
         let is_draft = request.draft;
-        let (specification, conduct) = creation(request)?;
+        let (specification, config) = creation(request)?;
         let specification = Box::new(specification);
-        self.administer(act, ExperimentChange::Create { specification, conduct, is_draft }).await
+        self.administer(act, ExperimentChange::Create { specification, config, is_draft }).await
     }
 
     async fn list_experiments(

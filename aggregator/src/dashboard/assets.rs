@@ -46,7 +46,7 @@ const ASSETS: [Asset; 26] = [
     asset!("symbols.js", SCRIPT),
     asset!("traffic.js", SCRIPT),
     asset!("details.js", SCRIPT),
-    asset!("conduct.js", SCRIPT),
+    asset!("actions.js", SCRIPT),
     asset!("privacy.js", SCRIPT),
     asset!("create.js", SCRIPT),
     asset!("forms.js", SCRIPT),

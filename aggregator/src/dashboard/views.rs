@@ -114,8 +114,8 @@ fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<
     };
     let tallies: Vec<_> = arms.iter().map(tally).collect();
     let active: Vec<_> = arms.iter().map(|arm| !arm.retired).collect();
-    let situation = LearnerInput::new(&tallies, &active, specification.channel());
-    let shares = Learner::LdpTs.weights(&situation);
+    let input = LearnerInput::new(&tallies, &active, specification.channel());
+    let shares = Learner::LdpTs.weights(&input);
     shares.map_or_else(|_| Vec::new(), |w| (0..arms.len()).map(|arm| w.share(arm)).collect())
 }
 

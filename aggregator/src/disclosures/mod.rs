@@ -182,7 +182,7 @@ impl DisclosureWriter {
             }
             self.disclose_all(groups);
             groups = self.take_over();
-            self.look();
+            self.answer_decided();
         }
         self.leave();
     }
@@ -305,9 +305,9 @@ impl DisclosureWriter {
             };
             waiting.iter().map(|(d, _)| judge((d.day, d.id))).collect()
         } else {
-            let situation = DisclosureContext { today, known: &findings.known };
+            let context = DisclosureContext { today, known: &findings.known };
             let mut group = waiting.iter().take(*most).map(|(disclosure, _)| disclosure);
-            let GroupDecision { verdicts, counted, next } = plan(experiment, &mut group, situation);
+            let GroupDecision { verdicts, counted, next } = plan(experiment, &mut group, context);
             if let Some(next) = next {
                 self.commit(experiment, next, counted)?;
                 self.metrics.committed();

@@ -364,7 +364,7 @@ impl DisclosureWriter {
     }
 
     /// Answers those of whom others have decided, and decides about what they have not.
-    pub(super) fn look(&mut self) {
+    pub(super) fn answer_decided(&mut self) {
         let Some(sharing) = &self.sharing else { return };
         let handing =
             |role: &Role| matches!(role, Role::HandsOver { batches, .. } if !batches.is_empty());
@@ -372,7 +372,7 @@ impl DisclosureWriter {
         let ids: Vec<ExperimentId> = ids.into_iter().map(|(id, _)| id.clone()).collect();
         for id in ids {
             let now = self.clock.monotonic();
-            let Returned { unheard, undecided } = self.look_for(&id, now);
+            let Returned { unheard, undecided } = self.returned(&id, now);
             self.send(&id, now);
             for (waiting, is_own) in [(unheard, false), (undecided, true)] {
                 if !waiting.is_empty() {
@@ -383,13 +383,13 @@ impl DisclosureWriter {
         }
     }
 
-    fn look_for(&mut self, id: &ExperimentId, now: Duration) -> Returned {
+    fn returned(&mut self, id: &ExperimentId, now: Duration) -> Returned {
         let mut returned = Returned::default();
         let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return returned };
         let Some(Role::HandsOver { batches, backlog, seen }) = roles.get_mut(id) else {
             return returned;
         };
-        let (letters, is_led) = way.look(id).unwrap_or_else(|error| {
+        let (letters, is_led) = way.collect_decisions(id).unwrap_or_else(|error| {
             complain(id, &error);
             (Vec::new(), false)
         });

@@ -108,8 +108,8 @@ impl Writer {
             return Err(ExperimentChangeError::Gone(experiment.id().clone()));
         }
         let record = match administration {
-            ExperimentChange::Create { specification, conduct, is_draft } => {
-                self.create(caller, specification, *conduct, *is_draft)
+            ExperimentChange::Create { specification, config, is_draft } => {
+                self.create(caller, specification, *config, *is_draft)
             }
             ExperimentChange::Move { experiment, transition } => {
                 self.set_state(caller, experiment, *transition)
@@ -143,25 +143,25 @@ impl Writer {
         &mut self,
         caller: &str,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         is_draft: bool,
     ) -> Result<ExperimentRecord, ExperimentChangeError> {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
         // The learner must be able to work before anything is stored.
-        beginning(specification, conduct)?;
+        beginning(specification, config)?;
         let detail = format!(
             "{}, epsilon {}, {} arms, learner {}{}{}, digest {}",
             state.name(),
             specification.epsilon().get(),
             specification.arms().len(),
-            conduct.learner.name(),
-            conduct.memory,
-            conduct.guardrails,
+            config.learner.name(),
+            config.memory,
+            config.guardrails,
             specification.digest()
         );
         let id = specification.experiment_id();
         let entry = self.entry(caller, AuditAction::Create, id, detail);
-        Ok(self.store.create_experiment(specification, conduct, state, &entry)?)
+        Ok(self.store.create_experiment(specification, config, state, &entry)?)
     }
 
     fn set_state(
@@ -177,7 +177,7 @@ impl Writer {
         }
         let detail = format!("{} -> {}", serving.state.name(), to.name());
         let entry = self.entry(caller, transition.action(), experiment.id(), detail);
-        Ok(self.store.set_state(standing(experiment.key(), &serving), to, &entry)?)
+        Ok(self.store.set_state(expected(experiment.key(), &serving), to, &entry)?)
     }
 
     fn archive(
@@ -189,7 +189,7 @@ impl Writer {
         let serving = stopped(experiment)?;
         let action = if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
         let entry = self.entry(caller, action, experiment.id(), String::new());
-        Ok(self.store.archive(standing(experiment.key(), &serving), &entry)?)
+        Ok(self.store.archive(expected(experiment.key(), &serving), &entry)?)
     }
 
     /// Returns what there was.
@@ -203,7 +203,7 @@ impl Writer {
         let digest = serving.specification.digest();
         let detail = format!("revision {}, digest {digest}, {reports} reports", revision.get());
         let entry = self.entry(caller, AuditAction::Delete, experiment.id(), detail);
-        self.store.delete(standing(experiment.key(), &serving), &entry)?;
+        self.store.delete(expected(experiment.key(), &serving), &entry)?;
         self.registry.remove(experiment);
         Ok(Arc::clone(experiment))
     }
@@ -223,8 +223,8 @@ impl Writer {
             Revise::Add(arm) => (AuditAction::AddArm, current.arms().len(), current.with_arm(arm)?),
             Revise::Retire(arm) => (AuditAction::RetireArm, arm.get(), current.without_arm(arm)?),
         };
-        let conduct = experiment.conduct();
-        beginning(&revised, conduct)?;
+        let config = experiment.config();
+        beginning(&revised, config)?;
         let label = revised.arms().get(arm).map(|arm| arm.label().to_owned()).unwrap_or_default();
         let detail = format!(
             "arm {arm} ({label}), revision {}, digest {}",
@@ -232,7 +232,7 @@ impl Writer {
             revised.digest()
         );
         let entry = self.entry(caller, action, experiment.id(), detail);
-        Ok(self.store.add_revision(standing(experiment.key(), &serving), &revised, &entry)?)
+        Ok(self.store.add_revision(expected(experiment.key(), &serving), &revised, &entry)?)
     }
 
     fn add_signature(
@@ -272,17 +272,16 @@ fn stopped(experiment: &Experiment) -> Result<Arc<PublishedExperiment>, Experime
     from.contains(&state).then_some(serving).ok_or(ExperimentChangeError::State { state, from })
 }
 
-fn standing(key: ExperimentKey, serving: &PublishedExperiment) -> ExpectedState {
+fn expected(key: ExperimentKey, serving: &PublishedExperiment) -> ExpectedState {
     ExpectedState { key, state: serving.state, digest: serving.specification.digest() }
 }
 
 /// Whether the learner can work with these arms.
-fn beginning(specification: &Specification, conduct: LearnerConfig) -> Result<(), LearnerError> {
+fn beginning(specification: &Specification, config: LearnerConfig) -> Result<(), LearnerError> {
     let empty = vec![Tally::EMPTY; specification.arms().len()];
-    let situation =
-        LearnerInput::new(&empty, &specification.active_arms(), specification.channel());
-    let situation = situation
-        .with_floor_weight(conduct.floor_weight)
-        .with_holdout_share(conduct.guardrails.holdout_share);
-    conduct.learner.weights(&situation).map(drop)
+    let input = LearnerInput::new(&empty, &specification.active_arms(), specification.channel());
+    let input = input
+        .with_floor_weight(config.floor_weight)
+        .with_holdout_share(config.guardrails.holdout_share);
+    config.learner.weights(&input).map(drop)
 }

@@ -65,7 +65,7 @@ pub enum ExperimentChange {
         /// Its first revision.
         specification: Box<Specification>,
         /// How it is run.
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         /// Whether it waits for [`Transition::Start`].
         is_draft: bool,
     },
@@ -171,14 +171,14 @@ impl Ingest {
     /// # Errors
     /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`] and
     /// [`IngestError::Store`]: it is not known whether the upload was counted.
-    pub async fn submit(&self, arrival: ValidUpload) -> Result<Verdict, IngestError> {
-        let verdict = self.verdict(arrival).await;
+    pub async fn submit(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
+        let verdict = self.verdict(upload).await;
         verdict.inspect_err(|error| self.metrics.turned_away(*error))
     }
 
-    async fn verdict(&self, arrival: ValidUpload) -> Result<Verdict, IngestError> {
+    async fn verdict(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
-        self.queue.try_send(Command::Upload(arrival, answer)).map_err(|error| match error {
+        self.queue.try_send(Command::Upload(upload, answer)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
             mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
         })?;

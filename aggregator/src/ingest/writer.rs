@@ -166,8 +166,8 @@ impl Writer {
         let mut group: (Vec<ValidUpload>, Vec<Waiting>) = (Vec::new(), Vec::new());
         for command in batch {
             match command {
-                Command::Upload(arrival, waiting) => {
-                    group.0.push(arrival);
+                Command::Upload(upload, waiting) => {
+                    group.0.push(upload);
                     group.1.push(waiting);
                 }
                 Command::Administer(order, answer) => {
@@ -262,9 +262,9 @@ impl Writer {
         let with_verdicts = arrivals.iter().zip(&committed.verdicts);
         let accepted = with_verdicts.filter(|(_, verdict)| **verdict == Verdict::Accepted);
         let (mut uploads, mut reports) = (0, 0);
-        for (arrival, _) in accepted {
+        for (upload, _) in accepted {
             uploads += 1;
-            reports += arrival.tallies.iter().map(|(_, tally)| tally.reports()).sum::<u64>();
+            reports += upload.tallies.iter().map(|(_, tally)| tally.reports()).sum::<u64>();
         }
         if uploads > 0 {
             self.metrics.committed(begin, uploads, reports);

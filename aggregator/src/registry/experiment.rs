@@ -29,7 +29,7 @@ use crate::store::{UploadTarget, served_policy};
 pub struct Experiment {
     key: ExperimentKey,
     id: ExperimentId,
-    conduct: LearnerConfig,
+    config: LearnerConfig,
     /// Arms of the first revision.
     initial_arms: usize,
     serving: ArcSwap<PublishedExperiment>,
@@ -85,17 +85,14 @@ impl Experiment {
         version: u64,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LearnerError> {
-        let ExperimentRecord { key, conduct, tallies, days, .. } = record;
+        let ExperimentRecord { key, config, tallies, days, .. } = record;
         let counted = TallySnapshot { tallies: tallies.clone(), days: days.clone() };
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
         let initial_arms = record.revisions.first().map_or(0, |first| first.arms().len());
         let StoredPolicy { policy, reports } = match &record.policy {
             Some(policy) => policy.clone(),
             None => StoredPolicy {
-                policy: served_policy(
-                    version,
-                    conduct.weigh(&newest, initial_arms, &counted, &[])?,
-                ),
+                policy: served_policy(version, config.weigh(&newest, initial_arms, &counted, &[])?),
                 reports: reports(tallies),
             },
         };
@@ -114,7 +111,7 @@ impl Experiment {
         let monitor = monitor_of(record, &serving);
         Ok(Self {
             key: *key,
-            conduct: *conduct,
+            config: *config,
             initial_arms,
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
             flow: Mutex::new(flow),
@@ -142,8 +139,8 @@ impl Experiment {
     }
 
     /// How it is run.
-    pub fn conduct(&self) -> LearnerConfig {
-        self.conduct
+    pub fn config(&self) -> LearnerConfig {
+        self.config
     }
 
     /// How many arms there were from the start; those after them have been added.
@@ -209,7 +206,7 @@ impl Experiment {
     /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
     /// what is on its way, and [`Self::alarms`] tells what should not be.
     pub(crate) fn observe(&self, now: Duration) {
-        self.look(&mut self.monitor(), now);
+        self.sample(&mut self.monitor(), now);
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         if flow.is_immediate() {
             return;
@@ -224,7 +221,7 @@ impl Experiment {
         self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self, monitor: &mut ExperimentMonitor, now: Duration) {
+    fn sample(&self, monitor: &mut ExperimentMonitor, now: Duration) {
         let reports: Vec<u64> = self.tallies().iter().map(|tally| tally.reports()).collect();
         let selections = self.selections.iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let is_running = self.serving.load().state == ExperimentState::Running;
@@ -239,7 +236,7 @@ impl Experiment {
         }
         let now = self.clock.monotonic();
         let mut monitor = self.monitor();
-        self.look(&mut monitor, now);
+        self.sample(&mut monitor, now);
         let arms = serving.specification.arms();
         monitor.alarms(AlarmQuery {
             now,
@@ -255,7 +252,7 @@ impl Experiment {
     pub(crate) fn add(&self, deltas: impl Iterator<Item = (Day, ArmIndex, Tally)>) -> bool {
         let mut counted = self.counted();
         for delta in deltas {
-            counted.add(self.conduct.memory, delta);
+            counted.add(self.config.memory, delta);
         }
         self.is_due_with(reports(&counted.tallies))
     }
@@ -322,19 +319,19 @@ impl Experiment {
     ) -> Result<(Weights, u64), LearnerError> {
         let counted = self.counted().clone();
         let pending = self.pending();
-        let weights = self.conduct.weigh(specification, self.initial_arms, &counted, &pending)?;
+        let weights = self.config.weigh(specification, self.initial_arms, &counted, &pending)?;
         Ok((weights, reports(&counted.tallies)))
     }
 
     /// Serves weights that were stored as the policy after `before`, unless something newer
     /// is served already.
-    pub(crate) fn adopt(&self, before: u64, version: u64, weights: Weights, reports: u64) {
+    pub(crate) fn apply_policy(&self, before: u64, version: u64, weights: Weights, reports: u64) {
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let serving = PublishedExperiment::clone(&self.serving());
         if serving.policy.version == before {
             let policy = Arc::new(served_policy(version, weights));
             let policy_since = self.clock.monotonic();
-            self.show(PublishedExperiment {
+            self.publish(PublishedExperiment {
                 policy,
                 policy_reports: reports,
                 policy_since,
@@ -344,7 +341,7 @@ impl Experiment {
     }
 
     /// Serves what a record of this experiment says, unless that is older.
-    pub(super) fn take(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
+    pub(super) fn apply_record(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
         let ExperimentRecord { state, revisions, signatures, tallies, days, policy, .. } = record;
         let is_archived = record.is_archived;
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
@@ -366,7 +363,7 @@ impl Experiment {
                     policy_reports,
                     policy_since,
                 };
-                self.show(serving);
+                self.publish(serving);
             }
             return Ok(());
         }
@@ -397,7 +394,7 @@ impl Experiment {
         let counted = self.counted().clone();
         let version = *self.policy_version.borrow() + 1;
         let pending = self.pending();
-        let weights = self.conduct.weigh(&specification, self.initial_arms, &counted, &pending)?;
+        let weights = self.config.weigh(&specification, self.initial_arms, &counted, &pending)?;
         let policy = Arc::new(served_policy(version, weights));
         let policy_reports = reports(&counted.tallies);
         let policy_since = self.clock.monotonic();
@@ -411,11 +408,11 @@ impl Experiment {
             policy_reports,
             policy_since,
         };
-        Ok(self.show(serving))
+        Ok(self.publish(serving))
     }
 
     /// Must be called with `computing` held.
-    fn show(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
+    fn publish(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
         self.monitor().serve(serving.policy_since, &shares(&serving.policy.weights));
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);

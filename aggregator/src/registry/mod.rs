@@ -202,7 +202,7 @@ impl Registry {
             });
         }
         if known.is_some() {
-            experiment.take(record)?;
+            experiment.apply_record(record)?;
         }
         Ok(experiment)
     }

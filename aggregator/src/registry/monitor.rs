@@ -15,15 +15,15 @@ pub(crate) fn monitor_of(
     record: &ExperimentRecord,
     serving: &PublishedExperiment,
 ) -> ExperimentMonitor {
-    let ExperimentRecord { conduct, revisions, tallies, policy, .. } = record;
+    let ExperimentRecord { config, revisions, tallies, policy, .. } = record;
     let counts: Vec<u64> = tallies.iter().map(|tally| tally.reports()).collect();
     let initial_arms = revisions.first().map_or(0, |first| first.arms().len());
     let timing = serving.specification.timing();
     let seconds = [timing.attribution_window_seconds, timing.release_delay_seconds_max];
     // Until the first reports, and as long as no learner decides, all arms have got the same.
-    let was_even = conduct.learner == Learner::Uniform
+    let was_even = config.learner == Learner::Uniform
         || counts.iter().all(|reports| *reports == 0)
-        || conduct
+        || config
             .guardrails
             .burning_in(tallies, &serving.specification.active_arms(), initial_arms)
             .contains(&true);
@@ -33,7 +33,7 @@ pub(crate) fn monitor_of(
         reports: &counts,
         initial_arms,
         is_history_known: revisions.len() == 1 && was_even,
-        explores: conduct.learner == Learner::LdpUcb,
+        explores: config.learner == Learner::LdpUcb,
         // Where others make the policies too, they draw arms too.
         counts_selections: policy.is_none(),
     });
@@ -50,6 +50,6 @@ pub(crate) fn probability_best(
     let active = specification.active_arms();
     let mut tallies = tallies.to_vec();
     tallies.resize(active.len(), Tally::EMPTY);
-    let situation = LearnerInput::new(&tallies, &active, specification.channel());
-    Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
+    let input = LearnerInput::new(&tallies, &active, specification.channel());
+    Some(Learner::LdpTs.weights(&input).ok()?.share(arm))
 }

@@ -338,7 +338,7 @@ impl Follower {
         let written =
             self.link.write_policy(experiment.key(), version, &numbers, reports, holder)?;
         if let Some(next) = written {
-            experiment.adopt(version, next, weights, reports);
+            experiment.apply_policy(version, next, weights, reports);
         }
         Ok(written.is_some())
     }

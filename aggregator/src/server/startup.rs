@@ -124,7 +124,7 @@ impl Opening {
         let random = getrandom::u64().map_err(ServerError::Entropy)?;
         let registry = Arc::new(Registry::new(random, Arc::clone(clock)));
         for record in &trusted {
-            registry.trusted().show(record).map_err(|error| match settings {
+            registry.trusted().publish_record(record).map_err(|error| match settings {
                 StoreSettings::Embedded { data_dir, .. } => error.located(data_dir),
                 StoreSettings::Postgres(_) => error,
             })?;

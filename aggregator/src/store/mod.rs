@@ -86,7 +86,7 @@ pub trait Store: Debug + Send {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -97,7 +97,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn add_revision(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -108,7 +108,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn set_state(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -120,7 +120,7 @@ pub trait Store: Debug + Send {
     /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
     fn archive(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
@@ -129,7 +129,7 @@ pub trait Store: Debug + Send {
     ///
     /// # Errors
     /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
-    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError>;
+    fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError>;
 
     /// The digests of all revisions of deleted experiments.
     ///
@@ -339,7 +339,7 @@ pub struct ExperimentRecord {
     /// Its key.
     pub key: ExperimentKey,
     /// How it is run.
-    pub conduct: LearnerConfig,
+    pub config: LearnerConfig,
     /// Where it stands.
     pub state: ExperimentState,
     /// Whether lists leave it out: the audit log says so.
@@ -359,7 +359,7 @@ pub struct ExperimentRecord {
 
 impl ExperimentRecord {
     /// How it stands. None: there is no revision, which no store returns.
-    pub fn standing(&self) -> Option<ExpectedState> {
+    pub fn expected(&self) -> Option<ExpectedState> {
         let newest = self.revisions.last()?;
         Some(ExpectedState { key: self.key, state: self.state, digest: newest.digest() })
     }

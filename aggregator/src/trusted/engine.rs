@@ -151,7 +151,7 @@ pub struct GroupDecision {
 pub fn plan(
     experiment: &TrustedExperiment,
     disclosures: &mut dyn Iterator<Item = &Disclosure>,
-    situation: DisclosureContext<'_>,
+    context: DisclosureContext<'_>,
 ) -> GroupDecision {
     let mut plan = GroupDecision::default();
     let mut fresh = HashSet::new();
@@ -161,8 +161,8 @@ pub fn plan(
             break;
         }
         let name = (disclosure.day, disclosure.id);
-        let is_known = situation.known.contains(&name) || fresh.contains(&name);
-        let mut verdict = judge(experiment, disclosure, situation.today, is_known);
+        let is_known = context.known.contains(&name) || fresh.contains(&name);
+        let mut verdict = judge(experiment, disclosure, context.today, is_known);
         if verdict == DisclosureVerdict::Counted {
             verdict = match observe(&mut plan, experiment, disclosure) {
                 Ok(()) => {
@@ -310,8 +310,8 @@ mod tests {
                 continue;
             }
             let group = &rest[..size.min(rest.len())];
-            let situation = DisclosureContext { today: TODAY, known: &known };
-            let planned = plan(&experiment, &mut group.iter(), situation);
+            let context = DisclosureContext { today: TODAY, known: &known };
+            let planned = plan(&experiment, &mut group.iter(), context);
             assert!(planned.verdicts.iter().all(|v| *v == DisclosureVerdict::Counted));
             rest = &rest[planned.verdicts.len()..];
             experiment = experiment.with(version, planned.next.unwrap());
@@ -344,27 +344,27 @@ mod tests {
         let experiment = experiment(&lazy());
         let twice = [disclosure(1, TODAY, 0), disclosure(1, TODAY, 2), disclosure(2, TODAY, 2)];
         let nothing = HashSet::new();
-        let situation = DisclosureContext { today: TODAY, known: &nothing };
-        let planned = plan(&experiment, &mut twice.iter(), situation);
+        let context = DisclosureContext { today: TODAY, known: &nothing };
+        let planned = plan(&experiment, &mut twice.iter(), context);
         assert_eq!(planned.verdicts[..2], [Counted, Duplicate]);
         let known = HashSet::from([(TODAY, UploadId::new(1_u128.to_be_bytes()))]);
-        let situation = DisclosureContext { today: TODAY, known: &known };
+        let context = DisclosureContext { today: TODAY, known: &known };
         for (state, other) in [
             (ExperimentState::Paused, DisclosureVerdict::Paused),
             (ExperimentState::Stopped, DisclosureVerdict::Stopped),
         ] {
             let ended = TrustedExperiment { state, ..experiment.clone() };
-            let planned = plan(&ended, &mut twice.iter(), situation);
+            let planned = plan(&ended, &mut twice.iter(), context);
             assert_eq!(planned.verdicts, [Duplicate, Duplicate, other]);
             assert!(planned.next.is_none());
         }
         let days = [93, 101].map(|day| disclosure(9, Day::new(day), 0));
-        let planned = plan(&experiment, &mut days.iter(), situation);
+        let planned = plan(&experiment, &mut days.iter(), context);
         let oldest = experiment.oldest;
         assert_eq!(planned.verdicts, [Expired { oldest }, FutureDay { today: TODAY }]);
-        let situation = DisclosureContext { today: Day::new(90), known: &known };
+        let context = DisclosureContext { today: Day::new(90), known: &known };
         assert_eq!(
-            plan(&experiment, &mut days.iter(), situation).verdicts,
+            plan(&experiment, &mut days.iter(), context).verdicts,
             [ClockBehind, ClockBehind]
         );
     }
@@ -375,12 +375,12 @@ mod tests {
             let experiment = experiment(&ucb());
             let first = [disclosure(1, TODAY, arm)];
             let known = HashSet::new();
-            let situation = DisclosureContext { today: TODAY, known: &known };
+            let context = DisclosureContext { today: TODAY, known: &known };
             let mut played = Vec::new();
             for reward in [0.0, 1.0] {
                 let reward = RewardRange::Unit.reward(reward).unwrap();
                 let first = [Disclosure { reward, ..first[0].clone() }];
-                let next = plan(&experiment, &mut first.iter(), situation).next.unwrap();
+                let next = plan(&experiment, &mut first.iter(), context).next.unwrap();
                 assert_ne!(
                     stored::to_bytes(&next).unwrap(),
                     stored::to_bytes(experiment.secret.as_ref().unwrap()).unwrap()

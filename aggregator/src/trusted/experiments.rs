@@ -42,7 +42,10 @@ impl TrustedExperiments {
     ///
     /// # Errors
     /// [`StoreError`] when it can't be understood.
-    pub fn show(&self, record: &TrustedRecord) -> Result<Arc<TrustedExperiment>, StoreError> {
+    pub fn publish_record(
+        &self,
+        record: &TrustedRecord,
+    ) -> Result<Arc<TrustedExperiment>, StoreError> {
         Ok(self.publish(TrustedExperiment::try_from(record)?))
     }
 

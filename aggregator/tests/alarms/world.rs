@@ -171,16 +171,16 @@ impl World {
 
     fn policy(&self, state: &State) -> Result<Vec<f64>, Failure> {
         let State { tallies, active, days, channel, .. } = state;
-        let situation = if self.memory.is_everything() {
+        let input = if self.memory.is_everything() {
             LearnerInput::new(tallies, active, *channel)
         } else {
             let evidence = self.memory.evidence(days, active.len(), Alphabet::BITS);
             LearnerInput::of(evidence, active, *channel)
         };
-        let situation = situation
+        let input = input
             .with_burning_in(self.guardrails.burning_in(tallies, active, 3))
             .with_holdout_share(self.guardrails.holdout_share);
-        let weights = self.learner.weights(&situation)?;
+        let weights = self.learner.weights(&input)?;
         Ok((0..active.len()).map(|arm| weights.share(arm)).collect())
     }
 
@@ -260,8 +260,8 @@ fn drawn(state: &mut State, age: usize) -> usize {
 }
 
 fn best(state: &State, arm: usize) -> Option<f64> {
-    let situation = LearnerInput::new(&state.tallies, &state.active, state.channel);
-    Some(Learner::LdpTs.weights(&situation).ok()?.share(arm))
+    let input = LearnerInput::new(&state.tallies, &state.active, state.channel);
+    Some(Learner::LdpTs.weights(&input).ok()?.share(arm))
 }
 
 fn time(hour: u32) -> Duration {

@@ -41,7 +41,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
+const CONFIG: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
 
 /// The tables of version 1, as its program wrote them.
 const SCHEMA_1: &str = include_str!("../schema-1.sql");
@@ -92,8 +92,8 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
 
     let mut store = SqliteStore::open(directory.path())?;
     let record = only(&store)?;
-    assert_eq!((record.state.name(), record.conduct.floor_weight), ("paused", 0.25));
-    assert_eq!(record.conduct.guardrails, Guardrails::OFF);
+    assert_eq!((record.state.name(), record.config.floor_weight), ("paused", 0.25));
+    assert_eq!(record.config.guardrails, Guardrails::OFF);
     assert_eq!((record.revisions, record.signatures), (vec![first.clone()], vec![]));
     assert_eq!(record.tallies, [Tally::new(3, 2)?, Tally::EMPTY]);
     assert_eq!((store.oldest_day()?, SeenIds::load(&store)?.len()), (Day::new(19_999), 1));
@@ -127,7 +127,7 @@ fn one_signature_per_key_and_revision_is_kept() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("signed")?;
-    let experiment = store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
+    let experiment = store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
     let second = first.with_arm(Arm::new("c")?)?;
     store.add_revision(experiment, &second, &entry("any")?)?;
     let early = key(1).sign(&second, at(100));
@@ -159,7 +159,7 @@ fn a_revision_has_so_many_signatures_and_no_more() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("full")?;
-    store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
+    store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
     let keys = 0..=u8::try_from(SIGNATURES_MAX)?;
     let signatures: Vec<_> =
         keys.map(|number| key(number).sign(&first, at(100 + u64::from(number)))).collect();
@@ -187,7 +187,7 @@ fn a_stored_signature_that_does_not_fit_is_noticed() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let first = specification("damaged")?;
     let mut store = SqliteStore::open(directory.path())?;
-    store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
+    store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
     store.add_signature(&first, &key(1).sign(&first, at(100)), at(0), &entry("any")?)?;
     store.close()?;
     for statement in [
@@ -238,7 +238,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         OperatorService::new(registry, ingest.clone(), reader, exports, clock.clone(), ending);
 
     let first = specification("expiring")?;
-    ingest.administer(creation(first.clone(), CONDUCT)).await?;
+    ingest.administer(creation(first.clone(), CONFIG)).await?;
     let noon = |day: u64| at(day * 86_400 + 43_200);
     let [short, long] =
         [(1, 100), (2, 101)].map(|(number, day)| key(number).sign(&first, noon(day)));

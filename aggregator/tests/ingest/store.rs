@@ -21,7 +21,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const RUNNING: ExperimentState = ExperimentState::Running;
 
-const CONDUCT: LearnerConfig =
+const CONFIG: LearnerConfig =
     LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpUcb) };
 
 fn group(
@@ -60,9 +60,9 @@ fn everything_comes_back_after_reopening() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let first = specification("first")?;
-    let one = store.create_experiment(&first, CONDUCT, RUNNING, &entry("any")?)?;
+    let one = store.create_experiment(&first, CONFIG, RUNNING, &entry("any")?)?;
     let two =
-        store.create_experiment(&specification("second")?, CONDUCT, RUNNING, &entry("any")?)?;
+        store.create_experiment(&specification("second")?, CONFIG, RUNNING, &entry("any")?)?;
     let revised = first.with_arm(Arm::new("c")?)?;
     store.add_revision(one, &revised, &entry("any")?)?;
     store.set_state(two, ExperimentState::Paused, &entry("any")?)?;
@@ -77,7 +77,7 @@ fn everything_comes_back_after_reopening() -> Result<(), Failure> {
     let store = SqliteStore::open(directory.path())?;
     let experiments = store.experiments()?;
     let [a, b] = &experiments[..] else { return Err("not two experiments".into()) };
-    assert_eq!((a.key, a.conduct, a.state), (one, CONDUCT, ExperimentState::Running));
+    assert_eq!((a.key, a.config, a.state), (one, CONFIG, ExperimentState::Running));
     assert_eq!(a.revisions, [first, revised]);
     assert_eq!(a.tallies, [Tally::new(16, 9)?, Tally::EMPTY, Tally::new(1, 1)?]);
     assert_eq!((b.key, b.state), (two, ExperimentState::Paused));
@@ -95,7 +95,7 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let key =
-        store.create_experiment(&specification("folded")?, CONDUCT, RUNNING, &entry("any")?)?;
+        store.create_experiment(&specification("folded")?, CONFIG, RUNNING, &entry("any")?)?;
     store.commit_group(&[group(7, &[1], &[(key, 0, 4, 1)])?])?;
     store.commit_group(&[group(7, &[2], &[(key, 0, 2, 2), (key, 1, 1, 0)])?])?;
     store.commit_group(&[group(8, &[3], &[(key, 0, 8, 8)])?])?;
@@ -123,8 +123,7 @@ fn a_large_day_is_folded_commit_by_commit_and_counted_at_any_time() -> Result<()
     const GROUPS: i64 = 2500;
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    let key =
-        store.create_experiment(&specification("large")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let key = store.create_experiment(&specification("large")?, CONFIG, RUNNING, &entry("any")?)?;
     let mut rows = Vec::new();
     for number in 0..GROUPS {
         rows.push(group(7, &[1], &[(key, 0, 1, u64::from(number % 2 == 0))])?);
@@ -170,7 +169,7 @@ fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     let key =
-        store.create_experiment(&specification("levels")?, CONDUCT, RUNNING, &entry("any")?)?;
+        store.create_experiment(&specification("levels")?, CONFIG, RUNNING, &entry("any")?)?;
     let of = |number| Symbol::new(number).ok_or("no symbol");
     let tally = Tally::with_symbols(9, [(of(1)?, 2), (of(2)?, 3), (of(15)?, 1)])?;
     let said = |day, id| -> Result<GroupRow, Failure> {
@@ -231,8 +230,8 @@ fn a_group_whose_day_is_not_as_it_was_written_is_not_taken_for_an_expired_one()
 fn daily_tallies_are_read_beside_a_writer() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    let one = store.create_experiment(&specification("one")?, CONDUCT, RUNNING, &entry("any")?)?;
-    let two = store.create_experiment(&specification("two")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let one = store.create_experiment(&specification("one")?, CONFIG, RUNNING, &entry("any")?)?;
+    let two = store.create_experiment(&specification("two")?, CONFIG, RUNNING, &entry("any")?)?;
     store.commit_group(&[
         group(7, &[1], &[(one, 1, 4, 1), (two, 0, 9, 9)])?,
         group(8, &[2], &[(one, 0, 2, 2), (one, 1, 5, 0)])?,
@@ -264,7 +263,7 @@ fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure>
     let log = directory.path().join("bandana.sqlite3-wal");
     let mut store = SqliteStore::open(directory.path())?;
     let key =
-        store.create_experiment(&specification("settled")?, CONDUCT, RUNNING, &entry("any")?)?;
+        store.create_experiment(&specification("settled")?, CONFIG, RUNNING, &entry("any")?)?;
     store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
     // A copy of the files is what a kill leaves behind.
     let copy = tempfile::tempdir()?;
@@ -282,7 +281,7 @@ fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure>
 fn a_reader_holds_up_neither_start_nor_end() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    let key = store.create_experiment(&specification("read")?, CONDUCT, RUNNING, &entry("any")?)?;
+    let key = store.create_experiment(&specification("read")?, CONFIG, RUNNING, &entry("any")?)?;
     let mut reader = Connection::open(directory.path().join("bandana.sqlite3"))?;
     let reading = reader.transaction()?;
     reading.query_row("SELECT count(*) FROM upload_group", [], |_| Ok(()))?;
@@ -298,8 +297,8 @@ fn a_reader_holds_up_neither_start_nor_end() -> Result<(), Failure> {
 fn an_experiment_id_is_taken_once() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
-    store.create_experiment(&specification("taken")?, CONDUCT, RUNNING, &entry("any")?)?;
-    let again = store.create_experiment(&specification("taken")?, CONDUCT, RUNNING, &entry("any")?);
+    store.create_experiment(&specification("taken")?, CONFIG, RUNNING, &entry("any")?)?;
+    let again = store.create_experiment(&specification("taken")?, CONFIG, RUNNING, &entry("any")?);
     assert!(matches!(again, Err(StoreError::Refused(StoreRefusal::ExperimentExists(_)))));
     assert_eq!(store.experiments()?.len(), 1);
     Ok(())
@@ -321,12 +320,8 @@ fn what_is_not_ours_or_damaged_is_not_opened() -> Result<(), Failure> {
     let change = |statement: &str, is_sealed: bool| -> Result<StoreError, Failure> {
         let directory = tempfile::tempdir()?;
         let mut store = SqliteStore::open(directory.path())?;
-        let key = store.create_experiment(
-            &specification("changed")?,
-            CONDUCT,
-            RUNNING,
-            &entry("any")?,
-        )?;
+        let key =
+            store.create_experiment(&specification("changed")?, CONFIG, RUNNING, &entry("any")?)?;
         store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
         store.close()?;
         Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(statement)?;
@@ -401,7 +396,7 @@ fn a_start_names_what_is_damaged_and_says_where_there_is_more() -> Result<(), Fa
     ] {
         let directory = tempfile::tempdir()?;
         let mut store = SqliteStore::open(directory.path())?;
-        store.create_experiment(&specification("a")?, CONDUCT, RUNNING, &entry("any")?)?;
+        store.create_experiment(&specification("a")?, CONFIG, RUNNING, &entry("any")?)?;
         store.commit_group(&[group(7, &[1], &[])?, group(8, &[2], &[])?])?;
         store.close()?;
         Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(statement)?;

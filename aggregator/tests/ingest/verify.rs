@@ -21,7 +21,7 @@ use crate::two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 
-const CONDUCT: LearnerConfig =
+const CONFIG: LearnerConfig =
     LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpTs) };
 
 /// Bytes of a page of the database.
@@ -48,8 +48,8 @@ fn filled(directory: &Path) -> Result<SqliteStore, Failure> {
     let mut store = SqliteStore::open(directory)?;
     let running = ExperimentState::Running;
     let (first, second) = (specification("first")?, specification("second")?);
-    let one = store.create_experiment(&first, CONDUCT, running, &entry("first")?)?;
-    let two = store.create_experiment(&second, CONDUCT, running, &entry("second")?)?;
+    let one = store.create_experiment(&first, CONFIG, running, &entry("first")?)?;
+    let two = store.create_experiment(&second, CONFIG, running, &entry("second")?)?;
     let revised = first.with_arm(Arm::new("c")?)?;
     store.add_revision(one, &revised, &entry("first")?)?;
     let signature = SigningKey::from_secret(&[1; 32]).sign(&revised, UnixSeconds::new(100));

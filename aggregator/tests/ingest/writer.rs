@@ -34,7 +34,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 10 };
 
-const CONDUCT: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
+const CONFIG: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
 
 /// A writer at work, and what a test needs to talk to it.
 struct Running<C> {
@@ -65,7 +65,7 @@ impl<C: Clock + 'static> Running<C> {
     }
 
     async fn create(&self, id: &str) -> Result<Arc<Experiment>, Failure> {
-        Ok(self.ingest.administer(creation(specification(id)?, CONDUCT)).await?)
+        Ok(self.ingest.administer(creation(specification(id)?, CONFIG)).await?)
     }
 
     async fn stop(self) -> Result<TempDir, Failure> {
@@ -76,7 +76,7 @@ impl<C: Clock + 'static> Running<C> {
 }
 
 /// An upload of `reports` ones for the first arm.
-fn arrival(
+fn upload(
     experiment: &Arc<Experiment>,
     id: u8,
     day: u32,
@@ -96,7 +96,7 @@ async fn days_come_into_the_window_and_leave_it() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let experiment = running.create("window").await?;
     let submit = async |id, day| {
-        let upload = arrival(&experiment, id, day, 1)?;
+        let upload = upload(&experiment, id, day, 1)?;
         Ok::<Verdict, Failure>(running.ingest.submit(upload).await?)
     };
     let oldest = |day| Verdict::Expired { oldest: Day::new(day) };
@@ -122,7 +122,7 @@ async fn days_come_into_the_window_and_leave_it() -> Result<(), Failure> {
     let id = ExperimentId::new("window")?;
     let experiment = running.registry.by_id(&id).ok_or("the experiment is gone")?;
     assert_eq!(experiment.tallies()[0].reports(), 4);
-    let stale = arrival(&experiment, 2, 98, 1)?;
+    let stale = upload(&experiment, 2, 98, 1)?;
     assert_eq!(running.ingest.submit(stale).await?, oldest(99));
     running.stop().await?;
     Ok(())
@@ -152,7 +152,7 @@ async fn a_clock_that_jumps_ahead_does_not_take_the_window_with_it() -> Result<(
     let running = Running::with_clock(tempfile::tempdir()?, clock.clone())?;
     let experiment = running.create("jumps").await?;
     let submit = async |id, day| {
-        let upload = arrival(&experiment, id, day, 1)?;
+        let upload = upload(&experiment, id, day, 1)?;
         Ok::<Verdict, Failure>(running.ingest.submit(upload).await?)
     };
     clock.day.store(5000, Ordering::SeqCst);
@@ -171,12 +171,12 @@ async fn a_window_in_the_future_refuses_nothing_for_good() -> Result<(), Failure
     // The clock was wrong when the process started, and has been mended since.
     let running = Running::start(tempfile::tempdir()?, 5000)?;
     let experiment = running.create("mended").await?;
-    running.ingest.submit(arrival(&experiment, 1, 5000, 1)?).await?;
+    running.ingest.submit(upload(&experiment, 1, 5000, 1)?).await?;
     let running = Running::start(running.stop().await?, 100)?;
     let id = ExperimentId::new("mended")?;
     let experiment = running.registry.by_id(&id).ok_or("the experiment is gone")?;
     for day in [99, 100, 101, 5000] {
-        let upload = arrival(&experiment, 2, day, 1)?;
+        let upload = upload(&experiment, 2, day, 1)?;
         assert_eq!(running.ingest.submit(upload).await?, Verdict::ClockBehind);
     }
     assert_eq!(experiment.tallies()[0].reports(), 1);
@@ -191,7 +191,7 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
     let mut store = SqliteStore::open(directory.path())?;
     store.create_experiment(
         &specification("queue")?,
-        CONDUCT,
+        CONFIG,
         ExperimentState::Running,
         &entry("any")?,
     )?;
@@ -206,7 +206,7 @@ fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
         Writer::open(store, registry.clone(), clock, sender, metrics.ingest.clone())?;
     let experiment = registry.by_id(&ExperimentId::new("queue")?).ok_or("no experiment")?;
     let submit = || -> Result<_, Failure> {
-        Ok(ingest.submit(arrival(&experiment, 1, 100, 1)?).now_or_never())
+        Ok(ingest.submit(upload(&experiment, 1, 100, 1)?).now_or_never())
     };
     let mut waiting = 0;
     while submit()?.is_none() {
@@ -231,13 +231,13 @@ async fn uploads_that_arrive_together_are_told_apart() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let (one, two) = (running.create("one").await?, running.create("two").await?);
     let arrivals = [
-        arrival(&one, 1, 100, 5)?,
-        arrival(&one, 1, 100, 5)?,
-        arrival(&two, 2, 100, 7)?,
-        arrival(&one, 1, 99, 11)?,
-        arrival(&two, 1, 100, 13)?,
+        upload(&one, 1, 100, 5)?,
+        upload(&one, 1, 100, 5)?,
+        upload(&two, 2, 100, 7)?,
+        upload(&one, 1, 99, 11)?,
+        upload(&two, 1, 100, 13)?,
     ];
-    let verdicts = join_all(arrivals.map(|arrival| running.ingest.submit(arrival))).await;
+    let verdicts = join_all(arrivals.map(|upload| running.ingest.submit(upload))).await;
     let verdicts: Vec<Verdict> = verdicts.into_iter().collect::<Result<_, _>>()?;
     assert_eq!(verdicts, [Accepted, Duplicate, Accepted, Accepted, Duplicate]);
     assert_eq!((one.tallies()[0].reports(), two.tallies()[0].reports()), (16, 7));
@@ -250,14 +250,14 @@ async fn no_more_ids_than_may_be_remembered_are_taken() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let experiment = running.create("full").await?;
     for id in 0..10 {
-        let verdict = running.ingest.submit(arrival(&experiment, id, 100, 1)?).await?;
+        let verdict = running.ingest.submit(upload(&experiment, id, 100, 1)?).await?;
         assert_eq!(verdict, Accepted);
     }
     for (id, verdict) in [(10, Verdict::Full), (9, Duplicate)] {
-        assert_eq!(running.ingest.submit(arrival(&experiment, id, 100, 1)?).await?, verdict);
+        assert_eq!(running.ingest.submit(upload(&experiment, id, 100, 1)?).await?, verdict);
     }
     running.clock.set_day(Day::new(103));
-    let verdict = running.ingest.submit(arrival(&experiment, 10, 103, 1)?).await?;
+    let verdict = running.ingest.submit(upload(&experiment, 10, 103, 1)?).await?;
     assert_eq!(verdict, Accepted, "a new day makes room");
     running.stop().await?;
     Ok(())
@@ -269,7 +269,7 @@ async fn a_policy_is_due_after_a_hundred_reports_or_one_percent() -> Result<(), 
     let experiment = running.create("due").await?;
     let mut due = Vec::new();
     for (id, reports) in [(1, 99), (2, 1), (3, 19_900), (4, 199), (5, 1)] {
-        running.ingest.submit(arrival(&experiment, id, 100, reports)?).await?;
+        running.ingest.submit(upload(&experiment, id, 100, reports)?).await?;
         let is_due = running.due.try_recv().is_ok();
         if is_due {
             experiment.recompute()?;
@@ -291,10 +291,10 @@ async fn a_cancelled_call_harms_nobody() -> Result<(), Failure> {
     let experiment = running.create("cancelled").await?;
     for id in 0..5 {
         // Queued, and given up after the first look for an answer.
-        let answer = running.ingest.submit(arrival(&experiment, id, 100, 1)?).now_or_never();
+        let answer = running.ingest.submit(upload(&experiment, id, 100, 1)?).now_or_never();
         assert!(answer.is_none_or(|verdict| verdict == Ok(Accepted)));
     }
-    let verdict = running.ingest.submit(arrival(&experiment, 9, 100, 1)?).await?;
+    let verdict = running.ingest.submit(upload(&experiment, 9, 100, 1)?).await?;
     assert_eq!(verdict, Accepted);
     assert_eq!(experiment.tallies()[0].reports(), 6);
     running.stop().await?;
@@ -319,7 +319,7 @@ async fn changes_that_do_not_fit_change_nothing() -> Result<(), Failure> {
     let message = again.err().ok_or("created twice")?.to_string();
     assert!(message.contains("exists already"), "{message}");
     step(Transition::Stop).await?;
-    let verdict = running.ingest.submit(arrival(&experiment, 1, 100, 1)?).await?;
+    let verdict = running.ingest.submit(upload(&experiment, 1, 100, 1)?).await?;
     assert_eq!(verdict, Verdict::Stopped);
     running.stop().await?;
     Ok(())
@@ -331,7 +331,7 @@ async fn a_table_that_another_program_has_dropped_is_damage() -> Result<(), Fail
     let experiment = running.create("dropped").await?;
     let file = running.directory.path().join("bandana.sqlite3");
     rusqlite::Connection::open(file)?.execute_batch("DROP TABLE upload_group")?;
-    let verdict = running.ingest.submit(arrival(&experiment, 1, 100, 1)?).await;
+    let verdict = running.ingest.submit(upload(&experiment, 1, 100, 1)?).await;
     assert_eq!(verdict, Err(IngestError::Ended));
     let ended = running.writer.join().map_err(|_| "the writer panicked")?;
     let Err(WriterError::Store(error)) = ended else { return Err("it goes on".into()) };
@@ -343,15 +343,15 @@ async fn a_table_that_another_program_has_dropped_is_damage() -> Result<(), Fail
 async fn a_failed_commit_acknowledges_nobody_and_ends_the_writer() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let experiment = running.create("failing").await?;
-    let verdict = running.ingest.submit(arrival(&experiment, 0, 100, 1)?).await?;
+    let verdict = running.ingest.submit(upload(&experiment, 0, 100, 1)?).await?;
     assert_eq!(verdict, Accepted);
     // Another program breaks the rule that only the owner writes.
     let file = running.directory.path().join("bandana.sqlite3");
     rusqlite::Connection::open(file)?.execute_batch(
         "CREATE TRIGGER no BEFORE INSERT ON upload_group BEGIN SELECT RAISE(ABORT, 'no'); END",
     )?;
-    let calls = [arrival(&experiment, 1, 100, 1)?, arrival(&experiment, 2, 100, 1)?];
-    let verdicts = join_all(calls.map(|arrival| running.ingest.submit(arrival))).await;
+    let calls = [upload(&experiment, 1, 100, 1)?, upload(&experiment, 2, 100, 1)?];
+    let verdicts = join_all(calls.map(|upload| running.ingest.submit(upload))).await;
     assert_eq!(verdicts, [Err(IngestError::Ended), Err(IngestError::Ended)]);
     assert_eq!(experiment.tallies()[0].reports(), 1, "published before the commit");
     let ended = running.writer.join().map_err(|_| "the writer panicked")?;

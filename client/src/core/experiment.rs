@@ -8,7 +8,7 @@ use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
-use super::state::{Change, Held};
+use super::state::{CachedExperiment, Change};
 use super::{ClientError, Core};
 use crate::acceptance::{Acceptance, Refusal};
 use crate::day::is_older;
@@ -132,7 +132,7 @@ impl Enrolled {
     }
 }
 
-impl Held {
+impl CachedExperiment {
     fn is_stale(&self, now: Timestamp) -> bool {
         let lifetime = Duration::from_secs(u64::from(self.policy.time_to_live_seconds));
         is_older(self.heard_at, lifetime, now)
@@ -157,7 +157,7 @@ impl<N: NoiseSource> Core<N> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn enroll(&mut self, experiment_id: ExperimentId, acceptance: Acceptance) {
-        let held = self.state.held.get(&experiment_id);
+        let held = self.state.cached.get(&experiment_id);
         // It is this late at least; the signatures are looked at again when they are used.
         let now = self.state.ledger.time(Timestamp::default());
         let usable_until = held.and_then(|held| {
@@ -169,7 +169,7 @@ impl<N: NoiseSource> Core<N> {
 
     /// Every experiment that a server has told of.
     pub(crate) fn held_experiments(&self) -> Vec<ExperimentId> {
-        self.state.held.keys().cloned().collect()
+        self.state.cached.keys().cloned().collect()
     }
 
     /// Whether the app takes part in an experiment.
@@ -225,7 +225,7 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     pub fn specification(&self, experiment_id: &ExperimentId) -> Option<&Specification> {
         self.enrolled.get(experiment_id)?.usable_until?;
-        Some(&self.state.held.get(experiment_id)?.specification)
+        Some(&self.state.cached.get(experiment_id)?.specification)
     }
 
     /// What is held of an experiment, if it can be used; asks for it anew when it is
@@ -234,13 +234,13 @@ impl<N: NoiseSource> Core<N> {
         &mut self,
         experiment_id: &ExperimentId,
         now: Timestamp,
-    ) -> Result<(&Held, &Acceptance), ClientError> {
+    ) -> Result<(&CachedExperiment, &Acceptance), ClientError> {
         let not_enrolled = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(not_enrolled)?;
         let acceptance = enrolled.acceptance.as_ref().ok_or_else(not_enrolled)?;
         let no_policy = || ClientError::NoPolicy { experiment_id: experiment_id.clone() };
         let usable_until = enrolled.usable_until.ok_or_else(no_policy)?;
-        let held = self.state.held.get(experiment_id).ok_or_else(no_policy)?;
+        let held = self.state.cached.get(experiment_id).ok_or_else(no_policy)?;
         let time = self.state.ledger.time(now);
         let old = held.is_stale(now) || time.after(RENEWAL) >= usable_until;
         if old && !enrolled.wanted && enrolled.refresh_at.is_none() {
@@ -278,7 +278,7 @@ impl<N: NoiseSource> Core<N> {
         // out what is known.
         let renewal = self.state.ledger.time(now).after(RENEWAL);
         let lasting = enrolled.usable_until.is_some_and(|until| renewal < until);
-        let held = self.state.held.get(id).filter(|_| lasting);
+        let held = self.state.cached.get(id).filter(|_| lasting);
         let known = held.map(|held| (held.specification.digest(), held.policy.version));
         Some(FetchTask { experiment_id: id.clone(), known })
     }
@@ -298,7 +298,7 @@ impl<N: NoiseSource> Core<N> {
         let Some(enrolled) = self.enrolled.get_mut(experiment_id) else { return };
         let unsigned = enrolled.acceptance.as_ref().is_some_and(|accepted| !accepted.is_signed());
         let is_held =
-            self.state.held.get(experiment_id).is_some_and(|held| {
+            self.state.cached.get(experiment_id).is_some_and(|held| {
                 held.specification.digest() == digest && held.store == Some(store)
             });
         if !unsigned || !is_held || self.state.has_reported_once(experiment_id, now) {
@@ -306,7 +306,7 @@ impl<N: NoiseSource> Core<N> {
         }
         enrolled.usable_until = None;
         enrolled.wanted = true;
-        self.state.held.remove(experiment_id);
+        self.state.cached.remove(experiment_id);
         self.journal.replace();
     }
 
@@ -392,7 +392,7 @@ impl<N: NoiseSource> Core<N> {
             // Asked for its day only.
             return Ok(());
         };
-        let held = self.state.held.get(experiment_id);
+        let held = self.state.cached.get(experiment_id);
         let time = self.state.ledger.time(now);
         let (specification, signatures, until) = match (fetched.specification, held) {
             (Some(offered), held) => {
@@ -423,12 +423,12 @@ impl<N: NoiseSource> Core<N> {
         let store = fetched.store.or(same.and_then(|held| held.store));
         let news =
             anew || same.is_some_and(|h| h.policy.version != policy.version || h.store != store);
-        let next = Held { specification, signatures, policy, heard_at: now, store };
+        let next = CachedExperiment { specification, signatures, policy, heard_at: now, store };
         if news {
             self.record(Change::Heard { held: next, anew });
         } else {
             // That it was heard again is not worth a write.
-            self.state.held.insert(experiment_id.clone(), next);
+            self.state.cached.insert(experiment_id.clone(), next);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::stored_specification::StoredSpecification;
-use super::{Change, Draw, Epoch, Held, Once, State};
+use super::{CachedExperiment, Change, Draw, Epoch, Once, State};
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::ledger::Ledger;
 use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
@@ -243,7 +243,7 @@ impl Mentioned {
 impl StoredState {
     pub(crate) fn new(state: &State, number: u64, simulated: bool) -> Self {
         let mut mentioned = Mentioned::default();
-        let held = state.held.values().map(|held| StoredHeld {
+        let held = state.cached.values().map(|held| StoredHeld {
             specification: mentioned.place(&held.specification),
             signatures: held.signatures.iter().map(StoredSignature::new).collect(),
             policy: StoredPolicy::new(&held.policy),
@@ -262,7 +262,7 @@ impl StoredState {
             let Epoch { days, number } = once.epoch;
             (once.experiment_id.to_string(), once.arm.to_u32(), days, number)
         });
-        let stores = state.held.values().map(|held| held.store);
+        let stores = state.cached.values().map(|held| held.store);
         let stores = stores.chain(state.open.values().map(|open| open.store));
         let stores = stores.chain(state.outbox.parcels.values().map(|parcel| parcel.store));
         let stores = StoredStores::new(stores);
@@ -302,14 +302,14 @@ impl StoredState {
         for held in parts.held {
             let specification = find(held.specification)?;
             let id = specification.experiment_id().clone();
-            let held = Held {
+            let held = CachedExperiment {
                 specification,
                 signatures: signatures(held.signatures)?,
                 policy: held.policy.into_policy()?,
                 heard_at: Timestamp::from_unix_ms(held.heard_at_ms),
                 store: stores.next()?,
             };
-            state.held.insert(id, held);
+            state.cached.insert(id, held);
         }
         for open in parts.open {
             let specification = find(open.specification)?;
@@ -435,7 +435,7 @@ struct StoredHeard {
 }
 
 impl StoredHeard {
-    fn new(held: &Held, anew: bool) -> Self {
+    fn new(held: &CachedExperiment, anew: bool) -> Self {
         Self {
             experiment_id: held.specification.experiment_id().to_string(),
             specification: anew.then(|| {
@@ -454,13 +454,13 @@ impl StoredHeard {
         let (specification, signatures) = if let Some((stored, signed)) = self.specification {
             (Arc::new(stored.into_specification()?), signatures(signed)?)
         } else {
-            let held = state.held.get(&experiment_id)?;
+            let held = state.cached.get(&experiment_id)?;
             (Arc::clone(&held.specification), held.signatures.clone())
         };
         let policy = self.policy.into_policy()?;
         let heard_at = Timestamp::from_unix_ms(self.heard_at_ms);
         Some(Change::Heard {
-            held: Held { specification, signatures, policy, heard_at, store },
+            held: CachedExperiment { specification, signatures, policy, heard_at, store },
             anew,
         })
     }

@@ -43,7 +43,7 @@ pub(crate) use rewards::PendingReward;
 #[cfg(feature = "storage")]
 pub(crate) use rewards::PendingRewards;
 #[cfg(feature = "storage")]
-pub(crate) use state::Held;
+pub(crate) use state::CachedExperiment;
 pub(crate) use state::{Change, Draw, Epoch, Once, State};
 pub use statistics::Statistics;
 

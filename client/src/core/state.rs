@@ -21,7 +21,7 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) last_assignment: u64,
     /// What a server said last of each experiment.
-    pub(crate) held: BTreeMap<ExperimentId, Held>,
+    pub(crate) cached: BTreeMap<ExperimentId, CachedExperiment>,
     pub(crate) open: BTreeMap<AssignmentId, OpenAssignment>,
     pub(crate) outbox: Outbox,
     /// For each experiment, its open assignments and unsent reports together.
@@ -34,7 +34,7 @@ pub(crate) struct State {
 
 /// What a server said of an experiment.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct CachedExperiment {
     pub(crate) specification: Arc<Specification>,
     pub(crate) signatures: Vec<Signature>,
     pub(crate) policy: Policy,
@@ -91,7 +91,7 @@ pub(crate) struct Draw {
 pub(crate) enum Change {
     /// A server's answer was taken.
     Heard {
-        held: Held,
+        held: CachedExperiment,
         /// With another specification, or other signatures, than before.
         #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
         anew: bool,
@@ -140,13 +140,13 @@ impl State {
         Ok(())
     }
 
-    fn hear(&mut self, held: Held) {
+    fn hear(&mut self, held: CachedExperiment) {
         self.ledger.see(held.heard_at);
-        self.held.insert(held.specification.experiment_id().clone(), held);
+        self.cached.insert(held.specification.experiment_id().clone(), held);
     }
 
     fn draw(&mut self, draw: &Draw) -> Result<(), Inconsistent> {
-        let held = self.held.get(&draw.experiment_id).ok_or(Inconsistent)?;
+        let held = self.cached.get(&draw.experiment_id).ok_or(Inconsistent)?;
         let known = held.specification.digest() == draw.digest
             && draw.arm.get() < held.specification.arms().len();
         if !known || draw.id.get() <= self.last_assignment {

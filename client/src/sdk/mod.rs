@@ -57,14 +57,14 @@ pub use tasks::Tasks;
 #[derive(Clone, Debug)]
 pub struct Bandana {
     pub(crate) shared: Arc<Shared>,
-    _held: Arc<Held>,
+    _ends_driver: Arc<EndsDriver>,
 }
 
 /// Ends the driver with the last handle.
 #[derive(Debug)]
-struct Held(Arc<Shared>);
+struct EndsDriver(Arc<Shared>);
 
-impl Drop for Held {
+impl Drop for EndsDriver {
     fn drop(&mut self) {
         self.0.end_within(Duration::ZERO);
     }
@@ -84,7 +84,7 @@ impl Bandana {
 
     fn new(shared: Shared) -> Self {
         let shared = Arc::new(shared);
-        Self { _held: Arc::new(Held(Arc::clone(&shared))), shared }
+        Self { _ends_driver: Arc::new(EndsDriver(Arc::clone(&shared))), shared }
     }
 
     /// An experiment by its name. Its policy is asked for in the background when it is

@@ -17,7 +17,7 @@ use bandana_shared::specification::{Arm, ReleaseTiming, Specification, Specifica
 use bandana_shared::stored;
 
 use crate::assignment::AssignmentId;
-use crate::core::{Change, Draw, Epoch, Held, State};
+use crate::core::{CachedExperiment, Change, Draw, Epoch, State};
 use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::ledger::Ledger;
@@ -106,7 +106,7 @@ fn ledger() -> Ledger {
     ledger
 }
 
-fn held(signed: bool) -> Result<Held, Failure> {
+fn held(signed: bool) -> Result<CachedExperiment, Failure> {
     let epsilon = Epsilon::new(0.5)?;
     let specification = Specification::new(SpecificationParts {
         experiment_id: ExperimentId::new("golden")?,
@@ -128,7 +128,7 @@ fn held(signed: bool) -> Result<Held, Failure> {
     let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
     let signature = Signature::new(key, UnixSeconds::new(1_700_000_000), [7; 64]);
     let weights = Weights::new(&[0, 1 << 32])?;
-    Ok(Held {
+    Ok(CachedExperiment {
         specification: Arc::new(specification),
         signatures: if signed { vec![signature] } else { Vec::new() },
         policy: Policy { version: 3, weights, time_to_live_seconds: 60 },
@@ -160,7 +160,7 @@ fn changes() -> Result<Vec<Change>, Failure> {
         }))
     };
     let id = AssignmentId::new(1);
-    let again = Held { heard_at: at(99), ..held.clone() };
+    let again = CachedExperiment { heard_at: at(99), ..held.clone() };
     Ok(vec![
         Change::Heard { held, anew: true },
         draw(1, None)?,
@@ -210,7 +210,7 @@ fn version_1_is_read_and_says_nothing_of_stores() -> Result<(), Failure> {
         .apply(&mut replayed)
         .ok_or("changes that do not apply")?;
     let mut expected = state()?;
-    for held in expected.held.values_mut() {
+    for held in expected.cached.values_mut() {
         held.store = None;
     }
     for parcel in expected.outbox.parcels.values_mut() {
@@ -230,7 +230,7 @@ fn version_1_is_read_and_says_nothing_of_stores() -> Result<(), Failure> {
 fn stores_come_back_with_what_came_from_them() -> Result<(), Failure> {
     let written = state()?;
     let (one, other) = (Some(StoreId::new([5; 16])), Some(StoreId::new([6; 16])));
-    assert!(written.held.values().all(|held| held.store == one));
+    assert!(written.cached.values().all(|held| held.store == one));
     let mut several = state()?;
     for (place, parcel) in several.outbox.parcels.values_mut().enumerate() {
         parcel.store = [None, other][place % 2];
@@ -240,7 +240,7 @@ fn stores_come_back_with_what_came_from_them() -> Result<(), Failure> {
         let (read, _) =
             stored::from_bytes::<StoredState>(&bytes)?.into_state(true).ok_or("none")?;
         let stores = |state: &State| -> Vec<Option<StoreId>> {
-            let held = state.held.values().map(|held| held.store);
+            let held = state.cached.values().map(|held| held.store);
             let open = state.open.values().map(|open| open.store);
             let parcels = state.outbox.parcels.values().map(|parcel| parcel.store);
             held.chain(open).chain(parcels).collect()
@@ -290,7 +290,7 @@ fn categories_and_their_reports_come_back() -> Result<(), Failure> {
         ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
     )?;
     let digest = specification.digest();
-    let held = Held { specification: Arc::new(specification), ..held(false)? };
+    let held = CachedExperiment { specification: Arc::new(specification), ..held(false)? };
     let mut changes = vec![Change::Heard { held, anew: true }];
     for (number, change) in (1..).zip(changes_of_golden_draws(digest)?) {
         changes.extend([

@@ -136,7 +136,7 @@ impl Upload {
         Self { id, day, experiment, reports }
     }
 
-    fn arrival(&self, experiment: &Arc<Experiment>) -> ValidUpload {
+    fn upload(&self, experiment: &Arc<Experiment>) -> ValidUpload {
         let tally = |&(arm, symbol, count): &(usize, u8, u64)| {
             let symbol = Symbol::new(symbol).expect("a symbol");
             let tally = Tally::with_symbols(count, [(symbol, count)]);
@@ -240,10 +240,10 @@ impl World {
 
     fn create(&mut self, name: u8, is_draft: bool) {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
-        let (conduct, entry) =
+        let (config, entry) =
             (LearnerConfig::new(Learner::Uniform), entry(name, AuditAction::Create));
         let is_known = self.model.experiments.contains_key(&name);
-        let created = self.store().create_experiment(&specification(name), conduct, state, &entry);
+        let created = self.store().create_experiment(&specification(name), config, state, &entry);
         if self.model.deleted.contains(&name) {
             assert!(
                 matches!(created, Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(_)))),
@@ -313,8 +313,8 @@ impl World {
 
     fn change_arms(&mut self, name: u8, how: u8) {
         let Some(record) = self.record(name) else { return };
-        let (standing, newest) = (record.standing(), record.revisions.last());
-        let (standing, newest) = (standing.expect("it stands"), newest.expect("a revision"));
+        let (expected, newest) = (record.expected(), record.revisions.last());
+        let (expected, newest) = (expected.expect("it stands"), newest.expect("a revision"));
         let arms = newest.arms().len();
         let retired = ArmIndex::new(usize::from(how >> 1) % arms).expect("an arm");
         let (action, revised) = if how & 1 == 0 && arms < ARMS_MAX {
@@ -326,11 +326,11 @@ impl World {
         // The last arm in play stays.
         let Ok(revised) = revised else { return };
         let entry = entry(name, action);
-        let changed = self.store().add_revision(standing, &revised, &entry);
+        let changed = self.store().add_revision(expected, &revised, &entry);
         self.done(name, action, changed);
         self.model.experiments.get_mut(&name).expect("it is known").revisions += 1;
         // Who knows of the revision before is told of this one, and changes nothing.
-        let outdated = self.store().set_state(standing, ExperimentState::Stopped, &entry);
+        let outdated = self.store().set_state(expected, ExperimentState::Stopped, &entry);
         assert!(
             matches!(outdated, Err(StoreError::Refused(StoreRefusal::Outdated(_)))),
             "{outdated:?}"
@@ -342,9 +342,9 @@ impl World {
         let Some(record) = self.record(name) else { return };
         let transition = [Start, Pause, Resume, Stop][which % 4];
         if transition.from().contains(&record.state) {
-            let (standing, entry) = (record.standing(), entry(name, transition.action()));
+            let (expected, entry) = (record.expected(), entry(name, transition.action()));
             let to = transition.to();
-            let changed = self.store().set_state(standing.expect("it stands"), to, &entry);
+            let changed = self.store().set_state(expected.expect("it stands"), to, &entry);
             self.done(name, transition.action(), changed);
             self.model.experiments.get_mut(&name).expect("it is known").state = to;
         }
@@ -353,20 +353,20 @@ impl World {
     /// Archives or deletes what has ended.
     fn end(&mut self, name: u8, for_good: bool) {
         let Some(record) = self.record(name) else { return };
-        let standing = record.standing().expect("it stands");
+        let expected = record.expected().expect("it stands");
         if record.state != ExperimentState::Stopped {
             return;
         }
         if for_good {
             let action = AuditAction::Delete;
-            self.store().delete(standing, &entry(name, action)).expect("it is deleted");
+            self.store().delete(expected, &entry(name, action)).expect("it is deleted");
             self.model.audited.push((action, name));
             self.model.experiments.remove(&name);
             self.model.deleted.insert(name);
             self.serve_anew();
         } else {
             let action = AuditAction::Archive;
-            let archived = self.store().archive(standing, &entry(name, action));
+            let archived = self.store().archive(expected, &entry(name, action));
             self.done(name, action, archived);
             self.model.experiments.get_mut(&name).expect("it is known").is_archived = true;
         }
@@ -380,7 +380,7 @@ impl World {
             let Some(experiment) = self.served(name) else { continue };
             let arms = experiment.serving().specification.arms().len();
             let upload = Upload::read(data, name, arms, self.today);
-            arrivals.push(upload.arrival(&experiment));
+            arrivals.push(upload.upload(&experiment));
             uploads.push(upload);
         }
         let days: Vec<u32> = uploads.iter().map(|upload| upload.day).collect();

@@ -35,7 +35,7 @@ const FIRST_DAY: u32 = 100;
 /// Things that happen in a world.
 const STEPS: u32 = 150;
 
-const CONDUCT: LearnerConfig =
+const CONFIG: LearnerConfig =
     LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpUcb) };
 
 const TRANSITIONS: [Transition; 4] =
@@ -300,8 +300,8 @@ impl Simulation {
             ReleaseTiming::IMMEDIATE,
         )?);
         let is_draft = world.one_in(4);
-        let conduct = CONDUCT;
-        world.order(server, ExperimentChange::Create { specification, conduct, is_draft })
+        let config = CONFIG;
+        world.order(server, ExperimentChange::Create { specification, config, is_draft })
     }
 
     /// Some operator wants some change, which may not be possible.

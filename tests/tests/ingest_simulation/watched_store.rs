@@ -182,11 +182,11 @@ impl Store for WatchedStore {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.changed(|store| store.create_experiment(specification, conduct, state, entry))
+        self.changed(|store| store.create_experiment(specification, config, state, entry))
     }
 
     fn add_revision(

@@ -14,8 +14,8 @@ use bandana_shared::tally::Tally;
 
 use super::Case;
 use super::places::{
-    CONDUCT, Place, arrival, commit, create, entry, experiment, registry, reports, specification,
-    tallies,
+    CONFIG, Place, commit, create, entry, experiment, registry, reports, specification, tallies,
+    upload,
 };
 
 pub(crate) const ALL: &[(&str, Case)] = &[
@@ -33,46 +33,46 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 /// Adds a signature at this time.
 fn sign(
     store: &mut dyn Store,
-    standing: ExpectedState,
+    expected: ExpectedState,
     revision: &Specification,
     signature: &Signature,
     now: u64,
 ) -> anyhow::Result<Vec<Signature>> {
     let entry = entry("any", AuditAction::AddSignature)?;
     let now = UnixSeconds::new(now);
-    Ok(store.add_signature(standing.key, revision, signature, now, &entry)?.signatures)
+    Ok(store.add_signature(expected.key, revision, signature, now, &entry)?.signatures)
 }
 
 fn everything_comes_back(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let first = create(&mut *store, "first")?;
     let second = create(&mut *store, "second")?;
-    let standing = first.standing().context("no revision")?;
+    let expected = first.expected().context("no revision")?;
     let revised = first.revisions[0].with_arm(Arm::new("c")?)?;
     let add = entry("first", AuditAction::AddArm)?;
-    let record = store.add_revision(standing, &revised, &add)?;
+    let record = store.add_revision(expected, &revised, &add)?;
     ensure!(record.revisions.len() == 2 && record.signatures.is_empty());
     let signature = SigningKey::from_secret(&[1; 32]).sign(&revised, UnixSeconds::new(100));
-    let signed = sign(&mut *store, standing, &revised, &signature, 1)?;
+    let signed = sign(&mut *store, expected, &revised, &signature, 1)?;
     ensure!(signed == [signature]);
     let pause = entry("second", AuditAction::Pause)?;
-    let second = second.standing().context("no revision")?;
+    let second = second.expected().context("no revision")?;
     store.set_state(second, ExperimentState::Paused, &pause)?;
     let one = experiment(&record)?;
-    let mut third_arm = arrival(&one, 2, 100, 7)?;
+    let mut third_arm = upload(&one, 2, 100, 7)?;
     third_arm.tallies = vec![(ArmIndex::new(2)?, Tally::new(9, 4)?)];
-    commit(&mut *store, &[arrival(&one, 1, 100, 5)?, third_arm], 100)?;
+    commit(&mut *store, &[upload(&one, 1, 100, 5)?, third_arm], 100)?;
     drop(store);
 
     let mut store = place.open()?;
     let records = store.load()?;
     let [a, b] = &records[..] else { anyhow::bail!("{} experiments", records.len()) };
-    ensure!(a.standing() == Some(ExpectedState { digest: revised.digest(), ..standing }));
-    ensure!(a.conduct == CONDUCT && a.signatures == [signature]);
+    ensure!(a.expected() == Some(ExpectedState { digest: revised.digest(), ..expected }));
+    ensure!(a.config == CONFIG && a.signatures == [signature]);
     ensure!(a.revisions == [specification("first")?, revised], "{:?}", a.revisions);
     ensure!(a.tallies == [Tally::new(5, 5)?, Tally::EMPTY, Tally::new(9, 4)?], "{:?}", a.tallies);
     ensure!(b.state == ExperimentState::Paused && b.tallies == [Tally::EMPTY; 2]);
-    ensure!(commit(&mut *store, &[arrival(&one, 1, 100, 5)?], 100)? == [Duplicate]);
+    ensure!(commit(&mut *store, &[upload(&one, 1, 100, 5)?], 100)? == [Duplicate]);
     Ok(store.close()?)
 }
 
@@ -81,11 +81,11 @@ fn a_name_counts_once(place: &Place) -> anyhow::Result<()> {
     let one = experiment(&create(&mut *store, "one")?)?;
     let two = experiment(&create(&mut *store, "two")?)?;
     let group = [
-        arrival(&one, 1, 100, 5)?,
-        arrival(&one, 1, 100, 5)?,
-        arrival(&two, 2, 100, 7)?,
-        arrival(&one, 1, 99, 11)?,
-        arrival(&two, 1, 100, 13)?,
+        upload(&one, 1, 100, 5)?,
+        upload(&one, 1, 100, 5)?,
+        upload(&two, 2, 100, 7)?,
+        upload(&one, 1, 99, 11)?,
+        upload(&two, 1, 100, 13)?,
     ];
     let verdicts = commit(&mut *store, &group, 100)?;
     ensure!(verdicts == [Accepted, Duplicate, Accepted, Accepted, Duplicate], "{verdicts:?}");
@@ -107,7 +107,7 @@ fn days_come_and_go(place: &Place) -> anyhow::Result<()> {
     let expired = |oldest| Verdict::Expired { oldest: Day::new(oldest) };
     let future = |today| Verdict::FutureDay { today: Day::new(today) };
     let submit = |store: &mut dyn Store, id, day, today| {
-        anyhow::Ok(commit(store, &[arrival(&only, id, day, 1)?], today)?.remove(0))
+        anyhow::Ok(commit(store, &[upload(&only, id, day, 1)?], today)?.remove(0))
     };
     for (day, verdict) in [(97, expired(98)), (98, Accepted), (100, Accepted), (101, future(100))] {
         let told = submit(&mut *store, 1, day, 100)?;
@@ -133,9 +133,9 @@ fn days_come_and_go(place: &Place) -> anyhow::Result<()> {
 fn window_after_today(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "mended")?)?;
-    ensure!(commit(&mut *store, &[arrival(&only, 1, 5000, 1)?], 5000)? == [Accepted]);
+    ensure!(commit(&mut *store, &[upload(&only, 1, 5000, 1)?], 5000)? == [Accepted]);
     for day in [99, 100, 101, 5000] {
-        let verdicts = commit(&mut *store, &[arrival(&only, 2, day, 1)?], 100)?;
+        let verdicts = commit(&mut *store, &[upload(&only, 2, day, 1)?], 100)?;
         ensure!(verdicts == [Verdict::ClockBehind], "day {day}: {verdicts:?}");
     }
     ensure!(reports(&mut *store)? == 1);
@@ -147,25 +147,24 @@ fn repeated(place: &Place) -> anyhow::Result<()> {
     let record = create(&mut *store, "states")?;
     let registry = registry();
     let only = registry.publish(record.clone())?;
-    commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
-    let mut standing = record.standing().context("no revision")?;
+    commit(&mut *store, &[upload(&only, 1, 100, 1)?], 100)?;
+    let mut expected = record.expected().context("no revision")?;
     for (state, verdict) in [
         (ExperimentState::Paused, Verdict::Paused),
         (ExperimentState::Running, Accepted),
         (ExperimentState::Stopped, Verdict::Stopped),
     ] {
-        let record = store.set_state(standing, state, &entry("states", AuditAction::Stop)?)?;
+        let record = store.set_state(expected, state, &entry("states", AuditAction::Stop)?)?;
         registry.publish(record)?;
-        standing.state = state;
-        let group =
-            [arrival(&only, 1, 100, 1)?, arrival(&only, 2, 99, 1)?, arrival(&only, 3, 97, 1)?];
+        expected.state = state;
+        let group = [upload(&only, 1, 100, 1)?, upload(&only, 2, 99, 1)?, upload(&only, 3, 97, 1)?];
         let verdicts = commit(&mut *store, &group, 100)?;
         let expired = Verdict::Expired { oldest: Day::new(98) };
         // The second one is counted while the experiment runs.
         let second = if state == ExperimentState::Stopped { Duplicate } else { verdict };
         ensure!(verdicts == [Duplicate, second, expired], "{state:?}: {verdicts:?}");
     }
-    let verdicts = commit(&mut *store, &[arrival(&only, 4, 100, 1)?], 100)?;
+    let verdicts = commit(&mut *store, &[upload(&only, 4, 100, 1)?], 100)?;
     ensure!(verdicts == [Verdict::Stopped], "{verdicts:?}");
     ensure!(reports(&mut *store)? == 2);
     Ok(())
@@ -174,25 +173,25 @@ fn repeated(place: &Place) -> anyhow::Result<()> {
 fn outdated(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let before = create(&mut *store, "changed")?;
-    let standing = before.standing().context("no revision")?;
+    let expected = before.expected().context("no revision")?;
     let revised = before.revisions[0].with_arm(Arm::new("c")?)?;
     let entry = entry("changed", AuditAction::AddArm)?;
-    store.add_revision(standing, &revised, &entry)?;
+    store.add_revision(expected, &revised, &entry)?;
     let other = before.revisions[0].with_arm(Arm::new("d")?)?;
     for refused in [
-        store.add_revision(standing, &other, &entry),
-        store.set_state(standing, ExperimentState::Paused, &entry),
+        store.add_revision(expected, &other, &entry),
+        store.set_state(expected, ExperimentState::Paused, &entry),
     ] {
         let error = refused.err().context("an outdated change was made")?;
         ensure!(error.outcome() == Outcome::Declined);
         let StoreError::Refused(StoreRefusal::Outdated(record)) = error else {
             anyhow::bail!("{error}")
         };
-        ensure!(record.standing() == Some(ExpectedState { digest: revised.digest(), ..standing }));
+        ensure!(record.expected() == Some(ExpectedState { digest: revised.digest(), ..expected }));
     }
     let record = store.load()?.remove(0);
     ensure!(record.state == ExperimentState::Running && record.revisions.len() == 2);
-    let paused = ExpectedState { digest: revised.digest(), ..standing };
+    let paused = ExpectedState { digest: revised.digest(), ..expected };
     store.set_state(paused, ExperimentState::Paused, &entry)?;
     let again = store.set_state(paused, ExperimentState::Stopped, &entry);
     ensure!(matches!(again, Err(StoreError::Refused(StoreRefusal::Outdated(_)))), "{again:?}");
@@ -204,7 +203,7 @@ fn taken(place: &Place) -> anyhow::Result<()> {
     create(&mut *store, "taken")?;
     let again = store.create_experiment(
         &specification("taken")?,
-        CONDUCT,
+        CONFIG,
         ExperimentState::Draft,
         &entry("taken", AuditAction::Create)?,
     );
@@ -220,45 +219,45 @@ fn taken(place: &Place) -> anyhow::Result<()> {
 fn signatures(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let record = create(&mut *store, "signed")?;
-    let (standing, revision) = (record.standing().context("no revision")?, &record.revisions[0]);
+    let (expected, revision) = (record.expected().context("no revision")?, &record.revisions[0]);
     let signature = |key: u8, expires| {
         SigningKey::from_secret(&[key; 32]).sign(revision, UnixSeconds::new(expires))
     };
     let max = u8::try_from(SIGNATURES_MAX)?;
     for key in 1..=max {
-        sign(&mut *store, standing, revision, &signature(key, 100), 1)?;
+        sign(&mut *store, expected, revision, &signature(key, 100), 1)?;
     }
     let newer = signature(1, 200);
-    let signed = sign(&mut *store, standing, revision, &newer, 1)?;
+    let signed = sign(&mut *store, expected, revision, &newer, 1)?;
     ensure!(signed.len() == SIGNATURES_MAX && signed.contains(&newer));
-    let more = sign(&mut *store, standing, revision, &signature(max + 1, 200), 1);
+    let more = sign(&mut *store, expected, revision, &signature(max + 1, 200), 1);
     let error = more.err().context("too many signatures are taken")?;
     let declined = error.downcast_ref::<StoreError>().map(StoreError::outcome);
     ensure!(declined == Some(Outcome::Declined), "{error}");
     // At 100 all but the newer one have expired.
     let last = signature(max + 1, 200);
-    let mut expected = vec![newer, last];
-    expected.sort_by_key(|signature| *signature.key().as_bytes());
-    ensure!(sign(&mut *store, standing, revision, &last, 100)? == expected);
+    let mut kept = vec![newer, last];
+    kept.sort_by_key(|signature| *signature.key().as_bytes());
+    ensure!(sign(&mut *store, expected, revision, &last, 100)? == kept);
     drop(store);
-    ensure!(place.open()?.load()?[0].signatures == expected);
+    ensure!(place.open()?.load()?[0].signatures == kept);
     Ok(())
 }
 
 fn audited(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let record = create(&mut *store, "audited")?;
-    let mut standing = record.standing().context("no revision")?;
+    let mut expected = record.expected().context("no revision")?;
     let add = entry("audited", AuditAction::AddArm)?;
     let revised = record.revisions[0].with_arm(Arm::new("c")?)?;
-    store.add_revision(standing, &revised, &add)?;
+    store.add_revision(expected, &revised, &add)?;
     // Declined: the arms are others by now.
-    store.add_revision(standing, &revised, &add).err().context("made twice")?;
-    standing.digest = revised.digest();
+    store.add_revision(expected, &revised, &add).err().context("made twice")?;
+    expected.digest = revised.digest();
     let pause = entry("audited", AuditAction::Pause)?;
-    store.set_state(standing, ExperimentState::Paused, &pause)?;
+    store.set_state(expected, ExperimentState::Paused, &pause)?;
     let key = SigningKey::from_secret(&[1; 32]);
-    sign(&mut *store, standing, &revised, &key.sign(&revised, UnixSeconds::new(9)), 1)?;
+    sign(&mut *store, expected, &revised, &key.sign(&revised, UnixSeconds::new(9)), 1)?;
     let audit = place.audit()?;
     let actions: Vec<AuditAction> = audit.iter().rev().map(|record| record.entry.action).collect();
     let expected =

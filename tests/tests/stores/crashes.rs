@@ -20,7 +20,7 @@ use bandana_shared::specification::{Arm, Specification};
 use futures_util::FutureExt as _;
 
 use super::Case;
-use super::places::{Place, arrival, commit, create, entry, experiment, reports};
+use super::places::{Place, commit, create, entry, experiment, reports, upload};
 
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_crash_at_any_write_loses_and_doubles_nothing", crash_at_every_write),
@@ -81,41 +81,41 @@ impl Store for Faulty {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.create_experiment(specification, conduct, state, entry))
+        self.write(|store| store.create_experiment(specification, config, state, entry))
     }
 
     fn add_revision(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.add_revision(standing, specification, entry))
+        self.write(|store| store.add_revision(expected, specification, entry))
     }
 
     fn set_state(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.set_state(standing, state, entry))
+        self.write(|store| store.set_state(expected, state, entry))
     }
 
     fn archive(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.archive(standing, entry))
+        self.write(|store| store.archive(expected, entry))
     }
 
-    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
-        self.write(|store| store.delete(standing, entry))
+    fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.write(|store| store.delete(expected, entry))
     }
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
@@ -164,19 +164,19 @@ fn work(store: &mut dyn Store, name: &str, uploads: u128) -> anyhow::Result<u64>
         let ids = [group, group + 1, 100 + group].map(u128::from);
         let group: Vec<ValidUpload> = ids
             .into_iter()
-            .map(|id| arrival(&only, uploads | id, 100 + group / 2, 1 << id.min(40)))
+            .map(|id| upload(&only, uploads | id, 100 + group / 2, 1 << id.min(40)))
             .collect::<Result<_, _>>()?;
         commit(store, &group, 101)?;
     }
-    let standing = record.standing().context("no revision")?;
+    let expected = record.expected().context("no revision")?;
     if record.revisions.len() == 1 {
         let revised = record.revisions[0].with_arm(Arm::new("c")?)?;
-        store.add_revision(standing, &revised, &entry(name, AuditAction::AddArm)?)?;
+        store.add_revision(expected, &revised, &entry(name, AuditAction::AddArm)?)?;
     }
-    let standing = found(store)?.and_then(|record| record.standing()).context("no revision")?;
-    if standing.state == ExperimentState::Running {
+    let expected = found(store)?.and_then(|record| record.expected()).context("no revision")?;
+    if expected.state == ExperimentState::Running {
         let pause = entry(name, AuditAction::Pause)?;
-        store.set_state(standing, ExperimentState::Paused, &pause)?;
+        store.set_state(expected, ExperimentState::Paused, &pause)?;
     }
     // Of day 100: 0, 1, 2, 100, 101. Of day 101: 2, 3, 102.
     Ok((1 + 2 + 4 + 2 * (1 << 40)) + (4 + 8 + (1 << 40)))
@@ -242,7 +242,7 @@ fn unknown_outcome(place: &Place) -> anyhow::Result<()> {
         with_writer(faulty, async |ingest, registry| {
             let all = registry.all();
             let only = all.iter().find(|e| e.id().as_str() == name).context("no experiment")?;
-            let upload = arrival(only, u128::from(before), 100, 3)?;
+            let upload = upload(only, u128::from(before), 100, 3)?;
             let told = ingest.submit(upload.clone()).await;
             ensure!(told == Err(IngestError::Store), "{told:?}");
             let told = ingest.submit(upload).await;
@@ -261,10 +261,10 @@ fn cancelled(place: &Place) -> anyhow::Result<()> {
         let only = registry.all().pop().context("no experiment")?;
         for id in 0..5 {
             // Queued, and given up after the first look for an answer.
-            let told = ingest.submit(arrival(&only, id, 100, 1)?).now_or_never();
+            let told = ingest.submit(upload(&only, id, 100, 1)?).now_or_never();
             ensure!(told.is_none_or(|verdict| verdict == Ok(Accepted)));
         }
-        ensure!(ingest.submit(arrival(&only, 9, 100, 1)?).await == Ok(Accepted));
+        ensure!(ingest.submit(upload(&only, 9, 100, 1)?).await == Ok(Accepted));
         Ok(())
     })?;
     ensure!(reports(&mut *place.open()?)? == 6);

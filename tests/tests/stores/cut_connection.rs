@@ -9,7 +9,7 @@ use bandana_aggregator::store::{AuditAction, ExperimentState, PostgresStore, Sto
 use bandana_shared::identity::Day;
 use bandana_tests::postgres::{Postgres, query};
 
-use super::places::{Place, arrival, commit, create, entry, experiment, reports};
+use super::places::{Place, commit, create, entry, experiment, reports, upload};
 use super::proxy::through;
 use super::replicas::Case;
 
@@ -46,10 +46,10 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
         let mut store = PostgresStore::open(&through)?;
         if today == FIRST_DAY {
             // Everything is in place, and one round trip is left to do.
-            store.commit(&[arrival(&only, id | 8, today, 1)?], Day::new(today))?;
+            store.commit(&[upload(&only, id | 8, today, 1)?], Day::new(today))?;
             expected += 1;
         }
-        let group = [arrival(&only, id | 1, today, 1)?, arrival(&only, id | 2, today - 1, 1)?];
+        let group = [upload(&only, id | 1, today, 1)?, upload(&only, id | 2, today - 1, 1)?];
         left.store(messages, Ordering::SeqCst);
         let verdicts = store.commit(&group, Day::new(today))?.verdicts;
         let was_cut = left.swap(UNBROKEN, Ordering::SeqCst) > messages;
@@ -85,16 +85,16 @@ fn cut_between(server: &Postgres) -> anyhow::Result<()> {
     let mut store = PostgresStore::open(&through)?;
     let running = experiment(&create(&mut store, "running")?)?;
     let record = create(&mut store, "paused")?;
-    let standing = record.standing().context("no revision")?;
+    let expected = record.expected().context("no revision")?;
     let pause = entry("paused", AuditAction::Pause)?;
-    store.set_state(standing, ExperimentState::Paused, &pause)?;
+    store.set_state(expected, ExperimentState::Paused, &pause)?;
     let paused = experiment(&record)?;
-    store.commit(&[arrival(&running, 8, FIRST_DAY, 1)?], Day::new(FIRST_DAY))?;
+    store.commit(&[upload(&running, 8, FIRST_DAY, 1)?], Day::new(FIRST_DAY))?;
     // Of the two with one name, the second waits for what becomes of the first.
     let group = [
-        arrival(&paused, 1, FIRST_DAY, 1)?,
-        arrival(&running, 1, FIRST_DAY, 1)?,
-        arrival(&running, 2, FIRST_DAY, 1)?,
+        upload(&paused, 1, FIRST_DAY, 1)?,
+        upload(&running, 1, FIRST_DAY, 1)?,
+        upload(&running, 2, FIRST_DAY, 1)?,
     ];
     // The first statement and its answer pass.
     left.store(2, Ordering::SeqCst);
@@ -113,7 +113,7 @@ fn durable(server: &Postgres) -> anyhow::Result<()> {
     query(url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = serializable"))?;
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "durable")?)?;
-    commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
+    commit(&mut *store, &[upload(&only, 1, 100, 1)?], 100)?;
     // What the store's own connection says: it writes it where others can read it.
     query(
         url,
@@ -125,7 +125,7 @@ fn durable(server: &Postgres) -> anyhow::Result<()> {
          END $$;
          CREATE TRIGGER say AFTER UPDATE ON tally FOR EACH STATEMENT EXECUTE FUNCTION say()",
     )?;
-    commit(&mut *store, &[arrival(&only, 2, 100, 1)?], 100)?;
+    commit(&mut *store, &[upload(&only, 2, 100, 1)?], 100)?;
     let said = query(url, "SELECT DISTINCT what FROM said")?;
     ensure!(said == [["on read committed"]], "{said:?}");
     Ok(())

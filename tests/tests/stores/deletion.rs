@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::Case;
 use super::following::Replica;
 use super::places::{
-    CONDUCT, Place, arrival, commit, create, entry, experiment, settings, specification, tallies,
+    CONFIG, Place, commit, create, entry, experiment, settings, specification, tallies, upload,
 };
 use super::replicas::until;
 use super::trusted::{add, name};
@@ -30,19 +30,19 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] =
     &[("replicas_hear_of_what_was_archived_and_deleted", followed)];
 
-fn standing(record: &ExperimentRecord) -> anyhow::Result<ExpectedState> {
-    record.standing().context("no revision")
+fn expected(record: &ExperimentRecord) -> anyhow::Result<ExpectedState> {
+    record.expected().context("no revision")
 }
 
 fn stop(store: &mut dyn Store, record: &ExperimentRecord) -> anyhow::Result<ExperimentRecord> {
     let id = record.revisions[0].experiment_id();
     let entry = entry(id.as_str(), AuditAction::Stop)?;
-    Ok(store.set_state(standing(record)?, ExperimentState::Stopped, &entry)?)
+    Ok(store.set_state(expected(record)?, ExperimentState::Stopped, &entry)?)
 }
 
 fn delete(store: &mut dyn Store, record: &ExperimentRecord) -> anyhow::Result<()> {
     let id = record.revisions[0].experiment_id();
-    Ok(store.delete(standing(record)?, &entry(id.as_str(), AuditAction::Delete)?)?)
+    Ok(store.delete(expected(record)?, &entry(id.as_str(), AuditAction::Delete)?)?)
 }
 
 /// Why the store declines, if it does so with nothing changed.
@@ -62,24 +62,24 @@ fn archived(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let first = create(&mut *store, "first")?;
     create(&mut *store, "second")?;
-    commit(&mut *store, &[arrival(&experiment(&first)?, 1, 100, 5)?], 100)?;
+    commit(&mut *store, &[upload(&experiment(&first)?, 1, 100, 5)?], 100)?;
     let archive = entry("first", AuditAction::Archive)?;
     let outdated =
         refusal(store.archive(
-            ExpectedState { state: ExperimentState::Paused, ..standing(&first)? },
+            ExpectedState { state: ExperimentState::Paused, ..expected(&first)? },
             &archive,
         ))?;
     ensure!(matches!(outdated, StoreError::Refused(StoreRefusal::Outdated(_))), "{outdated}");
     let stopped = stop(&mut *store, &first)?;
     ensure!(!stopped.is_archived);
-    let record = store.archive(standing(&stopped)?, &archive)?;
+    let record = store.archive(expected(&stopped)?, &archive)?;
     ensure!(record.is_archived && record.state == ExperimentState::Stopped);
     for (action, is_archived) in [
         (AuditAction::Unarchive, false),
         (AuditAction::Unarchive, false),
         (AuditAction::Archive, true),
     ] {
-        let record = store.archive(standing(&record)?, &entry("first", action)?)?;
+        let record = store.archive(expected(&record)?, &entry("first", action)?)?;
         ensure!(record.is_archived == is_archived, "{action:?}");
     }
     if let (Some(before), Some(after)) = (&stopped.policy, &record.policy) {
@@ -98,7 +98,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     let (first, second) = (create(&mut *store, "first")?, create(&mut *store, "second")?);
     let (one, two) = (experiment(&first)?, experiment(&second)?);
     // Both in one group.
-    let uploads = [arrival(&one, 1, 100, 5)?, arrival(&two, 2, 100, 7)?, arrival(&one, 3, 99, 1)?];
+    let uploads = [upload(&one, 1, 100, 5)?, upload(&two, 2, 100, 7)?, upload(&one, 3, 99, 1)?];
     commit(&mut *store, &uploads, 100)?;
     let signature =
         SigningKey::from_secret(&[1; 32]).sign(&first.revisions[0], UnixSeconds::new(9));
@@ -107,7 +107,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     store.add_signature(first.key, &first.revisions[0], &signature, now, &sign)?;
     let stopped = stop(&mut *store, &first)?;
     let delete_it = entry("first", AuditAction::Delete)?;
-    let outdated = refusal(store.delete(standing(&first)?, &delete_it))?;
+    let outdated = refusal(store.delete(expected(&first)?, &delete_it))?;
     ensure!(matches!(outdated, StoreError::Refused(StoreRefusal::Outdated(_))), "{outdated}");
     ensure!(store.deleted()?.is_empty());
     delete(&mut *store, &stopped)?;
@@ -123,7 +123,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
         // No id comes again, of either kind; no key either.
         let again = entry("first", AuditAction::Create)?;
         let state = ExperimentState::Running;
-        let taken = store.create_experiment(&specification("first")?, CONDUCT, state, &again);
+        let taken = store.create_experiment(&specification("first")?, CONFIG, state, &again);
         let taken = refusal(taken)?;
         ensure!(
             matches!(taken, StoreError::Refused(StoreRefusal::ExperimentWasDeleted(_))),
@@ -137,9 +137,9 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     let third = create(&mut *store, "third")?;
     ensure!(third.key != first.key && third.tallies.iter().all(|tally| tally.reports() == 0));
     // A name that was counted for what is gone counts for nothing else.
-    let repeated = arrival(&two, 1, 100, 1)?;
+    let repeated = upload(&two, 1, 100, 1)?;
     ensure!(commit(&mut *store, &[repeated], 100)? == [Verdict::Duplicate]);
-    let fresh = arrival(&experiment(&third)?, 9, 100, 2)?;
+    let fresh = upload(&experiment(&third)?, 9, 100, 2)?;
     ensure!(commit(&mut *store, &[fresh], 100)? == [Verdict::Accepted]);
     let actions: Vec<_> = place
         .audit()?
@@ -158,17 +158,15 @@ fn days_leave(place: &Place) -> anyhow::Result<()> {
     let (first, second) = (create(&mut *store, "first")?, create(&mut *store, "second")?);
     let (one, two) = (experiment(&first)?, experiment(&second)?);
     for day in 96..=100_u32 {
-        let uploads = [
-            arrival(&one, u128::from(day), day, 5)?,
-            arrival(&two, u128::from(day) + 1000, day, 7)?,
-        ];
+        let uploads =
+            [upload(&one, u128::from(day), day, 5)?, upload(&two, u128::from(day) + 1000, day, 7)?];
         commit(&mut *store, &uploads, day)?;
     }
     let stopped = stop(&mut *store, &first)?;
     delete(&mut *store, &stopped)?;
     is_in_order(place)?;
     for day in 101..=105_u32 {
-        commit(&mut *store, &[arrival(&two, u128::from(day), day, 1)?], day)?;
+        commit(&mut *store, &[upload(&two, u128::from(day), day, 1)?], day)?;
         is_in_order(place)?;
     }
     let left = tallies(&mut *store)?;
@@ -201,7 +199,7 @@ fn damaged_entries(place: &Place) -> anyhow::Result<()> {
     let stopped = stop(&mut *store, &first)?;
     delete(&mut *store, &stopped)?;
     let stopped = stop(&mut *store, &second)?;
-    store.archive(standing(&stopped)?, &entry("second", AuditAction::Archive)?)?;
+    store.archive(expected(&stopped)?, &entry("second", AuditAction::Archive)?)?;
     let said = |error: Option<StoreError>| {
         let error = error.context("a damaged entry was believed")?;
         ensure!(error.is_damage(), "{error}");
@@ -217,7 +215,7 @@ fn damaged_entries(place: &Place) -> anyhow::Result<()> {
     falsify(place, ["delete", "pause"])?;
     let again = entry("first", AuditAction::Create)?;
     let specification = specification("first")?;
-    let taken = store.create_experiment(&specification, CONDUCT, ExperimentState::Running, &again);
+    let taken = store.create_experiment(&specification, CONFIG, ExperimentState::Running, &again);
     said(taken.err())?;
     falsify(place, ["pause", "delete"])
 }
@@ -266,12 +264,12 @@ fn followed(server: &Postgres) -> anyhow::Result<()> {
     let Place::Postgres(url) = &place else { anyhow::bail!("no database") };
     let mut store = place.open()?;
     let (first, second) = (create(&mut *store, "first")?, create(&mut *store, "second")?);
-    commit(&mut *store, &[arrival(&experiment(&first)?, 1, 100, 5)?], 100)?;
+    commit(&mut *store, &[upload(&experiment(&first)?, 1, 100, 5)?], 100)?;
     let replica = Replica::quick(&settings(url)?)?;
     let (one, _) = (replica.knows("first")?, replica.knows("second")?);
     let stopped = stop(&mut *store, &first)?;
     let archive = entry("first", AuditAction::Archive)?;
-    let archived = store.archive(standing(&stopped)?, &archive)?;
+    let archived = store.archive(expected(&stopped)?, &archive)?;
     until("the archive", || one.serving().is_archived)?;
     delete(&mut *store, &archived)?;
     let id = ExperimentId::new("first")?;
@@ -280,7 +278,7 @@ fn followed(server: &Postgres) -> anyhow::Result<()> {
     ensure!(replica.registry.by_digest(digest).is_none());
     ensure!(replica.knows("second")?.key() == second.key);
     // A change by who has not heard of it is declined.
-    let gone = refusal(store.delete(standing(&archived)?, &entry("first", AuditAction::Delete)?))?;
+    let gone = refusal(store.delete(expected(&archived)?, &entry("first", AuditAction::Delete)?))?;
     ensure!(matches!(gone, StoreError::Refused(StoreRefusal::ExperimentGone(_))), "{gone}");
     let signature =
         SigningKey::from_secret(&[1; 32]).sign(&first.revisions[0], UnixSeconds::new(9));

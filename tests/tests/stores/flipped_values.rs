@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::flips::{MORE, TODAY, fill};
-use super::places::{Place, arrival, commit, experiment, settings};
+use super::places::{Place, commit, experiment, settings, upload};
 use super::queries::debit;
 use super::replicas::Case;
 
@@ -166,7 +166,7 @@ fn kept(server: &Postgres) -> anyhow::Result<()> {
         query(&url, &damage)?;
         let outcome = match table {
             "tally" | "experiment" => {
-                commit(&mut store, &[arrival(&first, 9_000, TODAY, 1)?], TODAY).map(drop)
+                commit(&mut store, &[upload(&first, 9_000, TODAY, 1)?], TODAY).map(drop)
             }
             _ => store.curate(&CuratorChange::Debit(debit("people", 7)?, None)).map_err(Into::into),
         };
@@ -219,7 +219,7 @@ fn upgraded(server: &Postgres) -> anyhow::Result<()> {
     ensure!(findings(&url)?.is_empty(), "{:?}", findings(&url)?);
     ensure!(query(&url, "SELECT sum(checksum), count(*) FROM upload")? == expected);
     let first = experiment(store.load()?.first().context("no experiment")?)?;
-    commit(&mut store, &[arrival(&first, 9_000, TODAY, 1)?], TODAY)?;
+    commit(&mut store, &[upload(&first, 9_000, TODAY, 1)?], TODAY)?;
     ensure!(findings(&url)?.is_empty(), "{:?}", findings(&url)?);
     Ok(())
 }

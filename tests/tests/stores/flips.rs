@@ -23,7 +23,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
 
 use super::Case;
-use super::places::{Place, WINDOW, arrival, commit, create, entry, experiment};
+use super::places::{Place, WINDOW, commit, create, entry, experiment, upload};
 use super::queries::{debit, register, session};
 use super::trusted;
 
@@ -45,10 +45,10 @@ fn name(text: &str) -> anyhow::Result<CuratorName> {
     Ok(CuratorName::new(text)?)
 }
 
-fn symbols(arrival: ValidUpload) -> anyhow::Result<ValidUpload> {
+fn symbols(upload: ValidUpload) -> anyhow::Result<ValidUpload> {
     let symbol = |number| Symbol::new(number).context("no symbol");
     let tally = Tally::with_symbols(9, [(symbol(1)?, 2), (symbol(2)?, 3), (symbol(15)?, 1)])?;
-    Ok(ValidUpload { tallies: vec![(ArmIndex::new(1)?, tally)], ..arrival })
+    Ok(ValidUpload { tallies: vec![(ArmIndex::new(1)?, tally)], ..upload })
 }
 
 /// A round of the session, which was an update.
@@ -63,25 +63,25 @@ pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     let (first, second) = (create(store, "first")?, create(store, "second")?);
     let specification = &first.revisions[0];
     let revised = specification.with_arm(Arm::new("c")?)?;
-    let standing = first.standing().context("no revision")?;
-    store.add_revision(standing, &revised, &entry("first", AuditAction::AddArm)?)?;
+    let expected = first.expected().context("no revision")?;
+    store.add_revision(expected, &revised, &entry("first", AuditAction::AddArm)?)?;
     let signature = SigningKey::from_secret(&[1; 32]).sign(&revised, UnixSeconds::new(100));
     let signing = entry("first", AuditAction::AddSignature)?;
     store.add_signature(first.key, &revised, &signature, UnixSeconds::new(1), &signing)?;
-    let standing = second.standing().context("no revision")?;
+    let expected = second.expected().context("no revision")?;
     let (one, two) = (experiment(&first)?, experiment(&second)?);
     for day in 98..=TODAY {
-        let of_day = |number: u128| arrival(&one, number, day, 2);
+        let of_day = |number: u128| upload(&one, number, day, 2);
         let mut uploads = (0..20).map(of_day).collect::<Result<Vec<_>, _>>()?;
-        uploads.push(symbols(arrival(&two, 21, day, 1)?)?);
+        uploads.push(symbols(upload(&two, 21, day, 1)?)?);
         commit(store, &uploads, day)?;
-        commit(store, &[arrival(&one, 30, day, 1)?], day)?;
+        commit(store, &[upload(&one, 30, day, 1)?], day)?;
     }
     for group in 1..6 {
-        let many = (group * 1000..group * 1000 + 700).map(|number| arrival(&one, number, TODAY, 1));
+        let many = (group * 1000..group * 1000 + 700).map(|number| upload(&one, number, TODAY, 1));
         commit(store, &many.collect::<Result<Vec<_>, _>>()?, TODAY)?;
     }
-    store.set_state(standing, ExperimentState::Paused, &entry("second", AuditAction::Pause)?)?;
+    store.set_state(expected, ExperimentState::Paused, &entry("second", AuditAction::Pause)?)?;
     register(store, "people", 100_000)?;
     register(store, "others", 5)?;
     for price in 1..40 {
@@ -112,7 +112,7 @@ fn serve(folder: &Path) -> anyhow::Result<String> {
     let records = store.load()?;
     let one = experiment(records.first().context("no experiment")?)?;
     let days = TODAY - 2..=TODAY + 1;
-    let of_day = |day| [arrival(&one, 3, day, 2), arrival(&one, 9_000, day, 2)];
+    let of_day = |day| [upload(&one, 3, day, 2), upload(&one, 9_000, day, 2)];
     let uploads = days.flat_map(of_day).collect::<Result<Vec<_>, _>>()?;
     writeln!(said, "{:?}", commit(&mut store, &uploads, TODAY + 1)?)?;
     store.curate(&CuratorChange::Debit(debit("people", 7)?, None))?;

@@ -14,7 +14,7 @@ use bandana_shared::identity::ExperimentId;
 use bandana_tests::postgres::{Postgres, query};
 use tokio::sync::watch;
 
-use super::places::{Place, arrival, commit, create, entry, experiment, settings};
+use super::places::{Place, commit, create, entry, experiment, settings, upload};
 use super::proxy::through;
 use super::replicas::{Case, until};
 
@@ -121,12 +121,12 @@ fn lost_changes(server: &Postgres) -> anyhow::Result<()> {
         })
     };
     let only = experiment(&record)?;
-    commit(&mut *store, &[arrival(&only, 1, 100, 5)?], 100)?;
+    commit(&mut *store, &[upload(&only, 1, 100, 5)?], 100)?;
     is_everywhere("an upload", ExperimentState::Running, 5)?;
     query(url, "CREATE TABLE standby AS SELECT version FROM experiment")?;
-    commit(&mut *store, &[arrival(&only, 2, 100, 7)?], 100)?;
-    let standing = record.standing().context("no revision")?;
-    store.set_state(standing, ExperimentState::Stopped, &entry("lost", AuditAction::Stop)?)?;
+    commit(&mut *store, &[upload(&only, 2, 100, 7)?], 100)?;
+    let expected = record.expected().context("no revision")?;
+    store.set_state(expected, ExperimentState::Stopped, &entry("lost", AuditAction::Stop)?)?;
     is_everywhere("a stop", ExperimentState::Stopped, 12)?;
     let served: Vec<u64> = all.iter().map(|e| e.serving().policy.version).collect();
     // What a standby knows that has heard of the first upload only.
@@ -144,7 +144,7 @@ fn lost_changes(server: &Postgres) -> anyhow::Result<()> {
         ensure!(version > served, "{version} came after {served}");
     }
     // And what is lost can be done again.
-    commit(&mut *store, &[arrival(&only, 2, 100, 7)?], 100)?;
+    commit(&mut *store, &[upload(&only, 2, 100, 7)?], 100)?;
     is_everywhere("the upload again", ExperimentState::Running, 12)?;
     until("one policy for all", || {
         let versions: Vec<u64> = all.iter().map(|e| e.serving().policy.version).collect();

@@ -14,7 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::Case;
-use super::places::{Place, WINDOW, arrival, commit, create, entry, registry};
+use super::places::{Place, WINDOW, commit, create, entry, registry, upload};
 
 pub(crate) const ALL: &[(&str, Case)] = &[("random_work_agrees_with_a_model", model)];
 
@@ -89,7 +89,7 @@ fn model(place: &Place) -> anyhow::Result<()> {
         for _ in 0..random.random_range(1..20) {
             let (id, place) = (random.random_range(0..200), random.random_range(0..3));
             let day = today + 1 - random.random_range(0..6);
-            let mut upload = arrival(&experiments[place], id, day, 1)?;
+            let mut upload = upload(&experiments[place], id, day, 1)?;
             let (reports, arm) = (random.random_range(1..9), random.random_range(0..2));
             // The last experiment has 16 symbols, the others have bits.
             let symbols = if place == 2 { 16 } else { 2 };
@@ -126,12 +126,12 @@ fn model(place: &Place) -> anyhow::Result<()> {
 fn turn(store: &mut dyn Store, registry: &Registry, experiment: &Experiment) -> anyhow::Result<()> {
     let records = store.load()?.into_iter();
     let mut of_this = records.filter(|record| record.key == experiment.key());
-    let standing = of_this.next().and_then(|r| r.standing()).context("no experiment")?;
-    let state = match standing.state {
+    let expected = of_this.next().and_then(|r| r.expected()).context("no experiment")?;
+    let state = match expected.state {
         ExperimentState::Running => ExperimentState::Paused,
         _ => ExperimentState::Running,
     };
     let entry = entry(experiment.id().as_str(), AuditAction::Pause)?;
-    registry.publish(store.set_state(standing, state, &entry)?)?;
+    registry.publish(store.set_state(expected, state, &entry)?)?;
     Ok(())
 }

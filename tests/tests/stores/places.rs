@@ -26,7 +26,7 @@ use tempfile::TempDir;
 /// Days that every store here takes uploads of.
 pub(crate) const WINDOW: u32 = 3;
 
-pub(crate) const CONDUCT: LearnerConfig = LearnerConfig {
+pub(crate) const CONFIG: LearnerConfig = LearnerConfig {
     learner: Learner::LdpUcb,
     floor_weight: 0.125,
     memory: Memory::Discount(0.5),
@@ -110,7 +110,7 @@ pub(crate) fn entry(id: &str, action: AuditAction) -> anyhow::Result<AuditEntry>
 /// Adds a running experiment.
 pub(crate) fn create(store: &mut dyn Store, id: &str) -> anyhow::Result<ExperimentRecord> {
     let entry = entry(id, AuditAction::Create)?;
-    Ok(store.create_experiment(&specification(id)?, CONDUCT, ExperimentState::Running, &entry)?)
+    Ok(store.create_experiment(&specification(id)?, CONFIG, ExperimentState::Running, &entry)?)
 }
 
 /// A registry on a clock that stands still.
@@ -124,7 +124,7 @@ pub(crate) fn experiment(record: &ExperimentRecord) -> anyhow::Result<Arc<Experi
 }
 
 /// An upload of `reports` ones for the first arm.
-pub(crate) fn arrival(
+pub(crate) fn upload(
     experiment: &Arc<Experiment>,
     id: u128,
     day: u32,

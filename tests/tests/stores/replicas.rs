@@ -17,7 +17,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio_postgres::{Client, NoTls};
 
-use super::places::{Place, arrival, commit, create, experiment, reports, settings};
+use super::places::{Place, commit, create, experiment, reports, settings, upload};
 use super::proxy::through;
 
 /// A test that has a server.
@@ -96,7 +96,7 @@ fn at_the_same_instant(server: &Postgres) -> anyhow::Result<()> {
         while !ids.is_empty() {
             let rest = ids.split_off(random.random_range(1..=ids.len()));
             let group: Vec<ValidUpload> =
-                ids.iter().map(|id| arrival(&only, *id, 100, 1)).collect::<Result<_, _>>()?;
+                ids.iter().map(|id| upload(&only, *id, 100, 1)).collect::<Result<_, _>>()?;
             let verdicts = commit(store, &group, 100)?;
             told.extend(ids.into_iter().zip(verdicts));
             ids = rest;
@@ -138,13 +138,13 @@ fn while_committing(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "committing")?)?;
-    commit(&mut *store, &[arrival(&only, 1000, 100, 1)?], 100)?;
+    commit(&mut *store, &[upload(&only, 1000, 100, 1)?], 100)?;
     let other = Raw::connect(&place)?;
     for (id, end, expected) in [(1, "COMMIT", Duplicate), (2, "ROLLBACK", Accepted)] {
         other.run(&format!(
             "BEGIN; INSERT INTO upload VALUES (100, '00000000-0000-0000-0000-{id:012x}')"
         ))?;
-        let group = [arrival(&only, id, 100, 1)?, arrival(&only, id + 10, 100, 1)?];
+        let group = [upload(&only, id, 100, 1)?, upload(&only, id + 10, 100, 1)?];
         let verdicts = thread::scope(|scope| {
             let store = &mut store;
             let waiting = scope.spawn(move || commit(&mut **store, &group, 100));
@@ -165,7 +165,7 @@ fn window_moved_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     let only = experiment(&create(&mut *store, "moved")?)?;
     // Often enough for the database to keep its plan of the statement.
     for id in 0..10 {
-        commit(&mut *store, &[arrival(&only, id, 98, 1)?], 100)?;
+        commit(&mut *store, &[upload(&only, id, 98, 1)?], 100)?;
     }
     let other = Raw::connect(&place)?;
     other.run(
@@ -175,7 +175,7 @@ fn window_moved_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     let verdicts = thread::scope(|scope| {
         let store = &mut store;
         // One that was counted, and one that was not.
-        let group = [arrival(&only, 1, 98, 1)?, arrival(&only, 77, 98, 1)?];
+        let group = [upload(&only, 1, 98, 1)?, upload(&only, 77, 98, 1)?];
         let waiting = scope.spawn(move || commit(&mut **store, &group, 100));
         other.until_somebody_waits()?;
         other.run("COMMIT")?;
@@ -190,18 +190,18 @@ fn commit_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "meanwhile")?)?;
-    commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 100)?;
+    commit(&mut *store, &[upload(&only, 1, 98, 1)?], 100)?;
     let other = Raw::connect(&place)?;
     // Somebody takes long: the window stays, and uploads are taken as before.
     other.run("BEGIN; INSERT INTO upload VALUES (98, '00000000-0000-0000-0000-000000000009')")?;
-    let group = [arrival(&only, 1, 98, 1)?, arrival(&only, 2, 98, 1)?, arrival(&only, 3, 101, 1)?];
+    let group = [upload(&only, 1, 98, 1)?, upload(&only, 2, 98, 1)?, upload(&only, 3, 101, 1)?];
     let verdicts = commit(&mut *store, &group, 101)?;
     ensure!(verdicts == [Duplicate, Accepted, Accepted], "{verdicts:?}");
     other.run("COMMIT")?;
-    let verdicts = commit(&mut *place.open()?, &[arrival(&only, 4, 98, 1)?], 101)?;
+    let verdicts = commit(&mut *place.open()?, &[upload(&only, 4, 98, 1)?], 101)?;
     ensure!(verdicts == [Verdict::Expired { oldest: Day::new(99) }], "{verdicts:?}");
     // The first one hears of it from its next commit.
-    ensure!(commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 101)? == verdicts);
+    ensure!(commit(&mut *store, &[upload(&only, 1, 98, 1)?], 101)? == verdicts);
     ensure!(store.window(Day::new(0)).oldest == Day::new(99));
     Ok(())
 }
@@ -210,12 +210,12 @@ fn folded(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let (mut one, mut two) = (place.open()?, place.open()?);
     let only = experiment(&create(&mut *one, "folded")?)?;
-    commit(&mut *one, &[arrival(&only, 1, 100, 5)?], 100)?;
-    commit(&mut *two, &[arrival(&only, 2, 100, 7)?, arrival(&only, 3, 101, 11)?], 101)?;
+    commit(&mut *one, &[upload(&only, 1, 100, 5)?], 100)?;
+    commit(&mut *two, &[upload(&only, 2, 100, 7)?, upload(&only, 3, 101, 11)?], 101)?;
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let rows = "SELECT day, replica, reports FROM tally ORDER BY day, replica";
     ensure!(query(url, rows)? == [["100", "1", "5"], ["100", "2", "7"], ["101", "2", "11"]]);
-    commit(&mut *one, &[arrival(&only, 4, 103, 13)?], 103)?;
+    commit(&mut *one, &[upload(&only, 4, 103, 13)?], 103)?;
     ensure!(query(url, rows)? == [["100", "0", "12"], ["101", "2", "11"], ["103", "1", "13"]]);
     let days = "SELECT DISTINCT day FROM upload ORDER BY day";
     ensure!(query(url, days)? == [["101"], ["103"]]);
@@ -238,11 +238,11 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
     // It takes no day that the database is far from, and ends none; whether it is the first
     // to commit or not.
     for id in [1, 2] {
-        let group = [arrival(&only, id, today, 1)?, arrival(&only, 9, today + 300, 1)?];
+        let group = [upload(&only, id, today, 1)?, upload(&only, 9, today + 300, 1)?];
         let verdicts = commit(&mut *ahead, &group, today + 300)?;
         ensure!(verdicts[0] == Accepted, "{verdicts:?}");
         ensure!(matches!(verdicts[1], Verdict::FutureDay { .. }), "{verdicts:?}");
-        let verdicts = commit(&mut *right, &[arrival(&only, id, today - 2, 1)?], today)?;
+        let verdicts = commit(&mut *right, &[upload(&only, id, today - 2, 1)?], today)?;
         ensure!(verdicts == [Accepted], "{verdicts:?}");
     }
     Ok(())
@@ -253,16 +253,16 @@ fn without_table(server: &Postgres) -> anyhow::Result<()> {
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "table")?)?;
-    commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
+    commit(&mut *store, &[upload(&only, 1, 100, 1)?], 100)?;
     // No replica has run for days, and then somebody reads for long: the window stays.
     query(url, "UPDATE watermark SET oldest_day = 90")?;
     let other = Raw::connect(&place)?;
     other.run("BEGIN; SELECT FROM upload")?;
     let group = [
-        arrival(&only, 1, 100, 1)?,
-        arrival(&only, 2, 95, 1)?,
-        arrival(&only, 3, 101, 1)?,
-        arrival(&only, 4, 89, 1)?,
+        upload(&only, 1, 100, 1)?,
+        upload(&only, 2, 95, 1)?,
+        upload(&only, 3, 101, 1)?,
+        upload(&only, 4, 89, 1)?,
     ];
     let verdicts = commit(&mut *place.open()?, &group, 101)?;
     let expired = Verdict::Expired { oldest: Day::new(90) };
@@ -276,7 +276,7 @@ fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
     let place = Place::postgres(server)?;
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "dies")?)?;
-    commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 100)?;
+    commit(&mut *store, &[upload(&only, 1, 98, 1)?], 100)?;
     // While its host is dead, nothing that a replica or the database says arrives.
     let is_dead = Arc::new((Mutex::new(false), Condvar::new()));
     let of_this = Arc::clone(&is_dead);
@@ -294,13 +294,13 @@ fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
     let other = Raw::connect(&place)?;
     other.run("BEGIN; SELECT FROM watermark FOR UPDATE")?;
     let (verdicts, of_dying) = thread::scope(|scope| {
-        let upload = arrival(&only, 2, 101, 1)?;
-        let dying = scope.spawn(|| commit(&mut dying, &[upload], 101));
+        let second = upload(&only, 2, 101, 1)?;
+        let dying = scope.spawn(|| commit(&mut dying, &[second], 101));
         // It has locked the table, and waits for the watermark.
         let waits = other.until_somebody_waits();
         set_dead(true);
         other.run("ROLLBACK")?;
-        let verdicts = commit(&mut *store, &[arrival(&only, 3, 100, 1)?], 100);
+        let verdicts = commit(&mut *store, &[upload(&only, 3, 100, 1)?], 100);
         set_dead(false);
         let of_dying = dying.join().map_err(|_| anyhow::anyhow!("the replica panicked"))?;
         waits?;
@@ -315,15 +315,15 @@ fn numbers(server: &Postgres) -> anyhow::Result<()> {
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let (mut one, mut two) = (place.open()?, place.open()?);
     let only = experiment(&create(&mut *one, "numbers")?)?;
-    commit(&mut *one, &[arrival(&only, 1, 100, 1)?], 100)?;
-    commit(&mut *two, &[arrival(&only, 2, 100, 1)?], 100)?;
+    commit(&mut *one, &[upload(&only, 1, 100, 1)?], 100)?;
+    commit(&mut *two, &[upload(&only, 2, 100, 1)?], 100)?;
     drop(one);
     // The database notices by itself that the first one is gone.
     let held = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
         WHERE l.locktype = 'advisory' AND d.datname = current_database()";
     until("one number is free", || query(url, held).is_ok_and(|rows| rows == [["1"]]))?;
     let mut three = place.open()?;
-    commit(&mut *three, &[arrival(&only, 3, 100, 1)?], 100)?;
+    commit(&mut *three, &[upload(&only, 3, 100, 1)?], 100)?;
     let rows = query(url, "SELECT replica, reports FROM tally ORDER BY replica")?;
     ensure!(rows == [["1", "2"], ["2", "1"]], "{rows:?}");
     Ok(())
@@ -357,6 +357,6 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
             create(&mut open, "late")
         },
     )?)?;
-    ensure!(commit(&mut open, &[arrival(&only, 1, 100, 1)?], 100)? == [Accepted]);
+    ensure!(commit(&mut open, &[upload(&only, 1, 100, 1)?], 100)? == [Accepted]);
     Ok(())
 }

@@ -176,8 +176,8 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     }
     let create = entry("rewards", AuditAction::Create)?;
     let state = ExperimentState::Draft;
-    let conduct = super::places::CONDUCT;
-    let refused = store.create_experiment(&specification("rewards")?, conduct, state, &create);
+    let config = super::places::CONFIG;
+    let refused = store.create_experiment(&specification("rewards")?, config, state, &create);
     ensure!(
         matches!(refused, Err(StoreError::Refused(StoreRefusal::ExperimentExists(_)))),
         "{refused:?}"
@@ -316,7 +316,7 @@ impl Office {
             Writer::open(store, Arc::clone(&registry), Arc::clone(&clock), due, metrics)?;
         let reader = place.reader()?;
         for record in reader.trusted(None)? {
-            registry.trusted().show(&record)?;
+            registry.trusted().publish_record(&record)?;
         }
         let (keeper, handle) =
             DisclosureWriter::new(Arc::clone(&registry), ingest.clone(), reader, clock, WINDOW);
@@ -470,7 +470,7 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let offices = [Office::open(&place, place.open()?)?, Office::open(&place, place.open()?)?];
     block_on(offices[0].create("headlines"))?;
-    offices[1].registry.trusted().show(&only(&place)?)?;
+    offices[1].registry.trusted().publish_record(&only(&place)?)?;
     block_on(async {
         // Each replica takes all of them, so each is sent to both.
         let (one, two) = (&offices[0], &offices[1]);

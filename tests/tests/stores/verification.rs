@@ -9,7 +9,7 @@ use bandana_shared::signing::SigningKey;
 use bandana_tests::postgres::{Postgres, query};
 
 use super::Case;
-use super::places::{Place, arrival, commit, create, entry, experiment, settings};
+use super::places::{Place, commit, create, entry, experiment, settings, upload};
 use super::replicas::Case as DatabaseCase;
 
 pub(crate) const ALL: &[(&str, Case)] = &[("a_store_in_use_is_checked_and_goes_on", while_in_use)];
@@ -23,7 +23,7 @@ fn while_in_use(place: &Place) -> anyhow::Result<()> {
     let only = experiment(&record)?;
     for day in 100..105 {
         for number in 0..5 {
-            let uploads = [arrival(&only, number, day, 3)?, arrival(&only, number, day - 1, 2)?];
+            let uploads = [upload(&only, number, day, 3)?, upload(&only, number, day - 1, 2)?];
             commit(&mut *store, &uploads, day)?;
             let verification = place.verify()?;
             ensure!(verification.is_sound(), "day {day}: {:?}", verification.findings);
@@ -42,7 +42,7 @@ fn while_in_use(place: &Place) -> anyhow::Result<()> {
     ensure!(examined("entries of the audit log")? == Some(2));
     // Five days have left the window of three, and the tallies of all six stay.
     ensure!(examined("tallies")? == Some(6), "{:?}", examined("tallies")?);
-    ensure!(commit(&mut *store, &[arrival(&only, 9, 104, 1)?], 104)? == [Accepted]);
+    ensure!(commit(&mut *store, &[upload(&only, 9, 104, 1)?], 104)? == [Accepted]);
     Ok(())
 }
 
@@ -54,8 +54,8 @@ fn named(server: &Postgres) -> anyhow::Result<()> {
     ensure!(matches!(empty, Err(StoreError::Open(OpenError::Empty))), "{empty:?}");
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "named")?)?;
-    commit(&mut *store, &[arrival(&only, 1, 98, 2)?, arrival(&only, 2, 99, 2)?], 100)?;
-    commit(&mut *store, &[arrival(&only, 3, 101, 2)?], 101)?;
+    commit(&mut *store, &[upload(&only, 1, 98, 2)?, upload(&only, 2, 99, 2)?], 100)?;
+    commit(&mut *store, &[upload(&only, 3, 101, 2)?], 101)?;
     ensure!(place.verify()?.is_sound(), "{:?}", place.verify()?.findings);
     for (change, undo, said) in [
         ("UPDATE tally SET arm = 7 WHERE day = 101", "UPDATE tally SET arm = 0", "it has 2 arms"),

@@ -1,7 +1,7 @@
 // One experiment.
 
 import { arms } from "./arms.js";
-import { conduct } from "./conduct.js";
+import { actionsOf } from "./actions.js";
 import { about, changes } from "./details.js";
 import { element } from "./elements.js";
 import { privacy } from "./privacy.js";
@@ -20,7 +20,7 @@ const BEFORE_WORDS = 5000;
 export async function experiment(context, id) {
   const { main, signal, announce, ready } = context;
   const parts = { arms: arms(context), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about() };
-  const actions = conduct(id, context);
+  const actions = actionsOf(id, context);
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
   const note = element("p", { class: "note" });

@@ -1,6 +1,6 @@
 // One experiment with a trusted curator.
 
-import { conduct } from "./conduct.js";
+import { actionsOf } from "./actions.js";
 import { changes } from "./details.js";
 import { element, problem } from "./elements.js";
 import { released } from "./released.js";
@@ -29,7 +29,7 @@ export async function trusted(context, id) {
   const parts = { released: released(context), protection: protection(), changes: changes() };
   // What was asked before a change tells of before.
   let changed = 0;
-  const actions = conduct(id, context, { path: "/api/trusted", stopping: STOPPING, deleting: DELETING, changed: () => { changed += 1; } });
+  const actions = actionsOf(id, context, { path: "/api/trusted", stopping: STOPPING, deleting: DELETING, changed: () => { changed += 1; } });
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
   const note = element("p", { class: "note" });

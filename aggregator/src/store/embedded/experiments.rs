@@ -53,16 +53,16 @@ impl SqliteStore {
             let (window, discount) = (row.get(4).map_err(reading)?, row.get(5).map_err(reading)?);
             let floor_weight = row.get(3).map_err(reading)?;
             let guardrails = (row.get(6).map_err(reading)?, row.get(7).map_err(reading)?);
-            let conduct = learner_config(&learner, floor_weight, window, discount, guardrails)?;
+            let config = learner_config(&learner, floor_weight, window, discount, guardrails)?;
             let state = ExperimentState::from_name(&state);
             let revisions = self.revisions(key)?;
             let newest = revisions
                 .last()
                 .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
-            let (tallies, days) = self.tallies(key, newest.arms().len(), conduct.memory)?;
+            let (tallies, days) = self.tallies(key, newest.arms().len(), config.memory)?;
             records.push(ExperimentRecord {
                 key,
-                conduct,
+                config,
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
                 is_archived: row.get(8).map_err(reading)?,
                 tallies,
@@ -118,7 +118,7 @@ impl SqliteStore {
     pub fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentKey, StoreError> {
@@ -135,14 +135,14 @@ impl SqliteStore {
         let insert = "INSERT INTO experiment
             (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-        let (state, learner) = (state.name(), conduct.learner.name());
-        let (window, discount) = memory_columns(conduct.memory);
-        let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
+        let (state, learner) = (state.name(), config.learner.name());
+        let (window, discount) = memory_columns(config.memory);
+        let Guardrails { burn_in_reports, holdout_share } = config.guardrails;
         let values = params![
             id.as_str(),
             state,
             learner,
-            conduct.floor_weight,
+            config.floor_weight,
             window,
             discount,
             burn_in_reports,

@@ -182,9 +182,9 @@ impl EmbeddedStore {
         doubtful
     }
 
-    fn check_standing(&self, standing: ExpectedState) -> Result<(), StoreError> {
-        let record = self.database.experiment(standing.key)?;
-        let stands = record.standing() == Some(standing);
+    fn check_expected(&self, expected: ExpectedState) -> Result<(), StoreError> {
+        let record = self.database.experiment(expected.key)?;
+        let stands = record.expected() == Some(expected);
         stands
             .then_some(())
             .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
@@ -241,58 +241,58 @@ impl Store for EmbeddedStore {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            let key = store.database.create_experiment(specification, conduct, state, entry)?;
+            let key = store.database.create_experiment(specification, config, state, entry)?;
             store.database.experiment(key)
         })
     }
 
     fn add_revision(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check_standing(standing)?;
-            store.database.add_revision(standing.key, specification, entry)?;
-            store.database.experiment(standing.key)
+            store.check_expected(expected)?;
+            store.database.add_revision(expected.key, specification, entry)?;
+            store.database.experiment(expected.key)
         })
     }
 
     fn set_state(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check_standing(standing)?;
-            store.database.set_state(standing.key, state, entry)?;
-            store.database.experiment(standing.key)
+            store.check_expected(expected)?;
+            store.database.set_state(expected.key, state, entry)?;
+            store.database.experiment(expected.key)
         })
     }
 
     fn archive(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check_standing(standing)?;
+            store.check_expected(expected)?;
             store.database.archive(entry)?;
-            store.database.experiment(standing.key)
+            store.database.experiment(expected.key)
         })
     }
 
-    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
+    fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.here(|store| {
-            store.check_standing(standing)?;
-            store.database.delete(standing.key, entry)
+            store.check_expected(expected)?;
+            store.database.delete(expected.key, entry)
         })
     }
 

@@ -53,16 +53,16 @@ pub(super) async fn change(
     let key = change.key();
     transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
     match change {
-        Change::Revision(standing, specification) => {
-            check(transaction, standing, &entry.experiment).await?;
+        Change::Revision(expected, specification) => {
+            check(transaction, expected, &entry.experiment).await?;
             insert_specification(transaction, key, specification).await?;
         }
-        Change::State(standing, state) => {
-            check(transaction, standing, &entry.experiment).await?;
+        Change::State(expected, state) => {
+            check(transaction, expected, &entry.experiment).await?;
             let update = "UPDATE experiment SET state = $2 WHERE key = $1";
             transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
         }
-        Change::Archive(standing) => check(transaction, standing, &entry.experiment).await?,
+        Change::Archive(expected) => check(transaction, expected, &entry.experiment).await?,
         Change::Signature(_, specification, signature, now) => {
             exists(transaction, key, &entry.experiment).await?;
             sign(transaction, specification, signature, now).await?;
@@ -77,14 +77,14 @@ pub(super) async fn change(
 pub(super) async fn create(
     transaction: &Transaction<'_>,
     specification: &Specification,
-    conduct: LearnerConfig,
+    config: LearnerConfig,
     state: ExperimentState,
     first_version: i64,
     entry: &AuditEntry,
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
     let arms = specification.arms().len();
-    let weights = conduct.weigh(specification, arms, &TallySnapshot::default(), &[]);
+    let weights = config.weigh(specification, arms, &TallySnapshot::default(), &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let insert = "INSERT INTO experiment
@@ -92,9 +92,9 @@ pub(super) async fn create(
             discount, burn_in_reports, holdout_share)
         VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING RETURNING key";
     let id = specification.experiment_id();
-    let (name, state, learner) = (id.as_str(), state.name(), conduct.learner.name());
-    let (window, discount) = memory_columns(conduct.memory);
-    let Guardrails { burn_in_reports, holdout_share } = conduct.guardrails;
+    let (name, state, learner) = (id.as_str(), state.name(), config.learner.name());
+    let (window, discount) = memory_columns(config.memory);
+    let Guardrails { burn_in_reports, holdout_share } = config.guardrails;
     let row = transaction
         .query_opt(
             insert,
@@ -102,7 +102,7 @@ pub(super) async fn create(
                 &name,
                 &state,
                 &learner,
-                &conduct.floor_weight,
+                &config.floor_weight,
                 &first_version,
                 &weights,
                 &window,
@@ -163,12 +163,12 @@ async fn exists(
 
 pub(super) async fn check(
     transaction: &Transaction<'_>,
-    standing: ExpectedState,
+    expected: ExpectedState,
     id: &ExperimentId,
 ) -> Result<(), StoreError> {
-    exists(transaction, standing.key, id).await?;
-    let record = read(transaction, standing.key).await?;
-    let stands = record.standing() == Some(standing);
+    exists(transaction, expected.key, id).await?;
+    let record = read(transaction, expected.key).await?;
+    let stands = record.expected() == Some(expected);
     stands
         .then_some(())
         .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
@@ -192,14 +192,14 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     };
     let (specification, first) = (decode(0)?, decode(1)?);
     let guardrails = (row.get(6), row.get(7));
-    let conduct = learner_config(row.get(2), row.get(3), row.get(4), row.get(5), guardrails)?;
+    let config = learner_config(row.get(2), row.get(3), row.get(4), row.get(5), guardrails)?;
     let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
     let mut days = days_of_memories(transaction, Some(&[key.0])).await?;
     let counted = TallySnapshot {
         tallies: tallies.remove(&key).unwrap_or_default(),
         days: days.remove(&key).unwrap_or_default(),
     };
-    let weights = conduct.weigh(&specification, first.arms().len(), &counted, &[]);
+    let weights = config.weigh(&specification, first.arms().len(), &counted, &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let reports = signed(counted.tallies.iter().map(|tally| tally.reports()).sum());

@@ -38,14 +38,14 @@ const PARTS: [&str; 4] = [
 /// Deletes an experiment that stands as somebody thinks, in the caller's transaction with its entry.
 pub(super) async fn delete(
     transaction: &Transaction<'_>,
-    standing: ExpectedState,
+    expected: ExpectedState,
     entry: &AuditEntry,
 ) -> Result<(), StoreError> {
     let failed = postgres("committing");
-    let key = standing.key.0;
+    let key = expected.key.0;
     let lock = "SELECT key FROM experiment WHERE key = $1 FOR UPDATE";
     transaction.execute(lock, &[&key]).await.map_err(failed)?;
-    check(transaction, standing, &entry.experiment).await?;
+    check(transaction, expected, &entry.experiment).await?;
     let reports = "SELECT day, replica, sum(reports)::bigint FROM tally
         WHERE experiment = $1 AND day >= (SELECT oldest_day FROM intact_watermark)
         GROUP BY day, replica";

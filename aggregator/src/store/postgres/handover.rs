@@ -15,28 +15,6 @@ use super::connection::{PgConnection, Target, Waits};
 use super::heartbeat::Pulse;
 use crate::store::{DatabaseError, StoreError, postgres};
 
-/// Version 9: who commits the disclosures to a trusted experiment, and what others hand over to
-/// it. Each replica has a few rows of its own for each experiment, which it uses again and again:
-/// no indexed column changes, so the space of old versions is used again at once. `handed` and
-/// `told` have checksums of their own. Neither table is in the database's log.
-pub(super) const TABLES: &str = "
-CREATE UNLOGGED TABLE trusted_lease (
-    experiment text PRIMARY KEY,
-    holder     bigint NOT NULL,
-    expires    timestamptz NOT NULL
-) WITH (fillfactor = 50);
-CREATE UNLOGGED TABLE trusted_handover (
-    experiment text NOT NULL,
-    replica    bigint NOT NULL,
-    place       integer NOT NULL,
-    number     bigint NOT NULL,
-    at         timestamptz NOT NULL,
-    handed     bytea NOT NULL,
-    told       bytea,
-    PRIMARY KEY (experiment, replica, place)
-) WITH (fillfactor = 50);
-";
-
 /// Takes the lease or renews it, for two seconds: whoever commits does so with every commit.
 const LEAD: &str = "INSERT INTO trusted_lease AS l (experiment, holder, expires)
     VALUES ($1, $2, clock_timestamp() + interval '2 seconds')
@@ -178,7 +156,10 @@ impl Handover {
     }
 
     /// What this replica was told, and whether another one has the lease.
-    pub(crate) fn look(&mut self, id: &ExperimentId) -> Result<(Vec<Letter>, bool), StoreError> {
+    pub(crate) fn collect_decisions(
+        &mut self,
+        id: &ExperimentId,
+    ) -> Result<(Vec<Letter>, bool), StoreError> {
         let replica = self.replica;
         self.link.run(DOING, async |session| {
             let failed = postgres(DOING);

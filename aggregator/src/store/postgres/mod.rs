@@ -349,7 +349,7 @@ impl Store for PostgresStore {
     fn create_experiment(
         &mut self,
         specification: &Specification,
-        conduct: LearnerConfig,
+        config: LearnerConfig,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -360,39 +360,39 @@ impl Store for PostgresStore {
         let first_version = changes::signed((random >> 2).max(1));
         self.link.change(async |transaction| {
             let version = first_version;
-            changes::create(transaction, specification, conduct, state, version, entry).await
+            changes::create(transaction, specification, config, state, version, entry).await
         })
     }
 
     fn add_revision(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         specification: &Specification,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Revision(standing, specification), entry)
+        self.change(Change::Revision(expected, specification), entry)
     }
 
     fn set_state(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::State(standing, state), entry)
+        self.change(Change::State(expected, state), entry)
     }
 
     fn archive(
         &mut self,
-        standing: ExpectedState,
+        expected: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Archive(standing), entry)
+        self.change(Change::Archive(expected), entry)
     }
 
-    fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
+    fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| deletion::delete(transaction, standing, entry).await)
+        self.link.change(async |transaction| deletion::delete(transaction, expected, entry).await)
     }
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {

@@ -77,7 +77,7 @@ fn record(
 ) -> Result<ExperimentRecord, StoreError> {
     let state: &str = row.get(1);
     let guardrails = (row.get(9), row.get(10));
-    let conduct = learner_config(row.get(2), row.get(3), row.get(7), row.get(8), guardrails)?;
+    let config = learner_config(row.get(2), row.get(3), row.get(7), row.get(8), guardrails)?;
     let state = ExperimentState::from_name(state);
     let (version, weights, reports): (i64, Vec<i64>, i64) = (row.get(4), row.get(5), row.get(6));
     let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));
@@ -90,7 +90,7 @@ fn record(
     let policy = served_policy(positive(version)?, weights);
     Ok(ExperimentRecord {
         key,
-        conduct,
+        config,
         state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
         is_archived: row.get(11),
         revisions,

@@ -3,8 +3,8 @@
 use bandana_shared::identity::StoreId;
 use tokio_postgres::{GenericClient, IsolationLevel};
 
+use super::checksums;
 use super::connection::{Session, same};
-use super::{checksums, handover};
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{DatabaseError, OpenError, Presence, StoreError, damaged, postgres};
 
@@ -13,15 +13,15 @@ const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// What makes each version from the one before; the first one from an empty database.
 const STEPS: [(i64, &str); 9] = [
-    (1, TABLES),
-    (2, CURATOR),
-    (3, SYMBOLS_AND_MEMORY),
-    (4, TRUSTED),
-    (5, GUARDRAILS),
-    (6, CONTENTS_AND_ROUNDS),
-    (7, IDENTITY),
-    (8, checksums::TABLES),
-    (9, handover::TABLES),
+    (1, include_str!("migrations/01_tables.sql")),
+    (2, include_str!("migrations/02_queries.sql")),
+    (3, include_str!("migrations/03_symbols_and_memory.sql")),
+    (4, include_str!("migrations/04_trusted.sql")),
+    (5, include_str!("migrations/05_guardrails.sql")),
+    (6, include_str!("migrations/06_contents_and_rounds.sql")),
+    (7, include_str!("migrations/07_identity.sql")),
+    (8, include_str!("migrations/08_checksums.sql")),
+    (9, include_str!("migrations/09_handover.sql")),
 ];
 
 /// Version of the tables that this program works with.
@@ -30,236 +30,6 @@ const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 /// Held by whoever changes tables, so that replicas that start together take turns.
 /// "BNDN", twice.
 pub(super) const CHANGING_TABLES: i64 = 0x424e_444e_424e_444e;
-
-/// Version 1.
-///
-/// `experiment.version` is the version of the policy, and grows with every change that
-/// replicas have to hear of. `tally` has a row for each replica that counts at the same
-/// time, so that none waits for another; those of expired days are summed up as replica 0.
-/// It names no experiment as a foreign key: that would lock the experiment's row in every
-/// commit. `upload` has a partition for each day, so that a day goes at once.
-const TABLES: &str = "
-CREATE TABLE bandana_schema (
-    one     integer PRIMARY KEY CHECK (one = 1),
-    version bigint NOT NULL
-);
-INSERT INTO bandana_schema VALUES (1, 1);
-CREATE TABLE experiment (
-    key            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id             text NOT NULL UNIQUE,
-    state          text NOT NULL CHECK (state IN ('draft', 'running', 'paused', 'stopped')),
-    learner        text NOT NULL,
-    floor_weight   double precision NOT NULL,
-    version        bigint NOT NULL CHECK (version > 0),
-    weights        bigint[] NOT NULL,
-    policy_reports bigint NOT NULL CHECK (policy_reports >= 0)
-) WITH (fillfactor = 50);
-CREATE TABLE specification (
-    digest     bytea PRIMARY KEY CHECK (octet_length(digest) = 16),
-    experiment bigint NOT NULL REFERENCES experiment (key),
-    revision   bigint NOT NULL,
-    bytes      bytea NOT NULL,
-    UNIQUE (experiment, revision)
-);
-CREATE TABLE signature (
-    digest     bytea NOT NULL REFERENCES specification (digest),
-    public_key bytea NOT NULL CHECK (octet_length(public_key) = 32),
-    expires    bigint NOT NULL CHECK (expires >= 0),
-    signature  bytea NOT NULL CHECK (octet_length(signature) = 64),
-    PRIMARY KEY (digest, public_key)
-);
-CREATE TABLE upload (
-    day integer NOT NULL,
-    id  uuid NOT NULL,
-    PRIMARY KEY (day, id)
-) PARTITION BY LIST (day);
-CREATE TABLE tally (
-    day        integer NOT NULL,
-    experiment bigint NOT NULL,
-    arm        integer NOT NULL,
-    replica    integer NOT NULL,
-    reports    bigint NOT NULL CHECK (reports >= 0),
-    ones       bigint NOT NULL CHECK (ones BETWEEN 0 AND reports),
-    PRIMARY KEY (day, experiment, arm, replica)
-) WITH (fillfactor = 50);
-CREATE TABLE watermark (
-    one        integer PRIMARY KEY CHECK (one = 1),
-    oldest_day integer NOT NULL
-);
-INSERT INTO watermark VALUES (1, 0);
-CREATE TABLE lease (
-    one     integer PRIMARY KEY CHECK (one = 1),
-    holder  text NOT NULL,
-    expires timestamptz NOT NULL
-);
-INSERT INTO lease VALUES (1, '', '-infinity');
-CREATE TABLE audit (
-    key        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at         bigint NOT NULL,
-    caller     text NOT NULL,
-    action     text NOT NULL,
-    experiment text NOT NULL,
-    detail     text NOT NULL
-);
-CREATE INDEX audit_by_experiment ON audit (experiment, key);
-CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'entries of the audit log are neither changed nor deleted';
-END $$;
-CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
-";
-
-/// Version 2: the curator's budgets, in billionths, and sessions. What was spent is never
-/// given back.
-const CURATOR: &str = "
-CREATE TABLE curator_data_set (
-    name        text PRIMARY KEY,
-    file        text NOT NULL,
-    fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 32),
-    rows        bigint NOT NULL CHECK (rows > 0),
-    columns     text NOT NULL,
-    measure     text NOT NULL CHECK (measure IN ('pure', 'concentrated')),
-    budget      bigint NOT NULL CHECK (budget > 0),
-    spent       bigint NOT NULL CHECK (spent BETWEEN 0 AND budget),
-    at          bigint NOT NULL
-);
-CREATE TABLE curator_debit (
-    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    data_set text NOT NULL REFERENCES curator_data_set (name),
-    at       bigint NOT NULL,
-    caller   text NOT NULL,
-    purpose  text NOT NULL,
-    price    bigint NOT NULL CHECK (price > 0)
-);
-CREATE INDEX curator_debit_by_data_set ON curator_debit (data_set, number);
-CREATE TABLE curator_session (
-    name            text PRIMARY KEY,
-    data_set        text NOT NULL REFERENCES curator_data_set (name),
-    columns         text NOT NULL,
-    plan            text NOT NULL,
-    threshold_noise bigint NOT NULL
-);
-CREATE TABLE curator_update (
-    session   text NOT NULL REFERENCES curator_session (name),
-    number    bigint NOT NULL CHECK (number >= 0),
-    predicate text NOT NULL,
-    answer    bigint NOT NULL,
-    PRIMARY KEY (session, number)
-);
-CREATE FUNCTION curator_spends_only() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.spent >= OLD.spent AND NEW.budget = OLD.budget
-        AND NEW.fingerprint = OLD.fingerprint THEN
-        RETURN NEW;
-    END IF;
-    RAISE EXCEPTION 'what was spent is never given back';
-END $$;
-CREATE TRIGGER curator_spends_only BEFORE UPDATE OR DELETE ON curator_data_set
-    FOR EACH ROW EXECUTE FUNCTION curator_spends_only();
-CREATE TRIGGER curator_debit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON curator_debit
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
-";
-
-/// Version 3: reports can say more than 0 and 1. `tally` has all reports and those that say
-/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. And
-/// experiments can forget.
-const SYMBOLS_AND_MEMORY: &str = "
-CREATE TABLE symbol_tally (
-    day        integer NOT NULL,
-    experiment bigint NOT NULL,
-    arm        integer NOT NULL,
-    symbol     integer NOT NULL CHECK (symbol BETWEEN 2 AND 15),
-    replica    integer NOT NULL,
-    reports    bigint NOT NULL CHECK (reports > 0),
-    PRIMARY KEY (day, experiment, arm, symbol, replica)
-) WITH (fillfactor = 50);
-ALTER TABLE experiment
-    ADD COLUMN window_days bigint CHECK (window_days > 0),
-    ADD COLUMN discount double precision CHECK (discount > 0 AND discount < 1);
-";
-
-/// Version 4: trusted experiments. `private` has sums of rewards that were not released, and goes
-/// when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
-/// together with its day, which is not before `oldest_day`. It names its experiment by no foreign
-/// key, since the row of the experiment is written in every commit.
-const TRUSTED: &str = "
-CREATE TABLE trusted_experiment (
-    key           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id            text NOT NULL UNIQUE,
-    specification bytea NOT NULL,
-    state         text NOT NULL CHECK (state IN ('running', 'paused', 'stopped')),
-    sequence      bigint NOT NULL CHECK (sequence >= 0),
-    stamp         bigint NOT NULL CHECK (stamp >= 0),
-    oldest_day    integer NOT NULL CHECK (oldest_day >= 0),
-    private       bytea,
-    released      bytea NOT NULL,
-    CHECK ((private IS NULL) = (state = 'stopped'))
-) WITH (fillfactor = 50);
-CREATE TABLE trusted_disclosure (
-    experiment bigint NOT NULL,
-    day        integer NOT NULL,
-    id         uuid NOT NULL,
-    PRIMARY KEY (experiment, day, id)
-);
-";
-
-/// Version 5: guardrails, which are off in experiments that were there before.
-const GUARDRAILS: &str = "
-ALTER TABLE experiment
-    ADD COLUMN burn_in_reports bigint NOT NULL DEFAULT 0 CHECK (burn_in_reports >= 0),
-    ADD COLUMN holdout_share double precision NOT NULL DEFAULT 0
-        CHECK (holdout_share BETWEEN 0 AND 1);
-";
-
-/// Version 6: a budget belongs to the content of a file, whatever it is called. `content` and
-/// `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
-/// is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
-/// count their rounds, and answers are kept for those who have not got them.
-const CONTENTS_AND_ROUNDS: &str = "
-CREATE TABLE curator_key (
-    one integer PRIMARY KEY CHECK (one = 1),
-    key bytea NOT NULL CHECK (octet_length(key) = 32)
-);
-ALTER TABLE curator_data_set ADD COLUMN content bytea UNIQUE CHECK (octet_length(content) = 32);
-CREATE OR REPLACE FUNCTION curator_spends_only() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.spent >= OLD.spent AND NEW.budget = OLD.budget
-        AND (OLD.content IS NULL
-            OR (NEW.content = OLD.content AND NEW.fingerprint = OLD.fingerprint)) THEN
-        RETURN NEW;
-    END IF;
-    RAISE EXCEPTION 'what was spent is never given back';
-END $$;
-ALTER TABLE curator_session ADD COLUMN rounds bigint NOT NULL DEFAULT 0 CHECK (rounds >= 0);
-CREATE TABLE curator_answer (
-    number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind     text NOT NULL CHECK (kind IN ('data-set', 'session')),
-    name     text NOT NULL,
-    caller   text NOT NULL,
-    question bytea NOT NULL CHECK (octet_length(question) = 16),
-    digest   bytea NOT NULL CHECK (octet_length(digest) = 32),
-    answer   bytea NOT NULL,
-    at       bigint NOT NULL,
-    UNIQUE (kind, name, caller, question)
-);
-";
-
-/// Version 7: a store knows which one it is. The id is made here, with a new store or with the
-/// upgrade of an old one, and stays: dumps and standbys have it too.
-const IDENTITY: &str = "
-CREATE TABLE store (
-    one integer PRIMARY KEY CHECK (one = 1),
-    id  bytea NOT NULL CHECK (octet_length(id) = 16)
-);
-INSERT INTO store (one, id) VALUES (1, uuid_send(gen_random_uuid()));
-CREATE FUNCTION store_keeps_its_id() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'a store keeps its id';
-END $$;
-CREATE TRIGGER store_keeps_its_id BEFORE UPDATE OR DELETE OR TRUNCATE ON store
-    FOR EACH STATEMENT EXECUTE FUNCTION store_keeps_its_id();
-";
 
 /// Creates the tables where there are none and none must be, brings those of an earlier version up
 /// to date, in one transaction: a crash leaves the old version or the new one. Tells which store

@@ -5,8 +5,8 @@ use bandana_learners::LearnerConfig;
 use bandana_shared::specification::Specification;
 
 /// Has an experiment created that runs at once.
-pub(crate) fn creation(specification: Specification, conduct: LearnerConfig) -> ExperimentCommand {
+pub(crate) fn creation(specification: Specification, config: LearnerConfig) -> ExperimentCommand {
     let specification = Box::new(specification);
-    let administration = ExperimentChange::Create { specification, conduct, is_draft: false };
+    let administration = ExperimentChange::Create { specification, config, is_draft: false };
     ExperimentCommand { caller: "anna".to_owned(), administration }
 }

@@ -136,10 +136,10 @@ impl Player {
         let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
         let channel = reports(privacy.mechanism, privacy.epsilon);
         let nothing = vec![Signals::of(privacy).nothing(); arms];
-        let situation = LearnerInput::of(nothing, &vec![true; arms], channel);
-        let situation = situation.with_ahead(batch as f64);
-        let weights = learner.weights(&situation)?;
-        Ok(Some(Self::Served(learner, Box::new(situation), weights)))
+        let input = LearnerInput::of(nothing, &vec![true; arms], channel);
+        let input = input.with_ahead(batch as f64);
+        let weights = learner.weights(&input)?;
+        Ok(Some(Self::Served(learner, Box::new(input), weights)))
     }
 
     /// Chooses an arm, whose report comes later.
@@ -182,7 +182,7 @@ impl Player {
                 statistic.reports += 1.0;
                 statistic.pending = statistic.pending.saturating_sub(1);
             }
-            Self::Served(_, situation, _) => hear(&mut situation.arms[arm], signal),
+            Self::Served(_, input, _) => hear(&mut input.arms[arm], signal),
         }
     }
 
@@ -191,8 +191,8 @@ impl Player {
     /// # Errors
     /// When there are no weights.
     pub fn end_batch(&mut self) -> anyhow::Result<()> {
-        if let Self::Served(learner, situation, weights) = self {
-            *weights = learner.weights(situation)?;
+        if let Self::Served(learner, input, weights) = self {
+            *weights = learner.weights(input)?;
         }
         Ok(())
     }

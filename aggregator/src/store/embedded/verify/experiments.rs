@@ -57,7 +57,7 @@ pub(super) fn check(
             experiments.insert(row.key, Known { id: row.id, arms: 0, is_deleted: true });
             continue;
         }
-        conduct(&row, verification);
+        check_config(&row, verification);
         let revisions = revisions(connection, &row, verification)?;
         let arms = revisions.last().map_or(0, |newest| newest.arms().len());
         if verification.schema_version >= schema::WITH_SIGNATURES {
@@ -92,7 +92,7 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
     Ok(Stored { key, id, state, learner: row.get(3)?, floor_weight: row.get(4)? })
 }
 
-fn conduct(row: &Stored, verification: &mut Verification) {
+fn check_config(row: &Stored, verification: &mut Verification) {
     let Stored { id, state, learner, floor_weight, .. } = row;
     if ExperimentId::new(id.clone()).is_err() {
         verification.say(format!("experiment {id:?}: no experiment can be called that"));

@@ -22,7 +22,7 @@ const PRIVATE = {
 
 /** The buttons for an experiment, and what shows those that fit a state. Of another kind are its
     path, what is said before it is stopped and deleted, and what is called after a change. */
-export function conduct(id, { announce, signal }, { path, stopping, deleting, changed } = PRIVATE) {
+export function actionsOf(id, { announce, signal }, { path, stopping, deleting, changed } = PRIVATE) {
   const trouble = element("div");
   const buttons = new Map();
   let isBusy = false;
