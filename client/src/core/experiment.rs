@@ -273,8 +273,8 @@ impl<N: NoiseSource> Core<N> {
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
         // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;
-        // Whose signatures are about to expire is asked for as a whole: a server leaves
-        // out what is known.
+        // If the signatures are about to expire, the fetch names no known version: a server leaves
+        // out whatever is known.
         let renewal = self.state.ledger.time(now).after(RENEWAL);
         let lasting = enrolled.usable_until.is_some_and(|until| renewal < until);
         let held = self.state.held.get(id).filter(|_| lasting);
@@ -289,7 +289,6 @@ impl<N: NoiseSource> Core<N> {
     /// The specification is kept where signers are pinned, since their word is better than a
     /// store's. It is also kept where an arm has reported once, since the next specification might
     /// number the same arm differently.
-    /// reported once, since the next specification might call the same arm by another index.
     pub(super) fn forget_disowned(
         &mut self,
         experiment_id: &ExperimentId,

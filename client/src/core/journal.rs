@@ -35,7 +35,7 @@ pub(super) struct Journal {
 }
 
 enum Keeping {
-    /// In memory only: every change is as durable as it will ever be.
+    /// In memory only: every change counts as durable.
     Volatile,
     /// The storage can't be used: no change is ever durable.
     #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "needs a storage"))]
@@ -49,7 +49,7 @@ enum Keeping {
 struct Stored {
     /// Number of the last change that is durable.
     durable: u64,
-    /// Changes since the last write was made.
+    /// Changes not yet handed out in a write.
     pending: Vec<Change>,
     /// Changes in the storage after its last whole state.
     appended: usize,
@@ -144,7 +144,7 @@ impl Journal {
         }
     }
 
-    /// Has the whole state written next, after a change that is no [`Change`].
+    /// Makes the next write hold the whole state, after a change that is not a [`Change`].
     pub(super) fn replace(&mut self) {
         self.last += 1;
         match &mut self.keeping {

@@ -169,7 +169,7 @@ pub enum Task {
     Upload(UploadTask),
     /// No task before this time.
     Wait(Timestamp),
-    /// Nothing, until something else happens: an arm is drawn, or an experiment enrolled.
+    /// No task until another event: an arm is drawn, or an experiment enrolled.
     Done,
 }
 
@@ -238,7 +238,7 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Goes through a change of the state, and keeps it for the storage.
+    /// Applies a change to the state, and queues it for the storage.
     fn record(&mut self, change: Change) {
         let number = self.journal.next_number();
         let applied = self.state.apply(&change, number);
