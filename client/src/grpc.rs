@@ -80,8 +80,8 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// ```
 ///
 /// # Privacy
-/// A server, and whoever sees the network, learns the device's address and the time of
-/// each call. Over `http://` everybody on the way reads what is sent, and can answer.
+/// The server and observers of the network learn the device's address and the time of each call.
+/// Over `http://` every party on the path can read the calls and forge answers.
 #[derive(Clone, Debug)]
 pub struct Transport {
     connection: Connection,

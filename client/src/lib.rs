@@ -43,8 +43,8 @@
 //!     .consent(Consent::Given)
 //!     .start()?; // a thread; `driver()` instead for an app with a tokio runtime
 //!
-//! // Wherever there is something to choose. Never waits, never fails. Until a server was
-//! // heard once it gives the default: see `Experiment::wait_until_ready`.
+//! // Wherever there is something to choose. Never waits, never fails. Before the first answer of a
+//! // server it gives the default: see `Experiment::wait_until_ready`.
 //! let choice = bandana.experiment("button-colour")?.choose();
 //! println!("show the {} button", choice.label_or("blue"));
 //!
