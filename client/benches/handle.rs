@@ -1,12 +1,11 @@
-//! Waits of product code: the time of `Experiment::choose` and of
-//! `Assignment::reward` through the handle, while the driver's thread writes.
+//! Latency of product code: the time of `Experiment::choose` and of `Assignment::reward` through
+//! the handle, while the driver's thread writes.
 //!
 //! `cargo bench -p bandana-client --bench handle`
 //!
-//! A round is a number of choices, each followed by its reward. Then months pass, so
-//! that every assignment settles before the next round. Only choices that report are
-//! measured, and the program ends with an error when one does not. Nothing is asserted
-//! of a time.
+//! A round is a number of choices, each followed by its reward. Then months pass, so that every
+//! assignment settles before the next round. Only choices that report are measured, and the program
+//! ends with an error when one does not. No time is asserted.
 
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -29,16 +28,16 @@ use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Experiments that the choices go round.
+/// Experiments among which the choices rotate.
 const EXPERIMENTS: usize = 10;
 
 /// Longer than any report waits for a server.
 const UNTIL_SETTLED: Duration = Duration::from_hours(24 * 62);
 
-/// Time between two looks at the driver's progress, outside of what is measured.
+/// Interval between two checks of the driver's progress, outside the measured time.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// Nobody answers there.
+/// An address without a server.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 fn main() -> Result<(), Failure> {
@@ -55,13 +54,13 @@ fn main() -> Result<(), Failure> {
     reference()
 }
 
-/// What an app does.
+/// The load of an app.
 #[derive(Clone, Copy)]
 struct Load {
     rounds: usize,
     /// Choices in a round.
     choices: usize,
-    /// Between two choices.
+    /// Pause between two choices.
     pause: Option<Duration>,
 }
 
@@ -89,7 +88,7 @@ fn timed<T>(timings: &mut Timings, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A clock that stands until it is turned.
+/// A clock that moves only when it is set.
 #[derive(Debug, Default)]
 struct TurnedClock(AtomicU64);
 
@@ -114,7 +113,7 @@ fn experiments(bandana: &Bandana) -> Result<Vec<Experiment>, Failure> {
     Ok(names().map(|name| bandana.experiment(&name)).collect::<Result<_, _>>()?)
 }
 
-/// Answers the rest of what a builder asks.
+/// Completes the remaining steps of a builder.
 fn ready<T>(
     builder: Builder<WantsAcceptance<T>>,
     clock: &Arc<TurnedClock>,
@@ -126,7 +125,7 @@ fn ready<T>(
     Ok(builder.clock(Arc::<TurnedClock>::clone(clock)))
 }
 
-/// Answers every question, and takes every upload.
+/// Answers every fetch, and accepts every upload.
 fn serve(tasks: &mut Tasks, clock: &TurnedClock) -> Result<(), Failure> {
     loop {
         match tasks.next_task()? {
@@ -155,7 +154,7 @@ fn serve(tasks: &mut Tasks, clock: &TurnedClock) -> Result<(), Failure> {
     }
 }
 
-/// Measures a client with a directory and a driver of its own.
+/// Measures a client with its own directory and driver.
 fn stored(name: &str, keeps_rewards: bool, load: Load) -> Result<(), Failure> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let clock = Arc::new(TurnedClock::default());
@@ -226,7 +225,7 @@ fn measure(
     Ok(())
 }
 
-/// What the same machine takes for a durable write, and for a word of randomness.
+/// Measures a durable write and a word of randomness on the same machine.
 fn reference() -> Result<(), Failure> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let (mut syncs, mut words) = (Timings(Vec::new()), Timings(Vec::new()));

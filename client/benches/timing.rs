@@ -5,16 +5,12 @@
 //! interruptions touch least.
 //!
 //! `cargo bench -p bandana-client --bench timing`, and again with `--profile
-//! embedded`: optimised for size, what was free of branches may not be any more.
+//! embedded`: optimised for size, code that was free of branches may have some.
 //!
-//! |t| above 4.5 is evidence of a difference, above 10 hardly anything else. It
-//! grows with the number of measurements if there is one; run again, and longer,
-//! what looks suspicious. Two controls show what the test can see: a privatizer
-//! that skips work for low rewards must be caught, and one whose classes are the
-//! same must not.
+//! |t| above 4.5 is evidence of a difference; above 10 it is nearly certain. If there is a difference, |t| grows with the number of measurements, so run again, and longer, if a value is suspicious. Two controls show the power of the test: it must catch a privatizer that skips work for low rewards, and must not report one whose classes are the same.
 //!
-//! All is measured at the smallest epsilon, where the bits of both classes are
-//! fair coins. How long a bit takes may depend on the bit, which is sent anyway.
+//! All rows use the smallest epsilon, where the bits of both classes are fair coins. The time of a
+//! bit may depend on the bit, which is sent anyway.
 
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
@@ -33,24 +29,22 @@ use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-/// Measurements of one row. `cargo test` runs benchmarks too, to see that they do.
+/// Measurements of one row. `cargo test` also runs benchmarks, to check that they work.
 const MEASUREMENTS: usize = 1_000_000;
 const MEASUREMENTS_OF_A_TEST: usize = 1_000;
 
-/// Calls in one measurement: more than the clock's resolution, and a divisor of
-/// what a key of the noise and a block of its generator last for.
+/// Calls in one measurement: enough for the clock's resolution, and a divisor of the number of
+/// words of a noise key and of a block of its generator.
 const CALLS: usize = 32;
 
-/// The |t| that the paper takes for evidence, and the one that its program takes
-/// for certain.
+/// The |t| that the paper takes as evidence, and the one that its program takes as certain.
 const EVIDENT: f64 = 4.5;
 const CERTAIN: f64 = 10.0;
 
 /// Index of the crop that leaves out the longest 1%.
 const MOST: usize = 66;
 
-/// Shares of the times that are tested on their own, the shortest ones, as many
-/// as the paper's program takes.
+/// Fractions of the shortest times that are tested separately, as many as in the paper's program.
 const CROPS: usize = 100;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -109,14 +103,14 @@ fn privatizer(mechanism: Mechanism, rewards: Rewards) -> Outcome<Privatizer> {
     Ok(Privatizer::new(&specification))
 }
 
-/// What the product does to each reward.
+/// The privatization of each reward, as in the product.
 #[inline(never)]
 fn privatize(privatizer: &Privatizer, rewards: &[(Reward, f64)], noise: &mut BulkNoise) -> u32 {
     let bit = |(reward, _): &(Reward, f64)| privatizer.privatize(black_box(reward), noise);
     rewards.iter().map(bit).map(|bit| bit.map_or(0, |bit| u32::from(bit.get().get()))).sum()
 }
 
-/// What it must not do: curve only the rewards above the middle.
+/// A control that leaks: it curves only the rewards above the middle.
 #[inline(never)]
 fn leak(rewards: &[(Reward, f64)], noise: &mut BulkNoise) -> u32 {
     let bit = |(_, number): &(Reward, f64)| {
@@ -127,8 +121,8 @@ fn leak(rewards: &[(Reward, f64)], noise: &mut BulkNoise) -> u32 {
     rewards.iter().map(bit).sum()
 }
 
-/// Where the rewards of one class come from: a sum, so that what is done before
-/// the clock starts is the same for all classes.
+/// The source of the rewards of one class: a sum, so that the work before the clock starts is the
+/// same for all classes.
 #[derive(Clone, Copy)]
 struct Class {
     fixed: f64,
@@ -137,10 +131,10 @@ struct Class {
 }
 
 impl Class {
-    /// From 0 to 1.
+    /// Random, from 0 to 1.
     const RANDOM: Self = Self { fixed: 0.0, share_of_random: 1.0, share_of_binary: 0.0 };
 
-    /// 0 or 1.
+    /// Random, 0 or 1.
     const RANDOM_BINARY: Self = Self { fixed: 0.0, share_of_random: 0.0, share_of_binary: 1.0 };
 
     fn fixed(reward: f64) -> Self {
@@ -156,7 +150,7 @@ impl Class {
 
 struct Timing {
     ns: f64,
-    /// How much longer the second class takes, without the longest 1% of all.
+    /// Extra time of the second class, without the longest 1% of all.
     difference: f64,
     t_max: f64,
 }
@@ -173,7 +167,7 @@ impl Timing {
     }
 }
 
-/// Times `work` on rewards of the one class or the other, at random.
+/// Times `work` on rewards of either class, at random.
 fn measure(
     measurements: usize,
     classes: [Class; 2],
@@ -181,7 +175,7 @@ fn measure(
 ) -> Outcome<Timing> {
     let mut random = ChaCha8Rng::seed_from_u64(17);
     let mut noise = BulkNoise::new()?;
-    // Both classes are laid down in the same place, by the same steps.
+    // Both classes are written to the same memory, by the same steps.
     let mut rewards = Vec::with_capacity(CALLS);
     let mut time = |random: &mut ChaCha8Rng| -> Outcome<(usize, f64)> {
         let class = usize::from(random.next_u32() >> 31 == 1);
@@ -191,13 +185,13 @@ fn measure(
             let reward = chosen.reward(random);
             rewards.push((Reward::new(reward)?, reward));
         }
-        // Nothing of what came before is to be finished on this clock.
+        // Earlier work must not be finished on this clock.
         fence(Ordering::SeqCst);
         let start = now();
         black_box(work(black_box(&rewards), &mut noise));
         Ok((class, start.elapsed().as_secs_f64() * 1e9 / CALLS as f64))
     };
-    // The first tenth warms up, and says which times are short.
+    // The first tenth warms up, and sets the limits of short times.
     let mut first = Vec::new();
     for _ in 0..measurements / 10 {
         first.push(time(&mut random)?.1);
@@ -217,7 +211,7 @@ fn measure(
     Ok(Timing { ns: percentile(&first, 0.5), difference: long.mean - short.mean, t_max })
 }
 
-/// As in the paper's program: half of the crops keep less than the shortest 97%.
+/// As in the paper's program, half of the crops keep less than the shortest 97%.
 fn share_of(crop: usize) -> f64 {
     1.0 - 0.5_f64.powf(10.0 * crop as f64 / CROPS as f64)
 }
@@ -258,7 +252,7 @@ impl Moments {
     }
 }
 
-/// Welch's t. Zero when there is too little to compare, or nothing varies.
+/// Welch's t. Zero if there is too little to compare, or no variance.
 fn welch(a: &Moments, b: &Moments) -> f64 {
     let error = (a.error() + b.error()).sqrt();
     if a.count > 1.0 && b.count > 1.0 && error > 0.0 { (a.mean - b.mean) / error } else { 0.0 }

@@ -10,8 +10,8 @@ use thiserror::Error;
 use crate::signers::{SignatureRefusal, Signers};
 use crate::time::Timestamp;
 
-/// What an app agrees to for one experiment. The client is the judge: a
-/// specification beyond it is refused, whoever sent it.
+/// An app's terms for one experiment. The client refuses a specification outside these terms,
+/// whoever sent it.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -36,8 +36,8 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// Accepts experiments on exactly these `rewards` (kind, range, what happens
-    /// outside it, default) whose reports lose at most `epsilon_max` each, in nats.
+    /// Accepts experiments on exactly these `rewards` (kind, range, treatment of rewards outside
+    /// the range, default) whose reports lose at most `epsilon_max` each, in nats.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -56,7 +56,7 @@ impl Acceptance {
         Self { epsilon_max, rewards, digests: None, once_days: None, signers: None }
     }
 
-    /// Accepts only specifications with one of these digests; with none, none.
+    /// Accepts only specifications with one of these digests. An empty list accepts none.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -65,7 +65,7 @@ impl Acceptance {
     ///
     /// # let reviewed = Digest::new([7; 16]);
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// // The build of the app knows what was reviewed.
+    /// // The build of the app contains the digests that were reviewed.
     /// client.enroll(id.clone(), acceptance()?.pinned(vec![reviewed]));
     /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
     /// assert_eq!(client.refusal(&id), Some(&Refusal::Digest(specification()?.digest())));
@@ -76,8 +76,7 @@ impl Acceptance {
         Self { digests: Some(digests), ..self }
     }
 
-    /// Accepts only specifications that these keys have signed, while their signatures
-    /// last.
+    /// Accepts only specifications that these keys have signed, until the signatures expire.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -100,16 +99,15 @@ impl Acceptance {
         Self { signers: Some(signers), ..self }
     }
 
-    /// Reports at most once for every arm in each period of `days` days (UTC, counted
-    /// from 1970-01-01); `days` of 0 is once ever. Further assignments of the arm get
-    /// no report.
+    /// Reports at most once for every arm in each period of `days` days (UTC, counted from
+    /// 1970-01-01). If `days` is 0, each arm reports once ever. Further assignments of the arm do
+    /// not report.
     ///
     /// # Privacy
-    /// A user who sees an arm a hundred times then loses ε once, not a hundred times.
-    /// The first bit is resent if need be, never drawn again. An opt-out forgets what was
-    /// reported, as everything but what was spent. Opting out forgets which arms
-    /// have reported, so a user who opts in again may report an arm a second time in the
-    /// period.
+    /// A user who sees an arm a hundred times then loses ε once, not a hundred times. The first bit
+    /// is resent if need be, never drawn again. Opting out forgets which arms have reported, like
+    /// everything but the spent budget. So a user who opts in again may report an arm a second time
+    /// in the period.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -134,18 +132,19 @@ impl Acceptance {
         Self { once_days: Some(days), ..self }
     }
 
-    /// Whether signatures are asked for, which a liar can't make.
+    /// Whether the app pins signers, whose signatures an impostor can't forge.
     pub(crate) fn is_signed(&self) -> bool {
         self.signers.is_some()
     }
 
-    /// Length of the periods in which an arm reports once, if it does.
+    /// Length in days of the periods in which each arm reports once; `None`: no such limit.
     pub(crate) fn once_days(&self) -> Option<u32> {
         self.once_days
     }
 
-    /// Judges a specification and its signatures for a client whose noise is or is not
-    /// simulated, beside the one that it holds. Says until when the signatures last.
+    /// Judges a specification and its signatures against the specification that the client holds.
+    /// `simulated` says whether the client's noise is simulated. Returns the time until which the
+    /// signatures are valid.
     pub(crate) fn judge(
         &self,
         (offered, signatures): (&Specification, &[Signature]),
@@ -184,8 +183,8 @@ impl Acceptance {
     }
 }
 
-/// Between revisions the arms may be appended to and retired, and nothing else
-/// may change; within one revision nothing may.
+/// Refuses a change that no revision may make. A later revision may append and retire arms and
+/// change nothing else; within one revision nothing may change.
 fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Refusal> {
     if offered.digest() == held.digest() {
         return Ok(());
@@ -208,7 +207,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
     if kept && expected == offered_parts { Ok(()) } else { Err(Refusal::Changed) }
 }
 
-/// Why a specification or a policy was refused. The client goes on with what it held.
+/// Reason for refusing a specification or a policy. The client keeps what it held.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -216,7 +215,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
 /// use bandana_shared::specification::Arm;
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// // A revision with a third arm, and a policy that does not know of it.
+/// // A revision with a third arm, and a policy of two weights.
 /// let specification = Some(specification()?.with_arm(Arm::new("blue")?)?);
 /// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
 /// assert!(refused.is_err());
@@ -227,7 +226,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Real clients and simulated experiments do not mix, nor the other way.
+    /// Real clients refuse simulated experiments, and simulated clients refuse real ones.
     #[error("the experiment's simulation mark is {experiment}, the client's the opposite")]
     SimulationMark {
         /// The experiment's mark.
@@ -236,9 +235,9 @@ pub enum Refusal {
     /// More privacy loss than the app accepts.
     #[error("the experiment asks for an epsilon of {offered}; the app accepts {accepted}")]
     Epsilon {
-        /// What the experiment asks for, in nats.
+        /// The experiment's ε, in nats.
         offered: f64,
-        /// What the app accepts, in nats.
+        /// The largest ε that the app accepts, in nats.
         accepted: f64,
     },
     /// Another range of rewards.
@@ -247,7 +246,7 @@ pub enum Refusal {
     /// Another kind of rewards.
     #[error("the experiment's rewards are not of the kind that the app declared ({accepted:?})")]
     Kind {
-        /// What the app declared.
+        /// The kind that the app declared.
         accepted: RewardKind,
     },
     /// Another default reward, or another treatment of rewards out of range.

@@ -1,4 +1,4 @@
-//! Assignments: an arm that was chosen, and the rewards until its report.
+//! Assignments: a chosen arm, and its rewards until its report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::privatizer::{PrivateReport, PrivatizeError, Privatizer};
 use crate::reward::Reward;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
-/// Names an assignment within its installation, also after a restart.
+/// Identifies an assignment within its installation, also after a restart.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -30,7 +30,7 @@ use crate::time::{CLOCK_SLACK, Timestamp};
 pub struct AssignmentId(u64);
 
 impl AssignmentId {
-    /// The id of this number, as [`Self::get`] gave it.
+    /// The id with this number, as returned by [`Self::get`].
     ///
     /// ```
     /// # use bandana_client::AssignmentId;
@@ -40,16 +40,16 @@ impl AssignmentId {
         Self(number)
     }
 
-    /// Its number, for an app that keeps it beyond its own end: 1 for the first
-    /// assignment of an installation, then counting up. Keep only those of assignments
-    /// that report: after a restart a number that was not stored, since its assignment
-    /// never reports or since the process was killed first, is given again.
+    /// The number, for an app that stores it across restarts: 1 for the first assignment of an
+    /// installation, then counting up. Store only the numbers of assignments that report. A number
+    /// is not durable if its assignment never reports, or if the process was killed first; after a
+    /// restart such a number is given again.
     pub fn get(self) -> u64 {
         self.0
     }
 }
 
-/// An arm that was given, and the name under which rewards are added.
+/// An arm that was drawn, and the id for adding rewards to it.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -71,7 +71,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The assignment's name, for adding rewards.
+    /// The assignment's id, for adding rewards.
     pub fn id(&self) -> AssignmentId {
         self.id
     }
@@ -91,14 +91,14 @@ impl Chosen {
         &self.label
     }
 
-    /// Why no report will be made; `None`: one will. That was decided when the arm
-    /// was drawn, and no reward changes it.
+    /// Reason why no report will be made; `None`: one will be. It is settled when the arm is drawn,
+    /// and no reward changes it.
     pub fn unreported(&self) -> Option<Unreported> {
         self.unreported
     }
 }
 
-/// Why an arm was given without a report to come. Rewards are then ignored.
+/// Reason why an assignment never reports. Its rewards are ignored.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -117,36 +117,35 @@ impl Chosen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreported {
-    /// The price does not fit what is left of the budget of the current window.
+    /// The price exceeds the rest of the budget of the current window.
     WindowSpent,
-    /// The price does not fit what is left of the budget of the installation.
+    /// The price exceeds the rest of the budget of the installation.
     LifetimeSpent,
-    /// The experiment has 1500 reports that are to be made or sent, as many as a client
-    /// keeps.
+    /// The experiment, or the client as a whole, has the largest number of unsent reports and open
+    /// assignments that a client keeps: 1500 for one experiment, 10 000 in all.
     OutboxFull,
-    /// The experiment reports once, and this arm was reported in this epoch.
+    /// The experiment reports once, and this arm has reported in this period.
     ReportedOnce,
     /// The client has been shut down.
     ShutDown,
-    /// What the client stored can't be used, so that nothing is known about the
-    /// budget.
+    /// The client's storage can't be used, so the spent budget is unknown.
     StorageUnusable,
 }
 
-/// An assignment whose rewards still count. That it reports, when and for which
-/// arm was fixed when the arm was drawn, and no reward changes it.
+/// An assignment that still takes rewards. Its report, release time and arm were fixed when the arm
+/// was drawn, and no reward changes them.
 pub(crate) struct OpenAssignment {
     pub(crate) specification: Arc<Specification>,
     pub(crate) arm: ArmIndex,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
-    /// The store that the specification came from, if that is known.
+    /// The store that the specification came from; `None`: unknown.
     pub(crate) store: Option<StoreId>,
-    /// Sum of the admitted rewards; `None`: none was added.
+    /// Sum of the admitted rewards; `None`: no reward was added.
     sum: Option<Reward>,
 }
 
-/// Does not tell whether a reward was added: that alone can be the reward.
+/// Does not reveal whether a reward was added: that alone can reveal the reward.
 impl std::fmt::Debug for OpenAssignment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenAssignment")
@@ -167,29 +166,29 @@ impl OpenAssignment {
         Self { specification, arm, rewards_until, release_at, store: None, sum: None }
     }
 
-    /// The same with the store that its specification came from.
+    /// The same assignment, with the store that its specification came from.
     pub(crate) fn of_store(self, store: Option<StoreId>) -> Self {
         Self { store, ..self }
     }
 
-    /// Whether rewards no longer count. The end of a window that is further ahead
-    /// than the window is long was set before the clock was set back; it has come.
+    /// Whether rewards no longer count. An end that lies further ahead than the window is long was
+    /// set before the clock was set back, and counts as passed.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         let window = u64::from(self.specification.timing().attribution_window_seconds);
         let reach = Duration::from_secs(window) + CLOCK_SLACK;
         self.rewards_until <= now || self.rewards_until > now.after(reach)
     }
 
-    /// How far ahead the release can lie at most.
+    /// Longest time from now to the release.
     pub(crate) fn reach(&self) -> Duration {
         let timing = self.specification.timing();
         let window = u64::from(timing.attribution_window_seconds);
         Duration::from_secs(window + u64::from(timing.release_delay_seconds_max))
     }
 
-    /// Adds a reward. Binary rewards count as the higher value once any of them
-    /// has it, of categories the last one counts; others are summed, and the sum is clamped
-    /// to the range.
+    /// Adds a reward. Binary rewards count as the higher value once any of them has it. Of
+    /// categorical rewards the last one counts. Bounded rewards are summed, and the report clamps
+    /// the sum to the range.
     pub(crate) fn add(&mut self, reward: &Reward) -> Result<(), PrivatizeError> {
         let admitted = Privatizer::new(&self.specification).admit(reward)?;
         let sum = match (&self.sum, self.specification.rewards().kind()) {
@@ -204,7 +203,7 @@ impl OpenAssignment {
         Ok(())
     }
 
-    /// The private report of what was added, or of the default reward.
+    /// The private report of the sum of the rewards, or of the default reward.
     pub(crate) fn privatize(
         &self,
         noise: &mut impl NoiseSource,
@@ -216,13 +215,13 @@ impl OpenAssignment {
         Privatizer::new(&self.specification).privatize_admitted(clamped, noise)
     }
 
-    /// The sum of its rewards, for the one place where raw values may rest.
+    /// The sum of the rewards, for the rewards file, the only place where raw values may be stored.
     #[cfg(feature = "storage")]
     pub(crate) fn sum(&self) -> Option<f64> {
         self.sum.as_ref().map(Reward::expose)
     }
 
-    /// Puts back a sum that was kept over a restart.
+    /// Restores a sum that was stored across a restart.
     #[cfg(feature = "storage")]
     pub(crate) fn restore_sum(&mut self, sum: f64) {
         self.sum = Reward::new(sum).ok();

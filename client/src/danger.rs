@@ -1,4 +1,4 @@
-//! Functions that weaken the guarantee, and are at times needed all the same.
+//! Functions that weaken the privacy guarantee, for cases that need them.
 //!
 //! ```
 #![doc = include_str!("example.txt")]
@@ -12,7 +12,7 @@
 //! # let (bandana, tasks, _clock) = again()?;
 //! assert!(matches!(bandana.status().reporting, Reporting::StorageUnusable(_)));
 //! # drop((bandana, tasks));
-//! // The way out, until which nothing is reported:
+//! // Nothing is reported until a reset:
 //! danger::reset(path)?;
 //! # let (bandana, _tasks, _clock) = again()?;
 //! assert!(matches!(bandana.status().reporting, Reporting::On));
@@ -23,15 +23,14 @@ use std::path::Path;
 
 use crate::storage::{Directory, Storage, StorageError};
 
-/// Forgets everything that is stored in a directory, what was spent included, so that
-/// the next start is a first one. The way out of
-/// [`crate::Reporting::StorageUnusable`].
+/// Erases everything that is stored in a directory, the spent budget included, so that the next
+/// start is a first one. The only way to recover from [`crate::Reporting::StorageUnusable`].
 ///
 /// # Privacy
-/// The budget begins anew: an installation that is reset n times may lose n + 1 times
-/// its caps, as one that is installed anew. That the user has opted out is not forgotten.
-/// Not for what passes by itself: a directory that another process has, or that can't be
-/// read for the moment, is tried again by the next start.
+/// The budget starts again from zero: an installation that is reset n times may lose n + 1 times
+/// its caps, like one that is installed anew. A user's opt-out is kept. Do not call it for
+/// temporary failures: a directory that another process has locked, or that can't be read for the
+/// moment, is tried again by the next start.
 ///
 /// # Errors
 /// [`StorageError::InUse`] while a client is running on the directory;

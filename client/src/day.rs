@@ -1,4 +1,4 @@
-//! The server's day, as far as a device believes it.
+//! The server's day, as far as the device accepts it.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use bandana_shared::identity::Day;
 
 use crate::time::Timestamp;
 
-/// Age up to which the server's day is good enough for an upload.
+/// Longest time for which a received day is used in uploads.
 const DAY_AGE_MAX: Duration = Duration::from_hours(1);
 
-/// How far the server's day may be from the device's. It goes into uploads, so a server
-/// that chose it freely could tag a device with it; within a day of the truth it can't.
+/// Largest difference between the server's day and the device's, in days. Uploads contain the day,
+/// so a server that chose it freely could tag a device with it. Within a day of the truth it can't.
 const DAY_DIFFERENCE_MAX: u32 = 1;
 
-/// The server's day as last heard and believed.
+/// The server's day as last received and accepted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeardDay(Option<(Day, Timestamp)>);
 
 impl HeardDay {
-    /// Hears a day, and says whether it is believed.
+    /// Receives a day, and returns whether it is accepted.
     pub(crate) fn hear(&mut self, day: Day, now: Timestamp) -> bool {
         let fits = day.get().abs_diff(now.day().get()) <= DAY_DIFFERENCE_MAX;
         if fits {
@@ -27,15 +27,15 @@ impl HeardDay {
         fits
     }
 
-    /// The day, if it was heard lately.
+    /// The day, if it was received less than [`DAY_AGE_MAX`] ago.
     pub(crate) fn get(self, now: Timestamp) -> Option<Day> {
         let (day, heard_at) = self.0?;
         (!is_older(heard_at, DAY_AGE_MAX, now)).then_some(day)
     }
 }
 
-/// Whether something heard at `heard_at` is older than `lifetime`, or of unknown
-/// age because the clock has been set back since.
+/// Whether a value received at `heard_at` is older than `lifetime`, or of unknown age because the
+/// clock has been set back since.
 pub(crate) fn is_older(heard_at: Timestamp, lifetime: Duration, now: Timestamp) -> bool {
     now < heard_at || now.since(heard_at) >= lifetime
 }

@@ -1,4 +1,4 @@
-//! The files of a device as somebody else has made them, for the package that fuzzes readers.
+//! A device's files with arbitrary contents, for the package that fuzzes their readers.
 //!
 //! ```
 //! assert!(!bandana_client::fuzzing::device_files(b"", b"nonsense", b""));
@@ -59,15 +59,15 @@ impl Files for Memory {
     }
 }
 
-/// Opens a directory with these files. Whether it can be used; what is understood of it is
-/// what is written.
+/// Opens a directory with these files. Returns whether it can be used. A state that was read must
+/// be the same after it is written and read again.
 ///
 /// ```
 /// assert!(!bandana_client::fuzzing::device_files(b"nonsense", b"", b""));
 /// ```
 ///
 /// # Panics
-/// When it is not.
+/// When the state differs.
 pub fn device_files(ledger: &[u8], state: &[u8], rewards: &[u8]) -> bool {
     let mut files = Memory::default();
     for (name, bytes) in [(LEDGER, ledger), (STATE, state), (REWARDS, rewards)] {
@@ -85,15 +85,15 @@ pub fn device_files(ledger: &[u8], state: &[u8], rewards: &[u8]) -> bool {
     true
 }
 
-/// Opens a directory with this file of disclosures. Whether it can be used; what is
-/// understood of it is what is written.
+/// Opens a directory with this file of disclosures. Returns whether it can be used. Disclosures
+/// that were read must be the same after they are written and read again.
 ///
 /// ```
 /// assert!(!bandana_client::fuzzing::disclosures(b"nonsense"));
 /// ```
 ///
 /// # Panics
-/// When it is not.
+/// When the disclosures differ.
 #[cfg(feature = "trusted")]
 pub fn disclosures(bytes: &[u8]) -> bool {
     use crate::trusted::disclosures_file::{DISCLOSURES, DisclosuresFile};

@@ -46,16 +46,16 @@ use crate::noise::NoiseSource;
 use crate::outbox::{UploadOutcome, UploadTask};
 use crate::time::Timestamp;
 
-/// Metadata in which a server says how long to wait, in milliseconds.
+/// Metadata in which a server asks the client to wait, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Longest time that a call may take.
+/// Longest time for a call.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Longest time that connecting may take.
+/// Longest time for connecting.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a report waits at least that the server does not take for now.
+/// Shortest wait before a report is sent again that the server does not take for now.
 pub(crate) const LATER: Duration = Duration::from_mins(1);
 
 /// A connection to an aggregator. Cheap to clone; clones share the connection.
@@ -70,7 +70,7 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
 /// # let id = specification()?.experiment_id().clone();
 /// # runtime.block_on(async {
-/// // Nobody is at this address.
+/// // No server is at this address.
 /// let mut transport = Transport::to(&format!("http://{closed}"))?;
 /// let answer = transport.fetch(&FetchTask { experiment_id: id, known: None }).await;
 /// assert!(matches!(answer, Err(TransportError::Status(_))));
@@ -80,8 +80,8 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// ```
 ///
 /// # Privacy
-/// A server, and whoever sees the network, learns the device's address and the time of
-/// each call. Over `http://` everybody on the way reads what is sent, and can answer.
+/// The server and observers of the network learn the device's address and the time of each call.
+/// Over `http://` every party on the path can read the calls and forge answers.
 #[derive(Clone, Debug)]
 pub struct Transport {
     connection: Connection,
@@ -90,13 +90,13 @@ pub struct Transport {
 
 #[derive(Clone, Debug)]
 enum Connection {
-    /// The channel is made by the first call: it belongs to the runtime that it is made
-    /// in, and whoever builds a transport may be in none.
+    /// The channel is made by the first call: it belongs to the runtime in which it is made, and a
+    /// transport may be built outside any runtime.
     To(Arc<(Endpoint, Mutex<Option<Channel>>)>),
     Over(Channel),
 }
 
-/// A connection that is given up when this is dropped.
+/// A connection that is dropped together with this guard, unless the call was answered.
 struct Unanswered<'a>(Option<&'a Connection>);
 
 impl Drop for Unanswered<'_> {
@@ -109,8 +109,8 @@ impl Drop for Unanswered<'_> {
 
 impl Transport {
     /// A transport to the aggregator at this address, `http://` or, with the feature
-    /// `tls`, `https://` with the system's roots. It connects when it is first used, and
-    /// again whenever the connection is lost, or a call on it was given up.
+    /// `tls`, `https://` with the system's roots. It connects at the first call, and again after
+    /// the connection was lost or a call was given up.
     ///
     /// ```
     /// use bandana_client::grpc::{EndpointError, Transport};
@@ -121,8 +121,7 @@ impl Transport {
     /// ```
     ///
     /// # Errors
-    /// [`EndpointError`] when it is no such address, or the system's roots can't be
-    /// read.
+    /// [`EndpointError`] when the address is not valid, or the system's roots can't be read.
     pub fn to(url: &str) -> Result<Self, EndpointError> {
         let endpoint = Endpoint::from_shared(url.to_owned());
         let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
@@ -136,17 +135,17 @@ impl Transport {
         }
     }
 
-    /// A transport to the aggregator at this `https://` address that trusts only these
-    /// roots, in PEM.
+    /// A transport to the aggregator at this `https://` address that trusts only these root
+    /// certificates, in PEM.
     ///
     /// ```
     /// use bandana_client::grpc::{EndpointError, Transport};
-    /// // As it comes with the app.
+    /// // Part of the app.
     /// let roots = b"-----BEGIN CERTIFICATE-----\n...";
     /// // Roots are of no use without TLS.
     /// let refused = Transport::with_roots("http://bandana.example.org", roots);
     /// assert!(matches!(refused, Err(EndpointError::Scheme { .. })));
-    /// // These are cut off.
+    /// // The certificate is cut off.
     /// let refused = Transport::with_roots("https://bandana.example.org", roots);
     /// assert!(matches!(refused, Err(EndpointError::Tls(_))));
     /// ```
@@ -190,7 +189,7 @@ impl Transport {
         Self { connection: Connection::Over(channel), app_key: None }
     }
 
-    /// Shows this key with every call. Replaces one that was given before.
+    /// Sends this key with every call. Replaces an earlier key.
     ///
     /// ```
     /// use bandana_client::grpc::{AppKey, Transport};
@@ -201,13 +200,13 @@ impl Transport {
     /// ```
     ///
     /// # Privacy
-    /// See [`AppKey`]: never one for each installation.
+    /// See [`AppKey`]: all installations must have the same key.
     #[must_use]
     pub fn with_app_key(self, key: AppKey) -> Self {
         Self { app_key: Some(key), ..self }
     }
 
-    /// A request that shows the app's key.
+    /// A request that carries the app's key.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(key) = &self.app_key {
@@ -216,12 +215,12 @@ impl Transport {
         request
     }
 
-    /// The service. Needs a tokio runtime.
+    /// A client of the device service. Needs a tokio runtime.
     fn device(&self) -> DeviceClient<Channel> {
         DeviceClient::new(self.channel())
     }
 
-    /// The service for disclosed rewards. Needs a tokio runtime.
+    /// A client of the service for disclosed rewards. Needs a tokio runtime.
     #[cfg(feature = "trusted")]
     pub(crate) fn trusted(&self) -> TrustedClient<Channel> {
         TrustedClient::new(self.channel())
@@ -237,9 +236,9 @@ impl Transport {
         }
     }
 
-    /// Waits for an answer. If nobody waits for it any longer before there is one, the next
-    /// call has a new connection: what is silent in the middle of a call may stay so for
-    /// a quarter of an hour, as after a change of networks.
+    /// Waits for the answer of a call. If the returned future is dropped before the answer, the
+    /// next call makes a new connection: a connection that falls silent during a call may stay so
+    /// for a quarter of an hour, as after a change of networks.
     pub(crate) async fn answered<T>(&self, call: impl Future<Output = T>) -> T {
         let mut unanswered = Unanswered(Some(&self.connection));
         let answer = call.await;
@@ -247,8 +246,8 @@ impl Transport {
         answer
     }
 
-    /// Asks for an experiment. Waits as long as the call takes, so give it a limit;
-    /// [`run_until`] gives 30 seconds. Needs a tokio runtime.
+    /// Fetches an experiment. It waits as long as the call takes, so set a time limit;
+    /// [`run_until`] sets 30 seconds. Needs a tokio runtime.
     ///
     /// ```no_run
     /// # async fn host(mut client: bandana_client::Client, now: bandana_client::Timestamp)
@@ -265,7 +264,7 @@ impl Transport {
     /// ```
     ///
     /// # Errors
-    /// [`TransportError`] when there was no answer or not a valid one.
+    /// [`TransportError`] when there was no valid answer.
     pub async fn fetch(&mut self, task: &FetchTask) -> Result<Fetched, TransportError> {
         let (known_digest, known_policy_version) = match &task.known {
             Some((digest, version)) => (digest.as_bytes().to_vec(), *version),
@@ -281,9 +280,9 @@ impl Transport {
         Ok(fetched(&answer.into_inner())?)
     }
 
-    /// Sends an upload. Whatever goes wrong, the outcome says whether to send
-    /// the same bytes again. Waits as long as the call takes, so give it a limit;
-    /// [`run_until`] gives 30 seconds. Needs a tokio runtime.
+    /// Sends an upload. The outcome also covers failures: it says whether to send the same bytes
+    /// again. It waits as long as the call takes, so set a time limit; [`run_until`] sets 30
+    /// seconds. Needs a tokio runtime.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -299,7 +298,7 @@ impl Transport {
     /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
     /// # client.on_fetched(&id, answer(later)?, later)?;
     /// # runtime.block_on(async {
-    /// // Nobody is at this address.
+    /// // No server is at this address.
     /// let mut transport = Transport::to(&format!("http://{closed}"))?;
     /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
     /// let outcome = transport.upload(&task).await;
@@ -337,7 +336,7 @@ fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
         policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
         day: Day::new(response.server_day),
         store: match &response.store_id[..] {
-            // As old servers do.
+            // Old servers send no store.
             [] => None,
             id => Some(StoreId::try_from(id)?),
         },
@@ -348,11 +347,11 @@ fn outcome(status: UploadStatus, store: Option<StoreId>, message: String) -> Upl
     match status {
         UploadStatus::Accepted => UploadOutcome::Accepted,
         UploadStatus::Duplicate => UploadOutcome::Duplicate,
-        // A future day: the server's clock has been set back since it told it.
+        // A future day: the server's clock has been set back since the client received the day.
         UploadStatus::Paused | UploadStatus::FutureDay => {
             UploadOutcome::Retry { retry_after: Some(LATER) }
         }
-        // Newer servers may answer what this client does not know.
+        // Newer servers may send a status that this client does not know.
         UploadStatus::Unspecified => UploadOutcome::Retry { retry_after: None },
         UploadStatus::UnknownSpecification => {
             UploadOutcome::UnknownSpecification { store, message }
@@ -365,22 +364,22 @@ fn outcome(status: UploadStatus, store: Option<StoreId>, message: String) -> Upl
     }
 }
 
-/// Only an answer about the upload itself is final. An error may come from
-/// anything between here and the store, so the upload is kept. So it is when the app's
-/// key is refused: that may be a slip of who runs the server.
+/// The outcome of a call that failed. Only an answer about the upload itself is final. An error may
+/// come from anything between here and the store, so the upload is kept. This includes a refused
+/// app key, which may be a mistake of the server's operator.
 fn outcome_of_error(status: &Status) -> UploadOutcome {
     UploadOutcome::Retry { retry_after: pushback(status) }
 }
 
-/// How long the server asks to wait.
+/// The wait that the server asks for.
 pub(crate) fn pushback(status: &Status) -> Option<Duration> {
     let pushback = status.metadata().get(PUSHBACK).and_then(|value| value.to_str().ok());
     pushback.and_then(|value| value.parse().ok()).map(Duration::from_millis)
 }
 
-/// Carries out the tasks of a client that keeps everything in memory, until there is
-/// nothing left to do before `deadline`, or `deadline` has passed. `clock` tells the time.
-/// A call takes at most 30 seconds. Needs a tokio runtime with time and network enabled.
+/// Carries out the tasks of a client that keeps everything in memory. Returns when no task is left
+/// before `deadline`, or when `deadline` has passed. `clock` gives the time. A call takes at most
+/// 30 seconds. Needs a tokio runtime with time and network enabled.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -397,7 +396,7 @@ pub(crate) fn pushback(status: &Status) -> Option<Duration> {
 /// client.enroll(id, acceptance()?);
 /// let client = Mutex::new(client);
 ///
-/// // Nobody is at this address, which is no error.
+/// // No server is at this address, which is no error.
 /// let mut transport = Transport::to(&format!("http://{closed}"))?;
 /// let clock = || SystemClock.now();
 /// run_until(&client, &mut transport, &clock, clock().after(Duration::from_millis(20))).await?;
@@ -407,17 +406,15 @@ pub(crate) fn pushback(status: &Status) -> Option<Duration> {
 /// # Ok::<(), Failure>(())
 /// ```
 ///
-/// The client is locked between calls, never during one, so other threads can
-/// choose and add rewards all the while. Whatever call is given up, by the
-/// deadline or because the caller drops this future, is made again later.
-/// Network failures are not errors: the client keeps what it could not send.
+/// The client is locked between calls, never during one, so other threads can choose and add
+/// rewards meanwhile. A call that is given up, by the deadline or because the caller drops this
+/// future, is made again later. Network failures are not errors: the client keeps unsent reports.
 ///
 /// # Errors
-/// [`TransportError::Client`] for an answer beyond what the app accepts,
-/// [`TransportError::Answer`] for one that is not valid, and
-/// [`TransportError::Status`] for an experiment that the server does not know;
-/// the first of them, when nothing else can be done without waiting. At once when
-/// the random source fails.
+/// [`TransportError::Client`] for an answer outside the app's acceptance,
+/// [`TransportError::Answer`] for an invalid answer, and [`TransportError::Status`] for an
+/// experiment that the server does not know. The first of these errors is returned when every other
+/// task has to wait. Failure of the random source is returned at once.
 pub async fn run_until<N: NoiseSource>(
     client: &Mutex<Core<N>>,
     transport: &mut Transport,
@@ -426,7 +423,7 @@ pub async fn run_until<N: NoiseSource>(
 ) -> Result<(), TransportError> {
     let lock = || client.lock().unwrap_or_else(PoisonError::into_inner);
     let mut first_error = Ok(());
-    // The clock may be set back meanwhile; this one can't.
+    // The clock may be set back during the loop; `Instant` can't be.
     let end = Instant::now() + deadline.since(clock());
     while clock() < deadline && Instant::now() < end {
         let task = lock().next_task(clock())?;
@@ -455,7 +452,7 @@ pub async fn run_until<N: NoiseSource>(
     first_error
 }
 
-/// Tells the client what came of a question; `None`: nothing in time.
+/// Tells the client the result of a fetch; `None`: no answer in time.
 pub(crate) fn tell_answer<N: NoiseSource>(
     client: &mut Core<N>,
     task: &FetchTask,
@@ -476,7 +473,7 @@ pub(crate) fn tell_answer<N: NoiseSource>(
     }
 }
 
-/// Codes that a server gives for a question that it heard and won't answer.
+/// Codes that a server returns for a fetch that it received and refuses.
 pub(crate) fn is_about_the_question(code: Code) -> bool {
     matches!(
         code,
@@ -497,25 +494,25 @@ pub(crate) fn is_about_the_question(code: Code) -> bool {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// It is no address.
+    /// The text is not an address.
     #[error("{url:?} is not the address of an aggregator; one looks like https://host:port")]
     Address {
-        /// What was given.
+        /// The given text.
         url: String,
         /// The cause.
         #[source]
         source: tonic::transport::Error,
     },
-    /// It is an address of something else.
+    /// The address has another scheme.
     #[error("the address {url:?} must begin with http:// or https://")]
     Scheme {
-        /// What was given.
+        /// The given address.
         url: String,
     },
-    /// It needs TLS, which this build does not have.
+    /// The address needs TLS, which this build does not have.
     #[error("the address {url:?} needs TLS; build bandana-client with the feature `tls`")]
     NoTls {
-        /// What was given.
+        /// The given address.
         url: String,
     },
     /// The roots can't be used.
@@ -534,11 +531,11 @@ impl EndpointError {
 /// ```
 /// use bandana_client::grpc::TransportError;
 ///
-/// /// What a gateway logs.
+/// /// How severe a gateway's log entry is.
 /// fn severity(error: &TransportError) -> &'static str {
 ///     match error {
 ///         TransportError::Status(_) => "info",
-///         // The server does what it must not.
+/// // The server breaks the protocol.
 ///         _ => "warning",
 ///     }
 /// }
@@ -554,7 +551,7 @@ pub enum TransportError {
     /// The server's answer breaks the protocol.
     #[error("the aggregator's answer is not valid")]
     Answer(#[from] WireError),
-    /// The client refused.
+    /// The client refused the answer.
     #[error(transparent)]
     Client(#[from] ClientError),
 }

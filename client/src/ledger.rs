@@ -1,4 +1,4 @@
-//! The ledger: privacy budgets, and what was spent of them.
+//! The ledger: privacy budgets, and the spent part of each.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::time::Timestamp;
 
-/// What an installation may lose, all experiments together.
+/// The privacy loss that an installation may incur, over all experiments.
 ///
 /// Reports are admitted by basic composition: the sum of their ε stays within both
 /// caps. Advanced composition is for planning, see
@@ -64,7 +64,7 @@ impl Budget {
         }
     }
 
-    /// No cap: for gateways and simulations, whose rewards are not one person's.
+    /// No cap: for gateways and simulations, whose rewards come from more than one person.
     ///
     /// # Privacy
     /// Each report still has its own ε, but nothing bounds their sum.
@@ -87,7 +87,7 @@ impl Budget {
     }
 }
 
-/// A window that is too short or too long.
+/// A window of invalid length.
 ///
 /// ```
 /// use bandana_client::Budget;
@@ -100,8 +100,8 @@ impl Budget {
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct BudgetError(u32);
 
-/// What an installation has lost so far, in nano-nats: the sum of the ε of its reports,
-/// those that are still to be made among them.
+/// The privacy loss of an installation so far, in nano-nats: the sum of the ε of its reports,
+/// including reports still to be made.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -113,35 +113,35 @@ pub struct BudgetError(u32);
 /// client.choose(&id, now())?;
 /// let report = NanoNats::new(1_000_000_000);
 /// assert_eq!(client.spent(now()), Spent { window: report, lifetime: report });
-/// // The window has seven days. What was spent in them comes back, the rest does not.
+/// // The window has seven days. The loss of a window ends with it, that of the lifetime stays.
 /// let next_week = now().after(Duration::from_hours(7 * 24));
 /// assert_eq!(client.spent(next_week), Spent { window: NanoNats::ZERO, lifetime: report });
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// In the window that ends today, or on the latest day that was ever seen when the
-    /// clock has been set back.
+    /// In the window that ends today. If the clock has been set back, today is the latest day ever
+    /// seen.
     pub window: NanoNats,
     /// Since the installation.
     pub lifetime: NanoNats,
 }
 
-/// Why there is no budget for a report.
+/// The cap that a report would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exhausted {
     Window,
     Lifetime,
 }
 
-/// The debits of an installation. They are never taken back: a crash may waste
-/// budget, and nothing refills it.
+/// The debits of an installation. A debit is never reversed: a crash may waste budget, and nothing
+/// refills it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
     lifetime: NanoNats,
-    /// What was debited on each of the last days.
+    /// The sum of the debits of each of the last days.
     days: BTreeMap<Day, NanoNats>,
-    /// The latest time that was ever seen.
+    /// The latest time ever seen.
     high_water: Timestamp,
 }
 
@@ -156,30 +156,30 @@ impl Ledger {
         Self { lifetime, days, high_water }
     }
 
-    /// What was debited since the installation.
+    /// The sum of the debits since the installation.
     #[cfg(any(test, feature = "storage"))]
     pub(crate) fn lifetime(&self) -> NanoNats {
         self.lifetime
     }
 
-    /// What was debited on each of the last days.
+    /// The sum of the debits of each of the last days.
     #[cfg(any(test, feature = "storage"))]
     pub(crate) fn days(&self) -> impl Iterator<Item = (Day, NanoNats)> + '_ {
         self.days.iter().map(|(day, spent)| (*day, *spent))
     }
 
-    /// The time that counts: `now`, or the latest time that was ever seen when the
-    /// clock has been set back since. So a window never opens twice.
+    /// The time for budget windows: `now`, or the latest time ever seen if the clock has been set
+    /// back since. So a window never opens twice.
     pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
         now.max(self.high_water)
     }
 
-    /// Notes that it is `now`.
+    /// Records `now` as seen.
     pub(crate) fn see(&mut self, now: Timestamp) {
         self.high_water = self.time(now);
     }
 
-    /// What has been spent by `now`.
+    /// The privacy loss up to `now`.
     pub(crate) fn spent(&self, now: Timestamp, budget: &Budget) -> Spent {
         let today = self.time(now).day();
         let first = today.back(budget.window_days - 1);
@@ -190,7 +190,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a report of this price is within the budget.
+    /// Whether the budget has room for a report of this price.
     pub(crate) fn admits(
         &self,
         price: NanoNats,
@@ -210,14 +210,14 @@ impl Ledger {
         }
     }
 
-    /// Takes the price of a report off the budget.
+    /// Debits the price of a report.
     pub(crate) fn debit(&mut self, price: NanoNats, now: Timestamp) {
         self.see(now);
         let today = self.high_water.day();
         self.lifetime = self.lifetime.saturating_add(price);
         let spent = self.days.entry(today).or_default();
         *spent = spent.saturating_add(price);
-        // A window of the greatest length that ends today begins here.
+        // First day of the longest window that ends today.
         let first = today.back(Budget::WINDOW_DAYS_MAX - 1);
         self.days = self.days.split_off(&first);
     }

@@ -3,10 +3,10 @@
 //!
 //! # Privacy in one screen
 //!
-//! An assignment is settled when its arm is drawn: whether it reports, when, and for
-//! which arm. Rewards decide nothing but the odds of one bit, which is drawn once, on the
-//! device, by an ε-locally differentially private mechanism. Its price is on the device's
-//! disk before the bit can leave.
+//! Whether, when and for which arm an assignment reports is settled when its arm is drawn. The
+//! reward changes only the odds of one bit. The bit is drawn once, on the device, by an ε-locally
+//! differentially private mechanism. Its privacy cost is on the device's disk before the bit can
+//! leave.
 //!
 //! | | protected | against whom, how much |
 //! |---|---|---|
@@ -15,11 +15,11 @@
 //! | all rewards of an installation | yes | the sum of the ε of its reports, at most the caps of its [`Budget`] |
 //! | what was decided before a crash or a restart | yes | bits are never drawn twice, and what was spent is never forgotten |
 //! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
-//! | when an arm was shown | partly | a report tells it up to the experiment's random release delay, and to the day; a question for a newer policy comes up to five minutes after a choice by an old one |
-//! | that two questions are of one device | no | a question names the policy that the device has, and a server can give each device another; uploads name none |
-//! | which app reports | no | an app key, if there is one, goes with every call. It tells no device from another as long as all installations of the app have the same |
+//! | when an arm was shown | partly | a report reveals it up to the experiment's random release delay, and to the day; a fetch of a newer policy comes up to five minutes after a choice by a stale one |
+//! | that two fetches come from one device | no | a fetch names the policy that the device holds, and a server can give each device another; uploads name none |
+//! | which app reports | no | an app key, if there is one, goes with every call. It does not distinguish devices as long as all installations of the app share it |
 //! | the network address | no | use a proxy or a mix network if it matters |
-//! | the time of the next start | partly | what fell due while the app was closed leaves at its next start |
+//! | the time of the next start | partly | an upload that fell due while the app was closed leaves at its next start |
 //! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
 //!
 //! The guarantee is stated for ideal randomness. The source is the operating system's,
@@ -43,8 +43,8 @@
 //!     .consent(Consent::Given)
 //!     .start()?; // a thread; `driver()` instead for an app with a tokio runtime
 //!
-//! // Wherever there is something to choose. Never waits, never fails. Until a server was
-//! // heard once it gives the default: see `Experiment::wait_until_ready`.
+//! // Wherever there is something to choose. Never waits, never fails. Before the first answer of a
+//! // server it gives the default: see `Experiment::wait_until_ready`.
 //! let choice = bandana.experiment("button-colour")?.choose();
 //! println!("show the {} button", choice.label_or("blue"));
 //!
@@ -62,24 +62,23 @@
 //!
 //! # The life of an assignment
 //!
-//! 1. [`Experiment::choose`] draws an arm by the policy as last heard, offline too. It
-//!    debits the budget and draws the release time: the end of the experiment's
-//!    attribution window plus a random delay. Without room in the budget there is an arm
-//!    all the same, and that assignment never reports ([`Assignment::unreported`]).
-//! 2. Off the caller's thread, the debit is written to the ledger and then the
-//!    assignment to the state. Until that is durable nothing of it can leave.
-//! 3. [`Assignment::reward`] adds rewards while the window lasts; of categories the last
+//! 1. [`Experiment::choose`] draws an arm by the policy last received, offline too. It debits the
+//!    budget and draws the release time: the end of the experiment's attribution window plus a
+//!    random delay. If the budget has no room, the arm is drawn all the same, and that assignment
+//!    never reports ([`Assignment::unreported`]).
+//! 2. Off the caller's thread, the debit is written to the ledger and then the assignment to the
+//!    state. Until both are durable, nothing about the assignment can leave.
+//! 3. [`Assignment::reward`] adds rewards while the window lasts. Of categorical rewards the last
 //!    one counts.
-//! 4. At the end of the window the sum, or the default reward, becomes one private bit (or
-//!    one symbol, where the experiment has k-ary randomized response), which is written;
-//!    the sum is gone.
-//! 5. At the release time the bit gets a random name and the server's day, is written
-//!    again, and leaves; every retry has the same bytes, after a random wait. The order
-//!    of uploads is random.
+//! 4. At the end of the window the sum, or the default reward, becomes one private bit (or one
+//!    symbol, where the experiment has k-ary randomized response). The report is written, and the
+//!    sum is erased.
+//! 5. At the release time the report gets a random name and the server's day, is written again, and
+//!    leaves. Every retry has the same bytes, after a random wait. The order of uploads is random.
 //!
-//! Dropping the [`Assignment`], rewarding it twice or never, killing the process, losing
-//! the network or setting the clock changes nothing about 4 and 5 that depends on the
-//! reward. [`Bandana::assignment`] finds an open assignment again after a restart.
+//! No event makes steps 4 and 5 depend on the reward in any other way: neither dropping the
+//! [`Assignment`], rewarding it twice or never, killing the process, losing the network, nor
+//! setting the clock. [`Bandana::assignment`] finds an open assignment again after a restart.
 //!
 //! # What is stored where
 //!
@@ -88,69 +87,72 @@
 //! | file | holds | when it is lost or damaged |
 //! |---|---|---|
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
-//! | `state` | experiments and policies as last heard and which store they came from, open assignments without their rewards, private bits that wait, arms that report once, whether the user has opted out | the same |
+//! | `state` | experiments and policies as last received and the store that each came from, open assignments without their rewards, private bits not yet sent, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
-//! | `opted-out` | that the user has opted out, by being there | the opt-out in `state` stands |
+//! | `opted-out` | the opt-out, by its existence | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
 //! Raw rewards of *trusted* experiments, whose users disclose them, never enter these files. An
 //! app that keeps them on the disk gives them a directory of their own: see
 //! `trusted::Disclosures`.
 //!
-//! Both `ledger` and `state` have the number of the last write. Apart by more than the
-//! one step that a crash can leave, or a state behind what is known to be written, one of
-//! them is not of this time, and neither is used. Both replaced by older ones that belong
-//! together are not found out, nor is a directory that was deleted: it is a first start.
+//! Both `ledger` and `state` hold the number of the last write. A crash can leave these numbers one
+//! step apart. If they are further apart, or if `state` is behind a write known to be complete, one
+//! of the files is out of date, and neither is used. The client can't detect that both files were
+//! replaced by an older pair, nor that the directory was deleted: that is a first start.
 //! Backup programs that know `CACHEDIR.TAG` leave the directory out. On Android put it
 //! under `noBackupFilesDir`, on Apple's systems set `isExcludedFromBackup`.
 //!
 //! # Who is trusted
 //!
-//! The app and its device. Not the server: the client refuses an experiment with a larger
-//! ε, other rewards, a floor that does not keep its ε, a change that no revision may
-//! make, or without the signatures that the app pins ([`Signers`]); see [`Refusal`]. The
-//! server can stop a device from learning, and can give it a policy of its own, but not
-//! make it say more. Without pinned signatures, whoever answers first chooses the specification:
-//! the client refuses what no revision of it may become, also from an honest server. A liar that
-//! named the honest server's store (its id is public) costs the reports until the first of
-//! them arrives: that store does not know the specification, and the client forgets it, unless an
-//! arm has already reported under [`Acceptance::report_once`]. What was paid stays paid. A liar
-//! that named a store of its own, or none, is not found out: the client keeps the specification,
-//! and sends each report for 60 days before it drops it. Pin signatures where answers may be
-//! false, or use `https`. Not the network: what is heard from it is checked, and what is sent
-//! holds nothing that is not private. A thief of the device sees what is stored.
+//! The app and its device. Not the server: the client refuses an experiment with a larger ε, other
+//! rewards, a floor that does not keep its ε, a change that no revision may make, or without the
+//! signatures that the app pins ([`Signers`]); see [`Refusal`]. The server can stop a device from
+//! learning, and can give it a policy of its own. It can't make the device reveal more.
+//!
+//! Without pinned signatures, the first server to answer chooses the specification: from then on
+//! the client refuses every specification that is not a later revision of it, also from the honest
+//! server. An impostor that named the honest server's store (its id is public) costs the reports
+//! until the first of them arrives: that store does not know the specification, and the client
+//! forgets it, unless an arm has already reported under [`Acceptance::report_once`]. The debits
+//! stay. An impostor that named a store of its own, or none, is not detected: the client keeps the
+//! specification, and sends each report for 60 days before dropping it. Pin signatures where
+//! answers may be forged, or use `https`.
+//!
+//! Nor the network: the client checks every answer, and sends nothing that is not private. A thief
+//! of the device sees what is stored.
 //!
 //! # Questions
 //!
 //! *Why does `choose` return no error?* Product code has nothing to do about one. It shows
 //! a default, and [`Bandana::status`] tells whoever wants to know.
 //!
-//! *Why can an arm come without a report?* The budget of the installation counts for all
-//! experiments together. An arm is still better than none.
+//! *Why can an arm come without a report?* The budget of the installation is shared by all
+//! experiments. An arm without a report is still better than none.
 //!
-//! *The clock was set ahead and back again.* Windows of the budget follow the latest time
-//! that was ever seen, so they open again when the clock has passed it.
+//! *The clock was set ahead and back again.* Windows of the budget follow the latest time ever
+//! seen, so a window opens again only when the clock has passed that time.
 //!
-//! *Can I have the noise for a value remembered, so that it need not be paid for twice?*
-//! No: a change of the value would show. [`Acceptance::report_once`] remembers the report.
+//! *Can the noise for a value be remembered, so that it need not be paid for twice?* No: a change
+//! of the value would show. [`Acceptance::report_once`] remembers the report.
 //!
-//! *Two processes of my app?* Give each a directory and a share of the budget, or let one
-//! do the work.
+//! *Two processes of one app?* Give each a directory and a share of the budget, or use only one.
 //!
-//! *Does [`Consent::Given`] opt in?* No. Whoever opted out takes part again with
-//! [`Bandana::opt_in`] only. [`Consent::Withheld`] holds for one run.
+//! *Does [`Consent::Given`] opt in?* No. A user who opted out takes part again only by
+//! [`Bandana::opt_in`]. [`Consent::Withheld`] holds for one run.
 //!
 //! # The examples of this documentation
 //!
-//! All of them run, but for two that need a server: the one above and that of
-//! `grpc::Transport::fetch`. Those of `trusted` bring a server, in `src/trusted/example.txt`, with
-//! one experiment, "headlines", that recommends arm 1 of 2 and counts all it hears. The others' app takes part in one experiment, "button-colour", with
-//! two arms, ε = 1, ten minutes for a reaction and a report within an hour after. Where
-//! they don't show it, `bandana`, `tasks` and a `clock` that the example moves, or a
-//! `client` and the `id` of the experiment, have heard of it already. `acceptance()`,
-//! `budget()` and `specification()` are those of the experiment, `now()` is the time at
-//! which the clock starts, `answer(now)` is what a server would say, and `serve` answers
-//! every question and counts the uploads. It is all in `src/example.txt`.
+//! All of them run, except two that need a server: the one above and that of
+//! `grpc::Transport::fetch`. The examples of `trusted` bring a server, in
+//! `src/trusted/example.txt`, with one experiment, "headlines", which recommends arm 1 of 2 and
+//! counts every disclosure. The app of the other examples takes part in one experiment,
+//! "button-colour", with two arms, ε = 1, an attribution window of ten minutes and a release delay
+//! of up to an hour. Hidden lines make `bandana`, `tasks` and a `clock` that the example moves, or
+//! a `client` and the `id` of the experiment, which already hold its policy. `acceptance()`,
+//! `budget()` and `specification()` belong to the experiment. `now()` is the time at which the
+//! clock starts, `answer(now)` is a server's answer, and `serve` answers every fetch and counts the
+//! uploads. All of this is in `src/example.txt`.
 //!
 //! # Features
 //!

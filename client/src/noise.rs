@@ -9,8 +9,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Where a client's randomness comes from. Sealed: the privacy of every report
-/// rests on it.
+/// A source of randomness for a client. Sealed: the privacy of every report rests on it.
 ///
 /// ```
 /// use bandana_client::{BulkNoise, EntropyError, NoiseSource, OsNoise};
@@ -24,18 +23,18 @@ mod sealed {
 /// # Ok::<(), EntropyError>(())
 /// ```
 pub trait NoiseSource: sealed::Sealed {
-    /// Whether the noise can be repeated. Such a source takes part in simulated
-    /// experiments only, and no other source does.
+    /// Whether the noise is reproducible. Such a source takes part in simulated experiments only,
+    /// and every other source in real ones only.
     const SIMULATED: bool;
 
     /// A uniformly random word, 0 to 2^64 - 1.
     ///
     /// # Errors
-    /// [`EntropyError`] when there is none to be had. There is no fallback.
+    /// [`EntropyError`] when no randomness is available. There is no fallback.
     fn word(&mut self) -> Result<u64, EntropyError>;
 
-    /// A name that nobody else has: from the operating system for every kind
-    /// of source, since a repeated name would make two uploads count as one.
+    /// A globally unique name. It comes from the operating system for every kind of source, since a
+    /// repeated name would make two uploads count as one.
     ///
     /// ```
     /// use bandana_client::{NoiseSource as _, OsNoise};
@@ -51,10 +50,9 @@ pub trait NoiseSource: sealed::Sealed {
         Ok(name)
     }
 
-    /// A word for what depends on the network, such as the order of uploads or
-    /// the wait before a retry: from the operating system for every kind of
-    /// source, so that a failure changes nothing in a simulation that can be
-    /// repeated.
+    /// A word for choices that depend on the network, such as the order of uploads or the wait
+    /// before a retry. It comes from the operating system for every kind of source, so that a
+    /// network failure does not change the words of a reproducible simulation.
     ///
     /// ```
     /// use bandana_client::{NoiseSource as _, SeededNoise};
@@ -71,12 +69,12 @@ pub trait NoiseSource: sealed::Sealed {
     }
 }
 
-/// Randomness of the operating system, asked anew for every word: neither a
-/// fork nor a snapshot of a virtual machine can make it repeat. For devices.
+/// The operating system's randomness, read anew for every word: neither a fork nor a snapshot of a
+/// virtual machine can repeat it. For devices.
 ///
 /// ```
 /// use bandana_client::{Budget, Client, Core, NoiseSource as _, OsNoise};
-/// // The client of a device has no other, and there is no state in it to be copied.
+/// // A device's client has this source only, which has no state that could be copied.
 /// let _client: Core<OsNoise> = Client::new(Budget::UNLIMITED);
 /// let (mut one, mut copy) = (OsNoise, OsNoise);
 /// assert_ne!([one.word()?, one.word()?], [copy.word()?, copy.word()?]);
@@ -95,8 +93,8 @@ impl NoiseSource for OsNoise {
     }
 }
 
-/// ChaCha20 with a key from the operating system, and a new one every
-/// [`Self::WORDS_PER_KEY`] words. For gateways that privatize in bulk.
+/// ChaCha20 with a key from the operating system, and a new key every [`Self::WORDS_PER_KEY`]
+/// words. For gateways that privatize in bulk.
 ///
 /// ```
 /// use bandana_client::{BulkNoise, NoiseSource as _};
@@ -108,10 +106,9 @@ impl NoiseSource for OsNoise {
 /// ```
 ///
 /// # Privacy
-/// A process that forks, or a machine that is restored from a snapshot, repeats
-/// the noise until the next key. Use [`OsNoise`] where that can happen. To ask
-/// for the process's id before every word would cost twenty words (0.1 us on
-/// Linux), and would not see a snapshot.
+/// A process that forks, or a machine that is restored from a snapshot, repeats the noise until the
+/// next key. Use [`OsNoise`] where that can happen. Checking the process id before every word would
+/// cost as much as twenty words (0.1 us on Linux), and would not detect a snapshot.
 #[derive(Debug)]
 pub struct BulkNoise {
     generator: ChaCha20Rng,
@@ -156,7 +153,7 @@ impl NoiseSource for BulkNoise {
     }
 }
 
-/// Noise from a seed, for simulations that can be repeated.
+/// Reproducible noise from a seed, for simulations.
 ///
 /// # Privacy
 /// None. Clients with this noise refuse every experiment that is not marked as
@@ -174,8 +171,8 @@ pub struct SeededNoise(ChaCha20Rng);
 
 #[cfg(feature = "simulation")]
 impl SeededNoise {
-    /// The stream of this number under this seed. Each user of a simulation has a stream
-    /// of its own, so that users can be added without a change to the others.
+    /// The stream with this number under this seed. Each user of a simulation has a separate
+    /// stream, so that adding users does not change the noise of the others.
     ///
     /// ```
     /// use bandana_client::{NoiseSource as _, SeededNoise};
@@ -201,8 +198,7 @@ impl NoiseSource for SeededNoise {
     }
 }
 
-/// Uniform on `0..=greatest`, by rejection of the incomplete last block of what
-/// `draw` draws.
+/// A uniform number in `0..=greatest`. Words of `draw` in the incomplete last block are rejected.
 pub(crate) fn uniform_up_to(
     greatest: u64,
     mut draw: impl FnMut() -> Result<u64, EntropyError>,
@@ -224,7 +220,7 @@ pub(crate) fn uniform_up_to(
 /// ```
 /// use bandana_client::{EntropyError, NoiseSource as _, OsNoise};
 ///
-/// // It is passed on, and never replaced by weaker noise.
+/// // The error is passed on. There is no weaker fallback.
 /// fn thousandth() -> Result<u64, EntropyError> {
 ///     Ok(OsNoise.word()? % 1000)
 /// }
@@ -235,12 +231,12 @@ pub(crate) fn uniform_up_to(
 #[error("the operating system's random source failed; no report can be made")]
 pub struct EntropyError(#[from] getrandom::Error);
 
-/// Noise for tests of what happens when it runs out.
+/// A finite noise source for tests of its exhaustion.
 #[cfg(test)]
 pub(crate) mod double {
     use super::{EntropyError, NoiseSource, sealed};
 
-    /// Gives its words, and fails when there are no more.
+    /// Returns these words in turn, then fails.
     pub(crate) struct Words(pub(crate) std::collections::VecDeque<u64>);
 
     impl sealed::Sealed for Words {}

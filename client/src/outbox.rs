@@ -11,34 +11,33 @@ use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::privatizer::PrivateReport;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
-/// Reports that a client keeps at most for one experiment, assignments still
-/// open among them: a month of one report every half hour. Beyond it arms are
-/// still given, and those assignments never report.
+/// Largest number of reports that a client keeps for one experiment, open assignments included: a
+/// month of one report every half hour. Beyond it, arms are still drawn, and those assignments
+/// never report.
 pub(crate) const REPORTS_MAX: usize = 1500;
 
-/// The same for all experiments together, so that looking through them stays cheap.
+/// The same limit over all experiments, which bounds the cost of a scan.
 pub(crate) const REPORTS_IN_ALL_MAX: usize = 10_000;
 
-/// Uploads that are sealed and not yet settled. A sealed upload keeps its day, and
-/// a server that is away for longer than its replay window refuses it then; so
-/// not everything is sealed at once.
+/// Largest number of sealed and unsettled uploads in a queue. A sealed upload keeps its day, and a
+/// server that was unreachable for longer than its replay window refuses that upload. So not every
+/// report is sealed at once.
 pub(crate) const SEALED_MAX: usize = 32;
 
-/// Bytes that an encoded upload of one report has at most.
+/// Largest size of an encoded upload of one report, in bytes.
 const UPLOAD_BYTES: usize = 48;
 
-/// First bound of the random wait after a failure; doubled with every further
-/// one.
+/// First bound of the random wait after a failure. The bound doubles with every further failure.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 
-/// Largest bound of that wait.
+/// Largest bound of the random wait after a failure.
 const BACKOFF_MAX: Duration = Duration::from_hours(1);
 
-/// Longest wait that a server can ask for.
+/// Longest wait that a server can demand.
 pub(crate) const PUSHBACK_MAX: Duration = Duration::from_hours(1);
 
-/// How long a host has for a task. One whose result never came, because the call
-/// hung or was given up, is handed out again then, with the same bytes.
+/// Longest time for carrying out a task. A task without a result by then, because the call hung or
+/// was given up, is handed out again, with the same bytes.
 pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 
 /// An upload to be carried out. Retries get the same bytes.
@@ -56,7 +55,7 @@ pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
 /// # client.on_fetched(&id, answer(later)?, later)?;
 /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
-/// // All that a server hears: a random name, the specification, the day, an arm and a bit.
+/// // The whole upload: a random name, the specification's digest, the day, an arm and a bit.
 /// let upload = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
 /// assert_eq!(upload.id, task.id());
 /// assert_eq!(upload.day, later.day());
@@ -65,8 +64,8 @@ pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 /// ```
 ///
 /// # Privacy
-/// The bytes hold nothing of the reward but the private bit. That they leave, when, and
-/// for which arm was settled when the arm was drawn.
+/// Of the reward, the bytes hold only the private bit. The upload itself, its time and its arm were
+/// settled when the arm was drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadTask {
     id: UploadId,
@@ -74,13 +73,13 @@ pub struct UploadTask {
 }
 
 impl UploadTask {
-    /// An upload as it was stored.
+    /// An upload from its stored parts.
     #[cfg(feature = "storage")]
     pub(crate) fn from_parts(id: UploadId, bytes: Vec<u8>) -> Self {
         Self { id, bytes }
     }
 
-    /// Its name, for [`crate::Core::on_upload_result`].
+    /// The upload's id, for [`crate::Core::on_upload_result`].
     pub fn id(&self) -> UploadId {
         self.id
     }
@@ -91,7 +90,7 @@ impl UploadTask {
     }
 }
 
-/// What became of an upload.
+/// The result of an upload.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -104,7 +103,7 @@ impl UploadTask {
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
 /// # client.on_fetched(&id, answer(later)?, later)?;
 /// let Task::Upload(first) = client.next_task(later)? else { return Err("not yet".into()) };
-/// // The server is busy, and asks for a minute.
+/// // The server is busy, and asks for a wait of a minute.
 /// let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(60)) };
 /// client.on_upload_result(first.id(), &retry, later)?;
 /// let Task::Wait(time) = client.next_task(later)? else { return Err("at once".into()) };
@@ -118,51 +117,51 @@ impl UploadTask {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadOutcome {
-    /// Committed now.
+    /// The server counted the upload on this call.
     Accepted,
-    /// Committed before; a success.
+    /// The server had counted the upload before; a success.
     Duplicate,
-    /// Refused for good: the report is dropped and counted.
+    /// Refused for good: the report is dropped and added to the statistics.
     Refused {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The server does not know the specification. Refused for good, if the specification came
-    /// from the server's store; from any other, such as one that was started on an empty disk,
-    /// it is not committed as far as is known, and the same bytes are sent again.
+    /// The server does not know the specification. This is final if the specification came from the
+    /// server's store. From any other store, such as one started on an empty disk, the upload
+    /// counts as not committed, and the same bytes are sent again.
     UnknownSpecification {
-        /// The store that the server says it has, if it says so.
+        /// The store that the server names; `None`: it names none.
         store: Option<StoreId>,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// Not committed as far as is known. The same bytes are sent again, after
-    /// `retry_after` and a random wait whose bound grows from one second to one hour.
+    /// Not known to be committed. The same bytes are sent again, after `retry_after` and a random
+    /// wait whose bound grows from one second to one hour.
     Retry {
-        /// The server's wish, if it had one. More than one hour counts as one hour.
+        /// The wait that the server asks for, if any. More than one hour counts as one hour.
         retry_after: Option<Duration>,
     },
 }
 
-/// A private report on its way.
+/// A private report that no server has counted yet.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingReport {
     pub(crate) experiment_id: ExperimentId,
     pub(crate) digest: Digest,
     pub(crate) arm: ArmIndex,
     pub(crate) report: PrivateReport,
-    /// Not handed out before this time, drawn with the arm.
+    /// Time before which the report is not handed out, drawn with the arm.
     pub(crate) release_at: Timestamp,
-    /// How far ahead that time can lie at most. One further ahead was set before
-    /// the clock was set back; it has come.
+    /// Longest time from now to the release. A release further ahead was set before the clock was
+    /// set back, and counts as passed.
     pub(crate) reach: Duration,
-    /// The store that the specification came from, if that is known.
+    /// The store that the specification came from; `None`: unknown.
     pub(crate) store: Option<StoreId>,
-    /// Name and bytes, fixed before the report is first handed out.
+    /// Id and bytes of the upload, fixed before the report is first handed out.
     pub(crate) sealed: Option<UploadTask>,
-    /// Number of the last change of this parcel; see [`Outbox::take`].
+    /// Number of the last change of this report; see [`Outbox::take`].
     pub(crate) changed: u64,
-    /// How often it was tried, and when next: forgotten by a restart.
+    /// Failures so far and the next attempt: lost at a restart.
     pub(crate) attempts: Attempts,
 }
 
@@ -170,8 +169,8 @@ pub(crate) struct PendingReport {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attempts {
     failures: u32,
-    /// Not handed out before this time: the end of a wait, or of the time that a
-    /// host has for a task that was handed out.
+    /// Time before which the upload is not handed out: the end of a wait, or of the time for a task
+    /// that was handed out.
     not_before: Timestamp,
 }
 
@@ -188,20 +187,20 @@ impl PendingReport {
     }
 }
 
-/// Private reports that no server has counted yet. They leave in random order, so
-/// that the order of uploads tells nothing about the order of events.
+/// Private reports that no server has counted yet. They leave in random order, so that the order of
+/// uploads reveals nothing about the order of events.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) parcels: BTreeMap<AssignmentId, PendingReport>,
 }
 
-/// Reports that are sealed one by one as others of them are settled: those of an experiment, of
-/// one store. What waits for a store that never comes back does not hold up the others.
+/// A queue: reports of one experiment and one store, of which only a limited number is sealed at a
+/// time. Reports for a store that never comes back do not hold up other queues.
 type Queue<'a> = (&'a ExperimentId, Option<StoreId>);
 
 impl Outbox {
-    /// Reports that may be sealed now, that is given a name and the server's day: for each
-    /// experiment all that are released, and how many of them.
+    /// Reports that may be sealed now, which gives them a name and the server's day. For each
+    /// queue: all released reports, and the number that may be sealed.
     fn sealable(&self, now: Timestamp) -> BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> {
         let mut sealable: BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> = BTreeMap::new();
         for (id, parcel) in &self.parcels {
@@ -222,10 +221,10 @@ impl Outbox {
         self.sealable(now).into_keys().map(|(experiment, _)| experiment.clone()).collect()
     }
 
-    /// Reports to be sealed now, picked at random, as they will be with this day.
+    /// The reports to seal now, picked at random, each sealed with `day`.
     ///
-    /// The day must have been heard lately: with an old one the server would refuse the
-    /// reports for good, and the day would tell when the device was last heard of.
+    /// The day must have been received lately. With an old one the server would refuse the reports
+    /// for good, and the day would reveal when the device last fetched.
     pub(crate) fn seal(
         &self,
         day: Day,
@@ -248,9 +247,8 @@ impl Outbox {
         Ok(sealed)
     }
 
-    /// Hands out one of the sealed reports that may be sent now, picked at random
-    /// among those whose last change has a number of `durable` or less: no upload
-    /// leaves that a restart would not know of.
+    /// Hands out one of the sealed reports that may be sent now, picked at random among those whose
+    /// last change has a number of at most `durable`: no upload leaves that a restart would forget.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -272,8 +270,8 @@ impl Outbox {
         }))
     }
 
-    /// The earliest time at which something is to be done about a report, apart from
-    /// those that wait for the server's day or for a write.
+    /// The earliest time at which a report needs work, apart from reports that wait for the
+    /// server's day or for a write.
     pub(crate) fn next_time(&self, now: Timestamp, durable: u64) -> Option<Timestamp> {
         let next = |parcel: &PendingReport| match parcel.sealed {
             Some(_) if parcel.changed <= durable => Some(parcel.attempts.not_before),
@@ -283,16 +281,15 @@ impl Outbox {
         self.parcels.values().filter_map(next).min()
     }
 
-    /// The report that an upload carries.
+    /// The assignment whose report an upload carries.
     pub(crate) fn find(&self, id: UploadId) -> Option<AssignmentId> {
         let named =
             |parcel: &PendingReport| parcel.sealed.as_ref().is_some_and(|task| task.id == id);
         self.parcels.iter().find(|(_, parcel)| named(parcel)).map(|(id, _)| *id)
     }
 
-    /// Keeps an upload for another attempt: after `retry_after`, plus a wait
-    /// that is uniform up to a bound that doubles with every failure ("full
-    /// jitter").
+    /// Keeps an upload for another attempt after `retry_after` plus a wait that is uniform up to a
+    /// bound that doubles with every failure ("full jitter").
     pub(crate) fn postpone(
         &mut self,
         id: AssignmentId,
@@ -310,7 +307,7 @@ impl Outbox {
     }
 }
 
-/// A place among so many, picked at random.
+/// A random index below `places`; `None`: there are none.
 fn pick(places: usize, noise: &mut impl NoiseSource) -> Result<Option<usize>, EntropyError> {
     let Some(last) = places.checked_sub(1) else {
         return Ok(None);
@@ -319,13 +316,13 @@ fn pick(places: usize, noise: &mut impl NoiseSource) -> Result<Option<usize>, En
     Ok(Some(usize::try_from(place).unwrap_or(last)))
 }
 
-/// Whether `time` has come. A time further ahead than any wait lasts comes from
-/// a clock that has been set back since, and has come too.
+/// Whether `time` has come. A time further ahead than any wait lasts was set before the clock was
+/// set back, and counts as passed.
 pub(crate) fn is_due(time: Timestamp, now: Timestamp) -> bool {
     time <= now || time > now.after(BACKOFF_MAX).after(PUSHBACK_MAX).after(TASK_TIME_MAX)
 }
 
-/// Uniform from zero to a bound that doubles with every failure so far.
+/// A wait that is uniform from zero to a bound that doubles with every failure so far.
 pub(crate) fn full_jitter(
     failures: u32,
     noise: &mut impl NoiseSource,

@@ -10,8 +10,8 @@ use thiserror::Error;
 use crate::noise::{EntropyError, NoiseSource};
 use crate::reward::Reward;
 
-/// What is left of a reward: one random bit, or one random symbol of an experiment with
-/// k-ary randomized response. Safe to store and to send.
+/// The private form of a reward: one random bit, or one random symbol in an experiment with k-ary
+/// randomized response. Safe to store and to send.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -32,12 +32,12 @@ use crate::reward::Reward;
 pub struct PrivateReport(Symbol);
 
 impl PrivateReport {
-    /// What it says: of a bit 0 or 1.
+    /// The symbol. A bit is 0 or 1.
     pub fn get(self) -> Symbol {
         self.0
     }
 
-    /// The report as it was stored; `None` for a number that no report says.
+    /// The report from its stored number; `None` if no report has this number.
     #[cfg(feature = "storage")]
     pub(crate) fn restored(number: u8) -> Option<Self> {
         Symbol::new(number).map(Self)
@@ -47,11 +47,10 @@ impl PrivateReport {
 /// Turns rewards of one experiment into private reports.
 ///
 /// # Privacy
-/// One call is ε-locally differentially private with the specification's
-/// `certified_epsilon`, whatever the reward, and k calls on the same reward
-/// cost k ε. After the reward is found valid, no branch and no memory access
-/// depends on it, but for a second random word once in `2^64` reports. (A report of k-ary
-/// randomized response always takes two words, and of a category one.)
+/// One call is ε-locally differentially private with the specification's `certified_epsilon`,
+/// whatever the reward, and k calls on the same reward cost k ε. Once the reward is known to be
+/// valid, no branch and no memory access depends on it, except a second random word once in `2^64`
+/// reports. (A report of k-ary randomized response always takes two words, and of a category one.)
 ///
 /// ```
 /// use bandana_client::{BulkNoise, Privatizer, Reward};
@@ -60,7 +59,7 @@ impl PrivateReport {
 /// let privatizer = Privatizer::new(&specification()?);
 /// let bit = privatizer.privatize(&Reward::new(1.0)?, &mut BulkNoise::new()?)?;
 /// println!("a {} says little of the 1", bit.get().get());
-/// // A reward that the experiment does not know makes no report.
+/// // A reward that the experiment does not admit makes no report.
 /// assert!(privatizer.privatize(&Reward::new(0.5)?, &mut BulkNoise::new()?).is_err());
 /// # Ok::<(), Failure>(())
 /// ```
@@ -78,7 +77,7 @@ impl Privatizer {
     /// ```
     #[doc = include_str!("example.txt")]
     /// use bandana_client::Privatizer;
-    /// // One for each experiment, for as many rewards as there are.
+    /// // One for each experiment, for any number of rewards.
     /// let privatizer = Privatizer::new(&specification()?);
     /// # let _ = privatizer.clone();
     /// assert!(specification()?.certified_epsilon() <= 1.0);
@@ -101,15 +100,15 @@ impl Privatizer {
     ///
     /// let privatizer = Privatizer::new(&specification()?);
     /// privatizer.privatize(&Reward::new(0.0)?, &mut OsNoise)?;
-    /// // The experiment is a real one, and noise from a seed could be repeated.
+    /// // The experiment is real, and seeded noise is reproducible.
     /// let refused = privatizer.privatize(&Reward::new(0.0)?, &mut SeededNoise::new(1, 2));
     /// assert!(matches!(refused, Err(PrivatizeError::SimulationMark { experiment: false })));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Privacy
-    /// Every call is another report to pay for, of the same reward too, and nothing here
-    /// counts them: a [`crate::Core`] does.
+    /// Every call makes another report with its own cost, also for the same reward. The privatizer
+    /// does not count its calls: a [`crate::Core`] does.
     ///
     /// # Errors
     /// [`PrivatizeError::OutOfRange`], [`PrivatizeError::NotBinary`] and
@@ -126,8 +125,8 @@ impl Privatizer {
         self.privatize_admitted(admitted, noise)
     }
 
-    /// The value that counts for `reward`: itself, or the nearer end of the
-    /// range when the experiment clamps.
+    /// The value to privatize: the reward itself, or the nearer end of the range if the experiment
+    /// clamps.
     pub(crate) fn admit(&self, reward: &Reward) -> Result<f64, PrivatizeError> {
         let range = self.rewards.range();
         let value = match self.rewards.out_of_range() {
@@ -165,7 +164,7 @@ impl Privatizer {
                 let threshold = floor.threshold(self.curve.apply(level()?));
                 Symbol::from(threshold.draw(|| noise.word())?)
             }
-            // Its level would be rounded, and so be another category once in a while.
+            // The level of a category would be rounded, and so would at times be another category.
             (Channel::Kary(channel), RewardKind::Categorical) => {
                 channel.answer(self.rewards.category(admitted), noise.word()?)
             }
@@ -175,7 +174,7 @@ impl Privatizer {
     }
 }
 
-/// No report was made. The reward is never part of the message.
+/// A failure to make a report. The message never contains the reward.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -211,8 +210,7 @@ pub enum PrivatizeError {
         /// The last category.
         last: f64,
     },
-    /// Noise that can be repeated is for simulated experiments, and only for
-    /// them.
+    /// Reproducible noise is for simulated experiments, and only for them.
     #[error("the experiment's simulation mark is {experiment}, that of the noise the opposite")]
     SimulationMark {
         /// The experiment's mark.

@@ -4,10 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// A raw reward: the one thing that never leaves the device.
+/// A raw reward, which never leaves the device.
 ///
-/// It can't be printed, copied, cloned, compared or serialised, so it can't end
-/// up in a log or in a message by accident:
+/// It can't be printed, copied, cloned, compared or serialised, so it can't reach a log or a
+/// message by accident:
 ///
 /// ```
 /// let reward = bandana_client::Reward::new(0.25)?;
@@ -33,8 +33,8 @@ use thiserror::Error;
 pub struct Reward(f64);
 
 impl Reward {
-    /// Wraps a finite number. Whether an experiment admits it is seen when it
-    /// is added to an assignment.
+    /// Wraps a finite number. Whether the experiment admits it is checked when it is added to an
+    /// assignment.
     ///
     /// ```
     /// use bandana_client::{Reward, RewardError};
@@ -43,7 +43,7 @@ impl Reward {
     /// ```
     ///
     /// # Errors
-    /// [`RewardError`] for infinities and for what is not a number.
+    /// [`RewardError`] for infinities and NaN.
     pub fn new(reward: f64) -> Result<Self, RewardError> {
         if reward.is_finite() { Ok(Self(reward)) } else { Err(RewardError) }
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for Reward {
 /// ```
 /// use bandana_client::{Reward, RewardError};
 ///
-/// // What an app computes may be no number: here the share of no clicks in no views.
+/// // An app's reward may be NaN: here the share of no clicks in no views.
 /// let share = |clicks: f64, views: f64| Reward::new(clicks / views);
 /// assert!(matches!(share(0.0, 0.0), Err(RewardError)));
 /// assert!(share(1.0, 4.0).is_ok());

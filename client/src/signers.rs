@@ -7,11 +7,10 @@ use thiserror::Error;
 
 use crate::time::Timestamp;
 
-/// The keys that an app pins: a specification is good only if every one of them
-/// has signed it.
+/// The keys that an app pins. A specification is accepted only if every one of them has signed it.
 ///
-/// With [`Self::operator_and_witness`] neither of the two can give a device a
-/// specification of its own, say one that no other device gets and that tags it.
+/// With [`Self::operator_and_witness`] neither party alone can give a device a specification of its
+/// own, for example one that tags it.
 ///
 /// ```
 /// use bandana_client::Signers;
@@ -33,7 +32,7 @@ pub struct Signers {
 }
 
 impl Signers {
-    /// One key must have signed.
+    /// One key, which must have signed.
     ///
     /// ```
     /// use bandana_client::Signers;
@@ -47,7 +46,7 @@ impl Signers {
         Self { first: key, others: Vec::new() }
     }
 
-    /// Both keys must have signed.
+    /// Two keys, both of which must have signed.
     ///
     /// ```
     /// use bandana_client::{SameKey, Signers};
@@ -61,7 +60,7 @@ impl Signers {
     /// ```
     ///
     /// # Errors
-    /// [`SameKey`] when they are one: its holder would be both parties.
+    /// [`SameKey`] when the keys are equal: one holder would be both parties.
     pub fn operator_and_witness(operator: PublicKey, witness: PublicKey) -> Result<Self, SameKey> {
         if operator == witness {
             Err(SameKey(operator))
@@ -75,9 +74,8 @@ impl Signers {
         std::iter::once(&self.first).chain(&self.others).copied().collect()
     }
 
-    /// Whether every key has signed `specification`, and the first moment at which
-    /// that no longer holds: from then on it must be judged anew. Signatures by
-    /// other keys are ignored.
+    /// Checks that every key has signed `specification`. Returns the first moment at which that no
+    /// longer holds, when it must be judged anew. Signatures by other keys are ignored.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -100,8 +98,7 @@ impl Signers {
     /// [`SignatureRefusal`] for the first key without a good signature.
     ///
     /// # Privacy
-    /// `now` is the device's own clock: a server can't make a signature last
-    /// longer.
+    /// `now` is the device's own clock: a server can't extend a signature.
     pub fn judge(
         &self,
         specification: &Specification,
@@ -115,7 +112,7 @@ impl Signers {
     }
 }
 
-/// Until when `key` vouches for `specification`.
+/// The time until which the signature of `key` is valid.
 fn judge_key(
     key: PublicKey,
     specification: &Specification,
@@ -136,7 +133,7 @@ fn judge_key(
     if now < until { Ok(until) } else { Err(SignatureRefusal::Expired { key, expired: expires }) }
 }
 
-/// Operator and witness have one key.
+/// Operator and witness have the same key.
 ///
 /// ```
 /// # use bandana_client::{SameKey, Signers};
@@ -149,7 +146,7 @@ fn judge_key(
 #[error("operator and witness must have two keys, held by two parties; both are {0}")]
 pub struct SameKey(pub PublicKey);
 
-/// Why a specification does not count as signed.
+/// Reason why a specification does not count as signed.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -160,7 +157,7 @@ pub struct SameKey(pub PublicKey);
 /// let (key, specification) = (operator.public_key(), specification()?);
 /// let judge = |signatures: &_| Signers::key(key).judge(&specification, signatures, now());
 /// assert_eq!(judge(&vec![]), Err(SignatureRefusal::Missing { key }));
-/// // Signed for a second of 1970.
+/// // The signature expired in 1970.
 /// let expired = UnixSeconds::new(1);
 /// let signatures = vec![operator.sign(&specification, expired)];
 /// assert_eq!(judge(&signatures), Err(SignatureRefusal::Expired { key, expired }));
@@ -175,18 +172,18 @@ pub enum SignatureRefusal {
         /// The key.
         key: PublicKey,
     },
-    /// What is said to be the key's signature is not, or is one of something else.
+    /// The key's alleged signature is forged, or signs another specification.
     #[error("the signature by the key {key}, which the app pins, does not fit the specification")]
     Invalid {
         /// The key.
         key: PublicKey,
     },
-    /// The key's signature is no longer good.
+    /// The key's signature has expired.
     #[error("the signature by the key {key}, which the app pins, expired at {expired}")]
     Expired {
         /// The key.
         key: PublicKey,
-        /// The first moment at which it was no longer good.
+        /// The time of the expiry.
         expired: UnixSeconds,
     },
 }
@@ -222,7 +219,7 @@ mod tests {
         holder(number).sign(&specification(), UnixSeconds::new(expires))
     }
 
-    /// A signature of its next revision.
+    /// A signature of the next revision.
     fn of_another(number: u8) -> Signature {
         let next = specification().with_arm(Arm::new("blue").unwrap()).unwrap();
         holder(number).sign(&next, UnixSeconds::new(1000))

@@ -1,14 +1,14 @@
-//! Time, as whoever calls the core tells it.
+//! Time, which the caller passes to the core.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandana_shared::identity::Day;
 
-/// How far a clock may be set back without consequences for what is under way.
+/// Largest step back of the clock that does not affect pending times.
 pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
 
-/// Milliseconds since 1970-01-01 (UTC) by the device's clock, 0 to 2^64 - 1. The core
-/// never reads a clock; whoever calls it says what time it is.
+/// Milliseconds since 1970-01-01 (UTC) by the device's clock, 0 to 2^64 - 1. The core never reads a
+/// clock; its caller passes the time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The end of time, for what does not end.
+    /// The latest time, for things without an end.
     pub const MAX: Self = Self(u64::MAX);
 
     /// A time by its milliseconds since 1970-01-01 (UTC).
@@ -41,8 +41,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The time that lies `duration` later, [`Self::MAX`] at most. Parts of a millisecond
-    /// are dropped.
+    /// The time `duration` later, at most [`Self::MAX`]. Fractions of a millisecond are dropped.
     ///
     /// ```
     /// use std::time::Duration;
@@ -55,12 +54,12 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Its day (UTC), by the device's clock.
+    /// The day (UTC) of this time.
     pub fn day(self) -> Day {
         Day::of_unix_seconds(self.0 / 1000)
     }
 
-    /// How long it is from `earlier` to this time; zero when it was later.
+    /// The time from `earlier` to this time; zero if `earlier` is later.
     ///
     /// ```
     /// use std::time::Duration;
@@ -74,8 +73,8 @@ impl Timestamp {
     }
 }
 
-/// Tells the time to a client. The one of the device is [`SystemClock`]; a host that knows
-/// better, and a test, have their own.
+/// A source of time for a client. The device's clock is [`SystemClock`]; hosts with a better clock,
+/// and tests, implement their own.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,8 +93,8 @@ impl Timestamp {
 /// assert_eq!(clock.now(), Timestamp::from_unix_ms(1500));
 /// ```
 pub trait Clock: Send + Sync {
-    /// The time now. It may jump: set back, it ends waits that lie further ahead than
-    /// they were long, and opens no window of the budget again.
+    /// The time now. It may jump. After a step back, pending times that lie further ahead than they
+    /// were set count as passed, and no window of the budget opens again.
     fn now(&self) -> Timestamp;
 }
 

@@ -1,9 +1,9 @@
 //! Experiments in which users disclose their rewards to the server. Feature `trusted`.
 //!
-//! Everything else in this crate keeps rewards on the device. Here they leave it: the server is
-//! trusted with them, and protects each one from everybody else by zero-concentrated
-//! differential privacy. An app says so itself, by an [`Agreement`]; there is no other way in, and
-//! an experiment of this kind is never one of the other.
+//! Everywhere else in this crate, rewards stay on the device. Here they leave it: the server is
+//! trusted with them, and protects each one from everybody else by zero-concentrated differential
+//! privacy. An app opts in by an [`Agreement`]; there is no other way. An experiment is either
+//! trusted or local, never both.
 //!
 //! ```
 #![doc = include_str!("trusted/example.txt")]
@@ -15,9 +15,9 @@
 //! let id = ExperimentId::new("headlines")?;
 //! let experiment = TrustedExperiment::open(transport, id, agreement).await?;
 //! let arm = experiment.recommend().await?;
-//! // The user may see another arm; what counts is what was played.
+//! // The user may see another arm; the arm that was shown counts.
 //! let disclosure = experiment.disclosure(arm, DisclosedReward::new(1.0)?)?;
-//! // Again and again until it succeeds or its error is final: it counts once.
+//! // Retry until it succeeds or its error is final: the reward counts once.
 //! experiment.disclose(&disclosure).await?;
 //! # Ok(())
 //! # })?;
@@ -27,20 +27,21 @@
 //! A [`Disclosure`] is in memory. With the feature `storage`, `Disclosures` keeps it on the
 //! device's disk until a server has given its verdict:
 //!
-//! | verdict | what becomes of it |
+//! | verdict | result |
 //! |---|---|
-//! | counted, now or before | a success; it is erased |
-//! | malformed, stopped | it is refused for good, and erased |
+//! | counted, now or before | a success; the disclosure is erased |
+//! | malformed, stopped | refused for good, and erased |
 //! | expired | the same; it may have counted before, so don't disclose the reward again |
-//! | paused, a day in the future, no verdict | it is sent again, with the same bytes |
+//! | paused, a day in the future, no verdict | sent again, with the same bytes |
 //!
-//! It has no day before it is first sent. Then it gets the server's, if that is within one of the
-//! device's own, and keeps it: name and day together make it count once.
+//! It has no day before it is first sent. Then it gets the server's day, if that is within one of
+//! the device's own, and keeps it: by its name and day together it counts once.
 //!
 //! # Privacy
-//! ρ is the price of one reward. Someone with k rewards pays up to k² ρ. The server, and whoever
-//! reads along where there is no TLS, sees rewards, addresses and times. Raw rewards rest on the
-//! device's disk in `Disclosures` only, and an app that does not open one has none there.
+//! ρ is the price of one reward. A user with k rewards pays up to k² ρ. The server, and anyone who
+//! reads the traffic where there is no TLS, sees rewards, addresses and times. Raw rewards are
+//! stored on the device's disk in `Disclosures` only, and an app that does not open one stores
+//! none.
 
 mod agreement;
 #[cfg(all(test, feature = "storage"))]

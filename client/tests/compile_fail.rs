@@ -1,15 +1,14 @@
-//! Programs that must not compile: each program says why in its first lines, and beside
-//! it lies what the compiler says, so that none fails for another reason.
+//! Programs that must not compile. The first lines of each program state the reason. The expected
+//! compiler output is beside it, so that no program fails for another reason.
 
 use std::process::Command;
 
-/// The compiler whose words are kept. Others word the same errors differently,
-/// and for them the documentation tests of `Reward` compare error codes.
+/// The compiler version of the expected output. Other versions word the same errors differently;
+/// for them the documentation tests of `Reward` compare error codes.
 const COMPILER: &str = "rustc 1.95.";
 
-/// After a change of the compiler or of what it cites,
-/// `TRYBUILD=overwrite cargo test -p bandana-client --test compile_fail` writes
-/// the new words. Look at the difference.
+/// After a change of the compiler or of the cited code, `TRYBUILD=overwrite cargo test -p
+/// bandana-client --test compile_fail` rewrites the expected output. Review the difference.
 #[test]
 fn rewards_and_noise_can_not_be_misused() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());

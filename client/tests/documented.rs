@@ -1,5 +1,5 @@
-//! Every public item of the crate has an example that runs, but for accessors of one line,
-//! which the example of their type shows.
+//! Every public item of the crate has an example that runs, except one-line accessors, which the
+//! example of their type shows.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,17 +23,16 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the documentation among these lines, which begins with `mark`, holds code that is
+/// Whether the documentation among these lines, which begins with `mark`, has a code block that is
 /// compiled and, unless it needs a network, run.
 fn has_example(lines: &[&str], mark: &str) -> bool {
     let docs = lines.iter().filter_map(|line| line.strip_prefix(mark));
     let fences = docs.filter_map(|line| line.trim().strip_prefix("```"));
-    // The second of two ends a block.
+    // The second fence of two ends a block.
     fences.step_by(2).any(|language| matches!(language, "" | "no_run"))
 }
 
-/// Whether the function that begins with these lines takes only itself, and its body is
-/// one line.
+/// Whether the function that begins with these lines takes only `self`, and its body is one line.
 fn is_accessor(lines: &[&str]) -> bool {
     let Some(end) = lines.iter().position(|line| line.ends_with('{')) else {
         return false;
@@ -68,7 +67,7 @@ fn every_public_item_has_an_example() -> io::Result<()> {
             let is_about_it = |line: &&str| line.starts_with("///") || line.starts_with("#[");
             let mut above: Vec<&str> = above.take_while(is_about_it).collect();
             above.reverse();
-            // The half that is left without a feature is documented by the other one.
+            // With a feature off, the remaining variant has its documentation in the other variant.
             let is_rest = above.iter().any(|line| line.starts_with("#[cfg(not("));
             let excused = is_rest || EXCEPTIONS.iter().any(|(excused, _)| *excused == name);
             if !excused && !has_example(&above, "///") && !is_accessor(&lines[at..]) {
@@ -86,7 +85,7 @@ fn every_public_item_has_an_example() -> io::Result<()> {
     }
     assert!(bare.is_empty(), "these have no example that runs:\n{}", bare.join("\n"));
 
-    // What the crate exports was looked at: the scan is not blind.
+    // The exports of the crate were found: the scan works.
     let exports = guide.split("pub use ").skip(1).filter_map(|export| export.split(';').next());
     let words = exports.flat_map(|export| export.split(|c: char| !c.is_alphanumeric()));
     let types = words.filter(|word| word.starts_with(char::is_uppercase));

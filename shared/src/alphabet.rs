@@ -1,8 +1,8 @@
-//! Alphabets: a report is a bit, or one of a few symbols.
+//! Alphabets: the possible symbols of a report.
 
 use thiserror::Error;
 
-/// How many different things a report can say, [`Self::MIN`] to [`Self::MAX`].
+/// The number of symbols of a report, [`Self::MIN`] to [`Self::MAX`].
 ///
 /// ```
 /// use bandana_shared::alphabet::Alphabet;
@@ -14,12 +14,12 @@ use thiserror::Error;
 pub struct Alphabet(u8);
 
 impl Alphabet {
-    /// Fewest symbols: 2, those of a bit.
+    /// Smallest number of symbols: 2, those of a bit.
     pub const MIN: u32 = 2;
-    /// Most symbols, 16: so many that the largest upload holds as many reports of them as
-    /// it holds bits. More levels than these gain nothing.
+    /// Largest number of symbols, 16: the largest upload then holds as many symbols as bits. More
+    /// levels than these gain nothing.
     pub const MAX: u32 = 16;
-    /// 0 and 1.
+    /// The alphabet of a bit: 0 and 1.
     pub const BITS: Self = Self(2);
 
     /// Checks the range.
@@ -40,12 +40,12 @@ impl Alphabet {
         self.0
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(self) -> bool {
         false
     }
 
-    /// The last symbol, one less than their number.
+    /// The last symbol, one less than the number of symbols.
     pub fn last(self) -> Symbol {
         Symbol(self.0 - 1)
     }
@@ -55,13 +55,13 @@ impl Alphabet {
         (0..self.0).map(Symbol)
     }
 
-    /// Whether the symbol is one of these.
+    /// Whether the symbol belongs to the alphabet.
     pub fn contains(self, symbol: Symbol) -> bool {
         symbol.0 < self.0
     }
 
-    /// Bits that a symbol takes in an upload, so that none crosses a byte: 1 for up to 2
-    /// symbols, 2 for up to 4, otherwise 4.
+    /// Bits of a symbol in an upload, so that none crosses a byte: 1 for up to 2 symbols, 2 for up
+    /// to 4, otherwise 4.
     pub fn bits_per_symbol(self) -> usize {
         match self.0 {
             0..=2 => 1,
@@ -70,35 +70,35 @@ impl Alphabet {
         }
     }
 
-    /// Where a symbol lies between the first one, 0, and the last one, 1.
+    /// The position of a symbol between the first one, 0, and the last one, 1.
     pub fn position(self, symbol: Symbol) -> f64 {
         f64::from(symbol.0) / f64::from(self.0 - 1)
     }
 }
 
-/// A number of symbols that no alphabet has.
+/// An invalid number of symbols.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{symbols} symbols; k-ary randomized response takes 2 to 16")]
 pub struct AlphabetError {
     symbols: u32,
 }
 
-/// What a report says: 0 or 1, or the number of a level or a category, counted from 0.
+/// The content of a report: 0 or 1, or the number of a level or a category, counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(u8);
 
 impl Symbol {
-    /// The symbol of this number; `None` from [`Alphabet::MAX`] on.
+    /// The symbol with this number; `None` from [`Alphabet::MAX`] on.
     pub fn new(number: u8) -> Option<Self> {
         (u32::from(number) < Alphabet::MAX).then_some(Self(number))
     }
 
-    /// A number that is known to be one of an alphabet's.
+    /// The symbol of a number that is known to be valid.
     pub(crate) fn of_checked(number: u8) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// The number of the symbol.
     pub fn get(self) -> u8 {
         self.0
     }

@@ -1,11 +1,11 @@
-//! The canonical protobuf encoding of the messages whose bytes matter.
+//! The canonical protobuf encoding of specifications and uploads, whose bytes must be fixed.
 //!
-//! A specification's digest covers its bytes, and a retry must resend the same
-//! bytes. Protobuf leaves an encoder some freedom; here there is none: fields
-//! in ascending order, defaults left out, varints of minimal length. The
-//! protobuf decoder reads the result as it would any other message.
+//! A specification's digest covers its bytes, and a retry must resend the same bytes. Protobuf
+//! leaves an encoder some freedom. The canonical encoding fixes it: fields in ascending order,
+//! defaults left out, varints of minimal length. A protobuf decoder reads the result like any other
+//! message.
 
-/// Protobuf's wire types of the fields that occur here.
+/// Protobuf's wire types of the fields in use.
 #[derive(Clone, Copy)]
 enum WireType {
     Varint = 0,
@@ -87,7 +87,7 @@ impl<'b> Writer<'b> {
     }
 }
 
-/// Bytes of the varint for `value`, 1 to 5.
+/// Length of the varint of `value` in bytes, 1 to 5.
 fn varint_length(value: u32) -> usize {
     (38 - (value | 1).leading_zeros() as usize) / 7
 }

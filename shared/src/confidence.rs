@@ -1,13 +1,12 @@
 //! Anytime-valid confidence sequences.
 //!
-//! A learner decides how often an arm is played and people look at the figures
-//! whenever they like. An interval for a fixed sample does not survive that. A
-//! confidence sequence does: with probability at least 1 - α it covers at every
-//! number of reports at once.
+//! A learner decides how often an arm is played, and people look at the figures at any time. An
+//! interval for a fixed sample size is not valid then. A confidence sequence is: with probability
+//! at least 1 - α it covers at every number of reports at once.
 //!
-//! What it covers is the mean of the private means of *the reports that came*.
-//! Users may differ and drift; nothing is assumed but that each bit, given all
-//! before it, is 1 with some probability. Valid for undiscounted tallies only.
+//! It covers the mean of the private means of *the reports received*. Users may differ and drift.
+//! The only assumption is that each bit, given all earlier bits, is 1 with some probability. Valid
+//! for undiscounted tallies only.
 
 use crate::alphabet::{Alphabet, Symbol};
 use crate::channel::{Channel, Floor, KaryChannel};
@@ -43,9 +42,9 @@ impl NormalMixture {
     /// The number of reports at which the default sequence is tightest.
     pub const TUNED_FOR: f64 = 1000.0;
 
-    /// A sequence of level `alpha`, tightest at [`Self::TUNED_FOR`] reports. At
-    /// a tenth and at the twentyfold of them it is about a quarter and a tenth
-    /// wider than the best one for that number.
+    /// A sequence of level `alpha`, tightest at [`Self::TUNED_FOR`] reports. At a tenth of that
+    /// number it is about a quarter wider than the optimal sequence there, and at twenty times that
+    /// number about a tenth wider.
     pub fn new(alpha: ErrorLevel) -> Self {
         Self::tuned_for(alpha, Self::TUNED_FOR)
     }
@@ -69,7 +68,7 @@ impl NormalMixture {
         })
     }
 
-    /// How far the mean of so many reports, at least 1, may be from what it estimates.
+    /// Half the width of the interval at `n` reports, at least 1.
     fn radius(&self, n: f64) -> f64 {
         let v = VARIANCE_PROXY * n + self.rho;
         (v * libm::log(v / (self.rho * self.alpha * self.alpha))).sqrt() / n
@@ -89,9 +88,9 @@ impl NormalMixture {
         }
     }
 
-    /// The interval for the share of a symbol among the true ones of the reports. Whether
-    /// a report says it is a bit, whose mean is `t/2^64` plus `1 - k t/2^64` times that
-    /// share. Each symbol on its own; unbounded without reports, not cut to [0, 1].
+    /// The interval for the share of a symbol among the true symbols of the reports. The event that
+    /// a report has the symbol is a bit with mean `t/2^64` plus `1 - k t/2^64` times that share.
+    /// Valid for each symbol separately; unbounded without reports, not cut to [0, 1].
     pub fn frequency(&self, channel: KaryChannel, tally: &Tally, symbol: Symbol) -> Interval {
         self.around(channel.frequency(tally, symbol), channel, tally)
     }
@@ -111,8 +110,8 @@ impl NormalMixture {
     /// Evidence, as the logarithm of a likelihood ratio, that the mean of arm
     /// `a` exceeds that of arm `b`.
     ///
-    /// The product of both arms' martingales, minimised over a common mean.
-    /// Reports of the two arms may be interleaved in any adaptive order.
+    /// The evidence is the product of both arms' martingales, minimised over a common mean. Reports
+    /// of the two arms may be interleaved in any adaptive order.
     fn evidence_above(&self, a: Option<Sample>, b: Option<Sample>) -> f64 {
         let (Some(a), Some(b)) = (a, b) else {
             return f64::NEG_INFINITY;
@@ -129,29 +128,28 @@ impl NormalMixture {
     }
 }
 
-/// The arm whose mean among its reports exceeds that of every rival, if that is
-/// certain enough: a stopping rule that is wrong with probability at most α, at
-/// whatever time it is asked, and however often.
+/// The arm whose mean among its reports exceeds that of every rival, if that is certain enough.
+/// This stopping rule is wrong with probability at most α, at whatever time and however often it is
+/// evaluated.
 ///
-/// `tallies` are those of the arms to compare, of bits and all there from the start. `None`:
-/// none yet.
+/// `tallies` are the tallies of bits of the arms to compare, all present from the start. `None`: no
+/// verdict yet.
 ///
-/// A false verdict names an arm *i* that some arm *j* equals or exceeds, and
-/// must pass the test of that pair. Which pairs those are can change as users
-/// drift, so each pair is tested at its part of α; the martingale of a pair is the
-/// same for both of its orders.
+/// A false verdict names an arm *i* that some arm *j* equals or exceeds, and must pass the test of
+/// that pair. These pairs can change as users drift, so each pair is tested at its part of α. The
+/// martingale of a pair is the same for both of its orders.
 pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
     best_active_arm(tallies, &vec![true; tallies.len()], tallies.len(), alpha)
 }
 
-/// [`best_arm`] among the arms that are `active`, one flag for each tally. The first
-/// `initial` arms were there from the start, the others have been added since.
+/// [`best_arm`] among the arms that are `active`, one flag for each tally. The first `initial` arms
+/// were present from the start; the others have been added since.
 ///
-/// The part of α of a pair is fixed before its first report and stays, so a verdict holds
-/// whichever arms are retired or added, and whenever: nothing begins anew. Three quarters
-/// are for the pairs of the first arms, alike, and the rest is for those that come: 2% to
-/// 5% more reports than if none could be added. Parts that do not depend on `initial`
-/// would cost 20% or more.
+/// The part of α of a pair is fixed before its first report and stays, so a verdict holds whichever
+/// arms are retired or added, and whenever: no test starts again. Three quarters are divided
+/// equally among the pairs of the first arms, and the rest is for added arms. That takes 2% to 5%
+/// more reports than without the possibility of adding arms. Parts that do not depend on `initial`
+/// would take 20% or more.
 pub fn best_active_arm(
     tallies: &[Tally],
     active: &[bool],
@@ -161,7 +159,7 @@ pub fn best_active_arm(
     best_among(tallies, Alphabet::BITS, active, initial, alpha)
 }
 
-/// [`best_active_arm`] for reports with any symbols, by the means of what they say.
+/// [`best_active_arm`] for reports with any symbols, by their means.
 pub fn best_among(
     tallies: &[Tally],
     alphabet: Alphabet,
@@ -183,12 +181,12 @@ pub fn best_among(
     contenders().all(ahead).then_some(best)
 }
 
-/// Share of α that the pairs of the first arms have together.
+/// The total share of α of the pairs of the first arms.
 const INITIAL_SHARE: f64 = 0.75;
 
-/// The share of α for a pair of arms, of which `later` is the one with the larger index.
-/// Over all pairs that there can ever be they sum to 1 at most: of an added arm, the a-th,
-/// all pairs with those before have `1/(a (a+1))` of what is left for added arms.
+/// The share of α for a pair of arms, of which `later` is the larger index. Over all possible pairs
+/// the shares sum to at most 1: of the a-th added arm, all pairs with earlier arms have `1/(a
+/// (a+1))` of the share of added arms.
 fn pair_share(initial: usize, later: usize) -> f64 {
     if later < initial {
         let pairs = initial as f64 * (initial as f64 - 1.0) / 2.0;
@@ -201,8 +199,8 @@ fn pair_share(initial: usize, later: usize) -> f64 {
 /// The beta-binomial mixture: `{q : B(ones+a, n-ones+b) / (B(a,b) q^ones
 /// (1-q)^(n-ones)) < 1/α}`, with the uniform prior a = b = 1.
 ///
-/// For independent bits of one and the same mean only: it adapts to their
-/// variance, and loses its level when users differ or drift.
+/// For independent bits with one common mean only: the mixture adapts to their variance, and loses
+/// its level when users differ or drift.
 #[derive(Clone, Copy, Debug)]
 pub struct BetaBinomialMixture {
     log_threshold: f64,
@@ -219,19 +217,19 @@ impl BetaBinomialMixture {
         if tally.reports() == 0 {
             return Interval::between(0.0, 1.0);
         }
-        // In terms of the rarer bit, whose share a floating-point number holds
-        // precisely however small it is.
+        // In terms of the rarer bit, whose share a floating-point number represents precisely
+        // however small it is.
         let few = tally.ones().min(tally.zeros()) as f64;
         let many = tally.ones().max(tally.zeros()) as f64;
         let share = few / tally.reports() as f64;
-        // The mixture against the likelihood at q is the mixture against the
-        // greatest likelihood, times the latter against the likelihood at q.
-        // Each factor keeps its precision up to the largest tallies, where the
-        // logarithm of the mixture alone would be off by thousands.
+        // The ratio of the mixture to the likelihood at q is the ratio of the mixture to the
+        // greatest likelihood, times the ratio of the latter to the likelihood at q. Each factor
+        // keeps its precision up to the largest tallies, where the logarithm of the mixture alone
+        // would be off by thousands.
         let at_best = log_mixture_at_best(few, many);
         let inside = |q: f64| {
             let gap = share - q;
-            // Where gap/q is next to -1, share/q is the more precise of the two.
+            // Where gap/q is close to -1, share/q is the more precise of the two.
             let log_few = if 2.0 * share < q { libm::log(share / q) } else { libm::log1p(gap / q) };
             let log_many = libm::log1p(-gap / (1.0 - q));
             let divergence = weighted(few, log_few) + weighted(many, log_many);
@@ -279,7 +277,7 @@ fn stirling_correction(k: f64) -> f64 {
     0.5 * libm::log(2.0 * std::f64::consts::PI * k) + tail
 }
 
-/// `count x`, and 0 for no counts whatever `x`.
+/// `count x`, and 0 for a count of 0 whatever `x`.
 fn weighted(count: f64, x: f64) -> f64 {
     if count > 0.0 { count * x } else { 0.0 }
 }

@@ -16,8 +16,8 @@ use crate::epsilon::Epsilon;
 /// `2^53`, the level of the highest reward.
 const ONE: u64 = 1 << 53;
 
-/// A number in [0, 1] in units of `2^-53`: a scaled reward, or what a curve
-/// makes of it. As secret as the reward.
+/// A number in [0, 1] in units of `2^-53`: a scaled reward, or its curved value. As secret as the
+/// reward.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(u64);
 
@@ -51,13 +51,13 @@ impl Level {
         Self((mantissa << 1) >> shift)
     }
 
-    /// The number of `2^-53`, 0 to `2^53`.
+    /// The number of units of `2^-53`, 0 to `2^53`.
     #[inline]
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// The number itself, exactly.
+    /// The exact value.
     pub fn to_unit(self) -> f64 {
         self.0 as f64 / ONE as f64
     }
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Level {
     }
 }
 
-/// A number outside 0..=1. The number is left out: it may be a reward.
+/// A number outside 0..=1. The error omits the number, which may be a reward.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a scaled reward must be a number from 0 to 1")]
 pub struct LevelError;
@@ -126,18 +126,18 @@ pub struct CurvatureError;
 /// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// g(r) = r, for which P(1) = ((e^ε - 1) r + 1)/(e^ε + 1). The only one
-    /// whose estimates are mean rewards for rewards between 0 and 1.
+    /// g(r) = r, for which P(1) = ((e^ε - 1) r + 1)/(e^ε + 1). The only curve whose estimates are
+    /// mean rewards for rewards between 0 and 1.
     Linear,
     /// g(r) = k r² + (1 - k) r.
     Quadratic(Curvature),
     /// g(r) = (e^(ε r) - 1)/(e^ε - 1), for which P(1) = e^(ε r)/(e^ε + 1).
     Exponential,
-    /// Warner's randomized response, for rewards that are 0 or 1; the three
-    /// others do the same there.
+    /// Warner's randomized response, for rewards that are 0 or 1; for these the other three curves
+    /// are the same.
     RandomizedResponse,
-    /// k-ary randomized response: for categories as they are, for rewards in a range
-    /// rounded at random to one of so many levels, which keeps their means.
+    /// k-ary randomized response. Categories are taken as they are; rewards in a range are rounded
+    /// at random to one of k levels, which keeps their means.
     Kary(Alphabet),
 }
 
@@ -194,8 +194,7 @@ impl Curve {
 
     /// g(r) for a scaled reward r.
     ///
-    /// Monotone but for the last bits of the exponential curve, and within
-    /// `2^-50` of g.
+    /// Monotone except in the last bits of the exponential curve, and within `2^-50` of g.
     ///
     /// ```
     /// use bandana_shared::curve::{Curvature, Curve, Level, Mechanism};
@@ -223,12 +222,11 @@ impl Curve {
                 Level((r - bend) as u64)
             }
             Shape::Exponential { epsilon, span } => {
-                // 1 - g(r) = (1 - e^(-ε(1-r)))/(1 - e^-ε), where the rounding of
-                // the exponent matters least.
+                // 1 - g(r) = (1 - e^(-ε(1-r)))/(1 - e^-ε), a form in which the rounding of the
+                // exponent matters least.
                 let rest = (ONE - reward.0) as f64 / ONE as f64;
-                // Dividing zero takes less time than other divisions. A numerator
-                // that is not zero is at least 2^-74, and what is put in the place
-                // of zero is rounded away.
+                // A division of zero takes less time than other divisions. A numerator other than
+                // zero is at least 2^-74, and the substitute for zero is rounded away.
                 let numerator = one_minus_exp_neg(epsilon * rest).max(f64::MIN_POSITIVE);
                 let complement = numerator / span;
                 Level(ONE - Level::of_checked_unit(complement.min(1.0)).0)
@@ -250,9 +248,8 @@ const INVERSE_FACTORIALS: [f64; 15] = {
     terms
 };
 
-/// `1 - e^-z` for `z` in 0..=32, from additions and multiplications of normal
-/// numbers alone: the same bits on every platform that follows IEEE 754, and no
-/// branch that depends on `z`.
+/// `1 - e^-z` for `z` in 0..=32, from additions and multiplications of normal numbers only: the
+/// same bits on every platform that follows IEEE 754, and no branch that depends on `z`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

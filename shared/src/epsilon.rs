@@ -15,10 +15,10 @@ use thiserror::Error;
 pub struct Epsilon(f64);
 
 impl Epsilon {
-    /// The smallest ε, 2^-20: below it a 64-bit word has too few values to
-    /// tell the two rewards apart.
+    /// The smallest ε, 2^-20: below it a 64-bit word has too few values to distinguish the two
+    /// rewards.
     pub const MIN: f64 = 1.0 / 1_048_576.0;
-    /// The largest ε, 32: beyond it a bit hides nothing.
+    /// The largest ε, 32: beyond it a bit gives no meaningful privacy.
     pub const MAX: f64 = 32.0;
 
     /// Checks the range.

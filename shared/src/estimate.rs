@@ -1,9 +1,8 @@
 //! Estimates from private bits.
 //!
-//! An estimate is the mean of g(r) among the reports of an arm, g the curve of
-//! the mechanism. Only for a linear curve, or for rewards at the two ends of
-//! their range, is that the mean reward; [`Estimand`] says which it is, so that
-//! no number goes without its meaning.
+//! An estimate is the mean of g(r) among the reports of an arm, g the curve of the mechanism. It is
+//! the mean reward only for a linear curve, or for rewards at the two ends of their range.
+//! [`Estimand`] says which of the two it is.
 
 use crate::alphabet::Symbol;
 use crate::channel::{Channel, Floor, KaryChannel, TWO_POW_64};
@@ -12,7 +11,7 @@ use crate::rewards::{RewardKind, RewardRange};
 use crate::sample::Sample;
 use crate::tally::Tally;
 
-/// What the debiased estimates of an experiment estimate.
+/// The quantity that the debiased estimates of an experiment estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Estimand {
     /// The mean reward, in the units of the range.
@@ -25,7 +24,7 @@ pub enum Estimand {
 }
 
 impl Estimand {
-    /// What a channel with such a curve lets a server estimate.
+    /// The estimand of a channel, given its curve and rewards.
     pub fn of(linear: bool, kind: RewardKind, range: RewardRange) -> Self {
         match kind {
             RewardKind::Categorical => Self::Frequencies,
@@ -35,7 +34,7 @@ impl Estimand {
         }
     }
 
-    /// Its name in reports: `mean reward`, `mean of g(reward)` or `shares of the
+    /// The estimand's name in reports: `mean reward`, `mean of g(reward)` or `shares of the
     /// categories`.
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +44,7 @@ impl Estimand {
         }
     }
 
-    /// The values that the estimand can take.
+    /// The interval of the estimand's possible values.
     pub fn range(self) -> Interval {
         Interval::between(self.from_unit(0.0), self.from_unit(1.0))
     }
@@ -75,9 +74,9 @@ impl Estimand {
 /// The debiased mean of g(r), `(ones/n - t0/2^64)/(1 - 2 t0/2^64)`; `None`
 /// without reports.
 ///
-/// Not clamped to [0, 1]: clamping would bias it, see [`clamped_mean`]. Unbiased
-/// for a number of reports fixed in advance; when a learner decides how often
-/// an arm is played, arms that started unluckily stay underestimated.
+/// Not clamped to [0, 1]: clamping would bias it, see [`clamped_mean`]. Unbiased for a number of
+/// reports fixed in advance. When a learner decides how often an arm is played, arms with unlucky
+/// first reports stay underestimated.
 ///
 /// ```
 /// use bandana_shared::{channel::Floor, epsilon::Epsilon, estimate::debiased_mean, tally::Tally};
@@ -95,8 +94,7 @@ pub fn debiased_mean(floor: Floor, tally: Tally) -> Option<f64> {
     (tally.reports() > 0).then_some(signal / floor.width() as f64)
 }
 
-/// [`debiased_mean`] moved into [0, 1]: nearer to the truth on average, and
-/// biased.
+/// [`debiased_mean`] clamped to [0, 1]: nearer to the truth on average, but biased.
 pub fn clamped_mean(floor: Floor, tally: Tally) -> Option<f64> {
     debiased_mean(floor, tally).map(|mean| mean.clamp(0.0, 1.0))
 }
@@ -104,9 +102,8 @@ pub fn clamped_mean(floor: Floor, tally: Tally) -> Option<f64> {
 /// The standard error of [`debiased_mean`], `sqrt(q(1-q)/n)/(1 - 2 t0/2^64)`;
 /// `None` without reports.
 ///
-/// For `q` stands the share of ones, moved into the range that a private mean can
-/// have; so the error is never 0, however few reports there are. It belongs to a
-/// sample of fixed size: for looking at any time there is
+/// `q` is the share of ones, clamped to the range of a private mean, so the error is never 0,
+/// however few reports there are. It is valid for a sample of fixed size. For repeated looks use
 /// [`NormalMixture`](crate::confidence::NormalMixture).
 ///
 /// ```
@@ -124,8 +121,8 @@ pub fn standard_error(floor: Floor, tally: Tally) -> Option<f64> {
     (tally.reports() > 0).then_some(error)
 }
 
-/// The variance that one report adds to a debiased sum,
-/// `q(1-q)/(1 - 2 t0/2^64)^2`, for reports with private mean `q` in [0, 1].
+/// The variance that one report adds to a debiased sum, `q(1-q)/(1 - 2 t0/2^64)^2`, for reports
+/// with private mean `q` in [0, 1].
 pub fn variance_per_report(floor: Floor, private_mean: f64) -> f64 {
     private_mean * (1.0 - private_mean) / floor.contrast().powi(2)
 }
@@ -135,23 +132,23 @@ pub fn private_mean_of(floor: Floor, mean: f64) -> f64 {
     (floor.get() as f64 + mean * floor.width() as f64) / TWO_POW_64
 }
 
-/// How far one dishonest report can move a debiased sum: `1/(1 - 2 t0/2^64)` for a bit.
+/// Largest change of a debiased sum by one dishonest report: `1/(1 - 2 t0/2^64)` for a bit.
 ///
-/// Stronger privacy gives every single participant more weight (Cheu, Smith and
-/// Ullman, "Manipulation Attacks in Local Differential Privacy", 2021).
+/// Stronger privacy gives every participant more weight (Cheu, Smith and Ullman, "Manipulation
+/// Attacks in Local Differential Privacy", 2021).
 pub fn manipulation_gain(channel: impl Into<Channel>) -> f64 {
     1.0 / channel.into().contrast()
 }
 
-/// How far a share of dishonest reports, 0 to 1, can move a debiased mean.
+/// Largest change of a debiased mean by a share of dishonest reports, 0 to 1.
 pub fn manipulation_shift(channel: impl Into<Channel>, dishonest_share: f64) -> f64 {
     dishonest_share * manipulation_gain(channel)
 }
 
 impl Channel {
-    /// The debiased mean of g(r), of whatever symbols: [`debiased_mean`] for bits, and for
-    /// levels `1/2 + (m - 1/2)/(1 - k t/2^64)`, m the mean of what was sent, scaled to
-    /// 0..=1. `None` without reports. Neither is clamped.
+    /// The debiased mean of g(r) for any symbols: [`debiased_mean`] for bits, and for levels `1/2 +
+    /// (m - 1/2)/(1 - k t/2^64)`, m the mean of the sent symbols, scaled to 0..=1. `None` without
+    /// reports. Not clamped.
     pub fn debiased_mean(self, tally: &Tally) -> Option<f64> {
         let channel = match self {
             Self::Bit(floor) => return debiased_mean(floor, *tally),
@@ -170,9 +167,8 @@ impl Channel {
     }
 
     /// The standard error of [`Self::debiased_mean`] for a sample of fixed size, as
-    /// [`standard_error`] for bits. For levels it is that of the mean of what was sent,
-    /// from its own spread, or from the least that randomized response leaves any rewards
-    /// if that is more.
+    /// [`standard_error`] for bits. For levels it follows from the variance of the sent symbols, or
+    /// from the least variance that randomized response can have, if that is larger.
     pub fn standard_error(self, tally: &Tally) -> Option<f64> {
         let channel = match self {
             Self::Bit(floor) => return standard_error(floor, *tally),
@@ -188,16 +184,16 @@ impl KaryChannel {
     /// The least variance that a scaled symbol can have: `c (k + 1)/(12 (k - 1))`, with c =
     /// `k t/2^64`.
     ///
-    /// What is sent is, with probability c, any symbol, and otherwise the true one, at x
-    /// between 0 and 1. The variance is `c V + c (1 - c) (x - 1/2)^2` for a fixed x, with
-    /// `V = (k + 1)/(12 (k - 1))` that of the evenly spaced symbols, and more for others.
+    /// The sent symbol is, with probability c, uniform over all symbols, and otherwise the true
+    /// one, at x between 0 and 1. The variance is `c V + c (1 - c) (x - 1/2)^2` for a fixed x, with
+    /// `V = (k + 1)/(12 (k - 1))` that of the evenly spaced symbols, and larger for a random x.
     pub fn variance_min(self) -> f64 {
         let symbols = f64::from(self.alphabet().len());
         (1.0 - self.contrast()) * (symbols + 1.0) / (12.0 * (symbols - 1.0))
     }
 
-    /// The debiased share of a symbol among the true ones, `(n_s/n - t/2^64)/(1 - k
-    /// t/2^64)`; `None` without reports. Not clamped, and unbiased as [`debiased_mean`] is.
+    /// The debiased share of a symbol among the true symbols, `(n_s/n - t/2^64)/(1 - k t/2^64)`;
+    /// `None` without reports. Not clamped, and unbiased like [`debiased_mean`].
     ///
     /// ```
     /// use bandana_shared::alphabet::{Alphabet, Symbol};

@@ -1,4 +1,4 @@
-//! Names and numbers that must not be mixed up.
+//! Distinct types for names and numbers.
 
 use std::fmt;
 
@@ -44,13 +44,13 @@ impl fmt::Display for ExperimentId {
     }
 }
 
-/// The place of an arm in its specification, below [`ARMS_MAX`].
+/// The index of an arm in its specification, below [`ARMS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArmIndex(u16);
 
 impl ArmIndex {
-    /// Checks the range that the protocol allows; whether a specification has
-    /// so many arms is for its holder to say.
+    /// Checks the range that the protocol allows. The owner of the specification checks that it has
+    /// the arm.
     ///
     /// # Errors
     /// [`IdentityError::ArmIndex`] when `index` is not below [`ARMS_MAX`].
@@ -66,7 +66,7 @@ impl ArmIndex {
         usize::from(self.0)
     }
 
-    /// The index as it travels.
+    /// The index as sent on the wire.
     pub fn to_u32(self) -> u32 {
         u32::from(self.0)
     }
@@ -93,18 +93,18 @@ impl Day {
         Self(u32::try_from(seconds / 86_400).unwrap_or(u32::MAX))
     }
 
-    /// Its number.
+    /// The number of days.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// The day that lies `days` after, or the last one that there is.
+    /// The day `days` later, at most the last one.
     #[must_use]
     pub fn forward(self, days: u32) -> Self {
         Self(self.0.saturating_add(days))
     }
 
-    /// The day that lies `days` before, or day 0.
+    /// The day `days` earlier, at least day 0.
     #[must_use]
     pub fn back(self, days: u32) -> Self {
         Self(self.0.saturating_sub(days))
@@ -117,7 +117,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// A moment, in whole seconds since 1970-01-01 (UTC).
+/// A time, in whole seconds since 1970-01-01 (UTC).
 ///
 /// ```
 /// use bandana_shared::identity::UnixSeconds;
@@ -127,28 +127,28 @@ impl fmt::Display for Day {
 pub struct UnixSeconds(u64);
 
 impl UnixSeconds {
-    /// A moment by its number.
+    /// A time from its number of seconds.
     pub const fn new(seconds_since_epoch: u64) -> Self {
         Self(seconds_since_epoch)
     }
 
-    /// Its number.
+    /// The number of seconds.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The moment that lies `days` after, or the last one that there is.
+    /// The time `days` later, at most the last one.
     #[must_use]
     pub fn after_days(self, days: u32) -> Self {
         Self(self.0.saturating_add(u64::from(days) * 86_400))
     }
 }
 
-/// Date and time by the Gregorian calendar.
+/// Formats date and time by the Gregorian calendar.
 impl fmt::Display for UnixSeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Counted from a 1st of March, a leap day is the last day of its year:
-        // 719,468 days lie between 0000-03-01 and 1970-01-01.
+        // If years begin on 1 March, a leap day is the last day of its year: 719,468 days lie
+        // between 0000-03-01 and 1970-01-01.
         let days = self.0 / 86_400 + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let leap_days = day_of_era / 1460 + day_of_era / 146_096;
@@ -168,7 +168,7 @@ impl fmt::Display for UnixSeconds {
 pub struct Revision(u32);
 
 impl Revision {
-    /// The revision that an experiment starts with.
+    /// The first revision of an experiment.
     pub const FIRST: Self = Self(1);
 
     /// Checks that the number is not 0.
@@ -179,12 +179,12 @@ impl Revision {
         if number == 0 { Err(IdentityError::Revision) } else { Ok(Self(number)) }
     }
 
-    /// Its number.
+    /// The revision's number.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// The revision after this one.
+    /// The next revision.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -199,12 +199,12 @@ macro_rules! sixteen_bytes {
         pub struct $name([u8; 16]);
 
         impl $name {
-            /// The name made of these bytes.
+            /// The name with these bytes.
             pub const fn new(bytes: [u8; 16]) -> Self {
                 Self(bytes)
             }
 
-            /// Its bytes.
+            /// The bytes of the name.
             pub const fn as_bytes(&self) -> &[u8; 16] {
                 &self.0
             }
@@ -233,28 +233,27 @@ macro_rules! sixteen_bytes {
 }
 
 sixteen_bytes! {
-    /// The random name of an upload. Together with its day it makes the upload
-    /// count once.
+    /// The random name of an upload. An upload counts once under its name and day together.
     UploadId, UploadId
 }
 
 sixteen_bytes! {
-    /// The digest of a specification's canonical encoding, which names the
-    /// specification everywhere.
+    /// The digest of a specification's canonical encoding, which identifies the specification
+    /// everywhere.
     Digest, Digest
 }
 
 sixteen_bytes! {
-    /// The random name of a store: of all that a server, or replicas together, keep. It is made
-    /// with the store and stays, over upgrades, backups and restores.
+    /// The random name of a store: of all data that a server, or replicas together, keep. It is
+    /// made with the store and stays the same over upgrades, backups and restores.
     ///
     /// # Privacy
-    /// A client compares it and never sends it: a server that gave each client another one would
-    /// know it by that.
+    /// A client compares it and never sends it: otherwise a server that gave each client a
+    /// different name could recognise the client by it.
     StoreId, StoreId
 }
 
-/// A name or number that breaks its rule.
+/// An invalid name or number.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityError {

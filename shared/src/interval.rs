@@ -1,4 +1,4 @@
-//! Intervals, and Wilson's for a sample of fixed size.
+//! Intervals, and Wilson's interval for a sample of fixed size.
 
 use thiserror::Error;
 
@@ -38,7 +38,7 @@ impl ErrorLevel {
         Self(self.0 / statements.max(1) as f64)
     }
 
-    /// The part of α for one of several statements: `share` is above 0 and at most 1.
+    /// The part of α for one of several statements; `share` is above 0 and at most 1.
     #[must_use]
     pub(crate) fn part(self, share: f64) -> Self {
         Self(self.0 * share)
@@ -58,7 +58,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The whole line: nothing is known.
+    /// The whole real line, which carries no information.
     pub const UNBOUNDED: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
 
     /// The interval between two numbers, in either order.
@@ -66,12 +66,12 @@ impl Interval {
         Self { low: a.min(b), high: a.max(b) }
     }
 
-    /// Its lower end.
+    /// The lower end.
     pub fn low(self) -> f64 {
         self.low
     }
 
-    /// Its upper end.
+    /// The upper end.
     pub fn high(self) -> f64 {
         self.high
     }
@@ -86,14 +86,14 @@ impl Interval {
         self.low <= x && x <= self.high
     }
 
-    /// Both ends moved into `low..=high`. A statement about a number that is
-    /// known to lie in that range stays as valid as it was.
+    /// Both ends clamped to `low..=high`. A confidence interval for a number that is known to lie
+    /// in that range keeps its level.
     #[must_use]
     pub fn clamped(self, low: f64, high: f64) -> Self {
         Self { low: self.low.clamp(low, high), high: self.high.clamp(low, high) }
     }
 
-    /// The interval of private means carried over to the mean of g(r).
+    /// The interval for the mean of g(r) that corresponds to this interval for private means.
     #[must_use]
     pub fn debiased(self, floor: Floor) -> Self {
         let debias = |q: f64| (q - floor.lowest_private_mean()) / floor.contrast();
@@ -101,12 +101,12 @@ impl Interval {
     }
 }
 
-/// Wilson's score interval for the private mean, for a sample whose size was
-/// fixed in advance and that is looked at once (Wilson 1927).
+/// Wilson's score interval for the private mean, for a sample whose size is fixed in advance and
+/// that is evaluated once (Wilson 1927).
 ///
-/// `z` is the normal quantile of the two-sided level: 1.96 for 95%. Adaptive
-/// allocation and repeated looks break its level; see [`crate::confidence`] for
-/// what holds then. Without reports it is 0..=1.
+/// `z` is the normal quantile of the two-sided level: 1.96 for 95%. Adaptive allocation and
+/// repeated looks break its level; [`crate::confidence`] has intervals that remain valid. Without
+/// reports the interval is 0..=1.
 pub fn wilson(tally: Tally, z: f64) -> Interval {
     let Some(mean) = tally.private_mean() else {
         return Interval::between(0.0, 1.0);

@@ -1,18 +1,16 @@
-//! The agreement of a Bandana device and a Bandana aggregator.
+//! The protocol between a Bandana device and a Bandana aggregator.
 //!
-//! - [`channel`] and [`curve`]: the one-bit channel under ε-local differential
-//!   privacy, decided by integers, the curves of the Bernoulli mechanisms, and k-ary
-//!   randomized response.
-//! - [`tally`], [`sample`], [`estimate`], [`interval`], [`confidence`]: what a server can
-//!   say about the rewards from private reports.
-//! - [`specification`], [`upload`], [`policy`]: the validated form of what
-//!   travels. The features `messages` and `services` add the protobuf messages
-//!   and the gRPC stubs generated from `proto/`, and the only conversions
-//!   between the two forms.
-//! - `signing`, with the features `signatures` (to verify) and `signing` (to sign):
-//!   specifications that only the holders of certain keys can make.
+//! - [`channel`] and [`curve`]: the one-bit channel under ε-local differential privacy, in
+//!   integers; the curves of the Bernoulli mechanisms; and k-ary randomized response.
+//! - [`tally`], [`sample`], [`estimate`], [`interval`], [`confidence`]: a server's statistics of
+//!   rewards from private reports.
+//! - [`specification`], [`upload`], [`policy`]: the validated form of the messages. The features
+//!   `messages` and `services` add the protobuf messages and the gRPC stubs generated from
+//!   `proto/`, and the only conversions between the two forms.
+//! - `signing`, with the features `signatures` (to verify) and `signing` (to sign): specifications
+//!   that only the holders of certain keys can make.
 //!
-//! A reward's way through this crate:
+//! The path of a reward through this crate:
 //!
 //! ```
 //! use bandana_shared::channel::Floor;

@@ -1,4 +1,4 @@
-//! Policies: how often each arm is to be given.
+//! Policies: the probability of each arm.
 
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// What the weights sum to.
+    /// The sum of the weights.
     pub const TOTAL: u64 = 1 << 32;
 
     /// Checks that the weights sum to [`Self::TOTAL`].
@@ -44,9 +44,8 @@ impl Weights {
         if sum == Self::TOTAL { Ok(Self { cumulative }) } else { Err(PolicyError::Sum { sum }) }
     }
 
-    /// The nearest weights to the given shares, which need not sum to 1: the
-    /// cumulative shares are rounded, so every weight is off by less than 1.
-    /// A share of 0 gives a weight of 0.
+    /// The nearest weights to the given shares, which need not sum to 1. The cumulative shares are
+    /// rounded, so every weight is off by less than 1. A share of 0 gives a weight of 0.
     ///
     /// # Errors
     /// [`PolicyError::Shares`] unless all are finite and at least 0, and one is
@@ -89,12 +88,12 @@ impl Weights {
         self.cumulative.len()
     }
 
-    /// Never: there is at least one arm.
+    /// Always false: there is at least one arm.
     pub fn is_empty(&self) -> bool {
         self.cumulative.is_empty()
     }
 
-    /// The weight of an arm, 0 beyond the last one.
+    /// The weight of an arm; 0 for an index beyond the last arm.
     pub fn get(&self, arm: usize) -> u64 {
         let before = arm.checked_sub(1).and_then(|a| self.cumulative.get(a)).copied();
         self.cumulative.get(arm).map_or(0, |end| end - before.unwrap_or(0))
@@ -116,7 +115,7 @@ impl Weights {
     /// ```
     pub fn entropy(&self) -> f64 {
         let shares = (0..self.len()).map(|arm| self.share(arm)).filter(|share| *share > 0.0);
-        // Not the negated sum: that of one arm would be -0.
+        // Not the negated sum, which would be -0 for one arm.
         shares.map(|share| share * libm::log(share.recip())).sum()
     }
 
@@ -125,7 +124,7 @@ impl Weights {
         (0..self.len()).map(|arm| self.get(arm))
     }
 
-    /// The arm that a uniformly random number falls to.
+    /// The arm for a uniformly random number.
     pub fn draw(&self, uniform: u32) -> ArmIndex {
         let uniform = u64::from(uniform);
         let arm = self.cumulative.partition_point(|end| *end <= uniform);
@@ -133,34 +132,34 @@ impl Weights {
     }
 }
 
-/// Weights with the version that tells them from others.
+/// Weights and their version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Opaque and never 0; equal versions mean equal weights.
     pub version: u64,
     /// The weights.
     pub weights: Weights,
-    /// Seconds after which a device should ask again, at least 1.
+    /// Seconds after which a device should fetch again, at least 1.
     pub time_to_live_seconds: u32,
 }
 
-/// Weights that make no policy.
+/// Invalid weights of a policy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// No arms, or too many.
     #[error("a policy weighs 1 to {max} arms; this one weighs {arms}", max = ARMS_MAX)]
     ArmCount {
-        /// How many there are.
+        /// The number of arms.
         arms: usize,
     },
-    /// A sum other than `2^32`.
+    /// The weights have a sum other than `2^32`.
     #[error("weights must sum to 2^32; these sum to {sum}")]
     Sum {
-        /// Their sum.
+        /// The sum.
         sum: u64,
     },
-    /// Shares that are no distribution.
+    /// The shares are not a distribution.
     #[error("shares must be finite numbers from 0 up, and one of them positive")]
     Shares,
     /// Version 0 or a time to live of 0.

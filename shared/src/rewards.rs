@@ -1,4 +1,4 @@
-//! Kinds of rewards that an experiment admits.
+//! Kinds and ranges of an experiment's rewards.
 
 use std::hint::black_box;
 
@@ -7,24 +7,24 @@ use thiserror::Error;
 use crate::alphabet::{Alphabet, Symbol};
 use crate::curve::{Level, LevelError};
 
-/// Whether rewards take two values or a range of them, or are categories.
+/// The kind of rewards: two values, a range of values, or categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewardKind {
-    /// The two ends of the range, nothing between.
+    /// One of the two ends of the range.
     Binary,
-    /// Anything in the range.
+    /// Any value in the range.
     Bounded,
     /// A category by its number: 0 to the upper end of the range, whole numbers only.
     /// The numbers are names: their order and their sums mean nothing.
     Categorical,
 }
 
-/// What a device does with a reward outside the range.
+/// The treatment by a device of a reward outside the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfRange {
-    /// Refuse it, and tell the app.
+    /// Refuses the reward, with an error to the app.
     Refuse,
-    /// Use the nearer end of the range.
+    /// Uses the nearer end of the range.
     Clamp,
 }
 
@@ -80,9 +80,9 @@ impl RewardRange {
     /// [`LevelError`] when `reward` is not in the range.
     #[inline]
     pub fn level(self, reward: f64) -> Result<Level, LevelError> {
-        // Rounding is monotone, so the quotient is at most 1 for rewards in
-        // the range, and it is 0 and 1 at the ends. Just outside it can be
-        // rounded to 0 and 1 as well, hence the check.
+        // Rounding is monotone, so the quotient is at most 1 for rewards in the range, and it is 0
+        // and 1 at the ends. The quotient of a reward just outside can also be rounded to 0 or 1,
+        // hence the check.
         if !self.contains(reward) {
             return Err(LevelError);
         }
@@ -100,8 +100,8 @@ pub struct Rewards {
 }
 
 impl Rewards {
-    /// Checks that the parts fit each other. `default` is what an assignment
-    /// reports that received no reward.
+    /// Checks that the parts fit each other. `default` is the reported value of an assignment
+    /// without a reward.
     ///
     /// # Errors
     /// [`RewardsError::Default`] when this kind of reward can't take the value
@@ -126,7 +126,7 @@ impl Rewards {
         if rewards.admits(default) { Ok(rewards) } else { Err(RewardsError::Default { default }) }
     }
 
-    /// 0 or 1, and 0 when there was none: did the user react?
+    /// Rewards of 0 or 1, for whether the user reacted; 0 without a reward.
     pub fn binary() -> Self {
         Self {
             kind: RewardKind::Binary,
@@ -136,7 +136,7 @@ impl Rewards {
         }
     }
 
-    /// Anything in `range`, and its lower end when there was none.
+    /// Any value in `range`; its lower end without a reward.
     pub fn bounded(range: RewardRange) -> Self {
         Self {
             kind: RewardKind::Bounded,
@@ -146,7 +146,7 @@ impl Rewards {
         }
     }
 
-    /// So many categories, 0 and up, and 0 when there was none.
+    /// Categories from 0 on; 0 without a reward.
     pub fn categorical(categories: Alphabet) -> Self {
         Self {
             kind: RewardKind::Categorical,
@@ -156,20 +156,19 @@ impl Rewards {
         }
     }
 
-    /// The category of a reward that is one. As secret as the reward; no branch depends
-    /// on it.
+    /// The category of a categorical reward. As secret as the reward; no branch depends on it.
     #[inline]
     pub fn category(self, reward: f64) -> Symbol {
         let reaches = |number: u8| u8::from(reward >= f64::from(number));
         Symbol::of_checked((1..=MOST).map(reaches).sum())
     }
 
-    /// How many categories there are; `None` for other rewards.
+    /// The number of categories; `None` for other kinds.
     pub fn categories(self) -> Option<Alphabet> {
         (self.kind == RewardKind::Categorical).then(|| categories_of(self.range)).flatten()
     }
 
-    /// Two values, a range or categories.
+    /// The kind of rewards.
     pub fn kind(self) -> RewardKind {
         self.kind
     }
@@ -179,7 +178,7 @@ impl Rewards {
         self.range
     }
 
-    /// What happens to rewards outside it.
+    /// The treatment of rewards outside the range.
     pub fn out_of_range(self) -> OutOfRange {
         self.out_of_range
     }
@@ -189,7 +188,7 @@ impl Rewards {
         self.default
     }
 
-    /// Whether `reward` is one of the values that rewards take.
+    /// Whether `reward` is an admitted value.
     #[expect(
         clippy::float_cmp,
         reason = "binary rewards are the two ends themselves, not near them"
@@ -197,13 +196,13 @@ impl Rewards {
     #[expect(clippy::needless_bitwise_bool, reason = "both comparisons are to be made")]
     pub fn admits(self, reward: f64) -> bool {
         match self.kind {
-            // Whether the second comparison is made would tell the reward. Without
-            // the black box the compiler makes `||` of `|`.
+            // Skipping the second comparison would reveal the reward. Without the black box the
+            // compiler turns `|` into `||`.
             RewardKind::Binary => {
                 black_box((reward == self.range.low) | (reward == self.range.high))
             }
             RewardKind::Bounded => self.range.contains(reward),
-            // All comparisons are made, whichever of them holds.
+            // All comparisons are made, whatever their results.
             RewardKind::Categorical => {
                 let same = |number: u32| u32::from(reward == f64::from(number));
                 let known =
@@ -217,41 +216,41 @@ impl Rewards {
 /// The largest number of a category.
 const MOST: u8 = Alphabet::MAX.to_le_bytes()[0] - 1;
 
-/// The categories 0 to the end of this range, if it begins at 0 and has so many.
+/// The categories 0 to the end of this range, if it begins at 0 and its end is a valid number.
 #[expect(clippy::float_cmp, reason = "whole numbers are exact")]
 fn categories_of(range: RewardRange) -> Option<Alphabet> {
     let mut all = (Alphabet::MIN..=Alphabet::MAX).filter_map(|count| Alphabet::new(count).ok());
     all.find(|all| range.low == 0.0 && range.high == f64::from(all.last().get()))
 }
 
-/// -0 as +0. Protobuf libraries differ in whether they send -0, so a digest must
-/// not depend on it.
+/// Turns -0 into +0. Protobuf libraries differ in whether they send -0, so a digest must not depend
+/// on it.
 fn without_sign_of_zero(x: f64) -> f64 {
     x + 0.0
 }
 
-/// Rewards that can't be declared so.
+/// An invalid declaration of rewards.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RewardsError {
-    /// The ends of the range.
+    /// The ends of the range are invalid.
     #[error("reward range {low} to {high} needs two finite ends, the lower one first")]
     Range {
-        /// The lower end that was given.
+        /// The given lower end.
         low: f64,
-        /// The upper end that was given.
+        /// The given upper end.
         high: f64,
     },
-    /// The default reward.
+    /// The default reward is invalid.
     #[error("default reward {default} is not a value that rewards of this kind and range take")]
     Default {
-        /// The value that was given.
+        /// The given value.
         default: f64,
     },
-    /// Clamping of binary rewards.
+    /// Binary rewards can't be clamped.
     #[error("binary rewards take two values, so there is nothing to clamp; refuse others instead")]
     BinaryClamp,
-    /// Categories that are not numbered as they should be.
+    /// The range is not a range of category numbers.
     #[error(
         "categories are the numbers from 0 to 1, 2 and so on up to 15, and others are refused: \
          the range is 0 to one less than their number"

@@ -1,14 +1,14 @@
-//! A sample: the reports of an arm together, whatever their symbols.
+//! Samples: statistics of the reports of an arm, for any alphabet.
 
 use crate::alphabet::Alphabet;
 use crate::tally::Tally;
 
-/// Number, mean and spread of reports, each symbol scaled to 0..=1: the first one is 0, the
-/// last one 1. Of bits the mean is the share of ones.
+/// Number, mean and spread of reports, each symbol scaled to 0..=1: the first symbol is 0, the last
+/// one 1. For bits the mean is the share of ones.
 ///
 /// ```
 /// use bandana_shared::{alphabet::{Alphabet, Symbol}, sample::Sample, tally::Tally};
-/// // Of four reports of three levels, two say 1 and one says 2.
+/// // Of four reports of three levels, two have symbol 1 and one has symbol 2.
 /// let of = |number| Symbol::new(number).unwrap();
 /// let tally = Tally::with_symbols(4, [(of(1), 2), (of(2), 1)])?;
 /// let sample = Sample::of(&tally, Alphabet::new(3)?).unwrap();
@@ -23,12 +23,12 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// What a tally says; `None` without reports.
+    /// The sample of a tally; `None` without reports.
     pub fn of(tally: &Tally, alphabet: Alphabet) -> Option<Self> {
         Self::of_counts(&tally.counts(alphabet).map(|count| count as f64), alphabet)
     }
 
-    /// The same of counts that need not be whole numbers, one for each symbol.
+    /// The sample of counts that need not be whole numbers, one for each symbol.
     pub fn of_counts(
         counts: &(impl Iterator<Item = f64> + Clone),
         alphabet: Alphabet,

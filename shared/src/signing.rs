@@ -1,9 +1,9 @@
 //! Signed specifications.
 //!
-//! An app pins the public key of whoever may say what its devices take part in;
-//! a server that has only a signature, not the key, can't make up an experiment.
-//! A signature covers a domain, its own expiry and the canonical bytes of one
-//! specification, which hold the experiment's id and revision:
+//! An app pins the public keys of the parties that may define its experiments. A server that has a
+//! signature but no secret key can't make up an experiment. A signature covers a domain, its own
+//! expiry and the canonical bytes of one specification, which include the experiment's id and
+//! revision:
 //!
 //! ```text
 //! Ed25519( "bandana.v1.signed-specification" || 0x00
@@ -11,8 +11,8 @@
 //!          || canonical bytes of the specification )
 //! ```
 //!
-//! Devices need the feature `signatures`, which verifies. The feature `signing`
-//! adds secret keys, for whoever signs.
+//! Devices need the feature `signatures`, for verifying. The feature `signing` adds secret keys,
+//! for signing.
 //!
 //! ```
 //! # #[cfg(feature = "signing")] {
@@ -46,8 +46,8 @@ use thiserror::Error;
 use crate::identity::UnixSeconds;
 use crate::specification::Specification;
 
-/// What a signature covers in front of expiry and specification, so that no
-/// signature made for another purpose can be taken for one of a specification.
+/// The domain of a signature, before expiry and specification, so that no signature made for
+/// another purpose is valid for a specification.
 const SIGNATURE_DOMAIN: &[u8] = b"bandana.v1.signed-specification\0";
 
 /// The bytes that a signature covers.
@@ -56,9 +56,9 @@ fn signed_bytes(specification: &Specification, expires: UnixSeconds) -> Vec<u8> 
     [SIGNATURE_DOMAIN, &expires.get().to_be_bytes(), &canonical].concat()
 }
 
-/// The public half of an Ed25519 key: what an app pins.
+/// The public half of an Ed25519 key, which an app pins.
 ///
-/// It is written as 64 hexadecimal digits.
+/// The text form has 64 hexadecimal digits.
 ///
 /// ```
 /// use bandana_shared::signing::{KeyError, PublicKey};
@@ -73,12 +73,12 @@ fn signed_bytes(specification: &Specification, expires: UnixSeconds) -> Vec<u8> 
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// Checks that the bytes are a key that a signature can be held against.
+    /// Checks that the bytes are a public key against which signatures can be verified.
     ///
     /// # Errors
-    /// [`KeyError::Point`] when they are no point of the curve in its canonical
-    /// encoding; [`KeyError::Weak`] for a point of small order, under which a
-    /// signature would fit almost any specification.
+    /// [`KeyError::Point`] when the bytes are not a point of the curve in its canonical encoding;
+    /// [`KeyError::Weak`] for a point of small order, under which a signature would be valid for
+    /// almost any specification.
     pub fn new(bytes: [u8; 32]) -> Result<Self, KeyError> {
         let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Point)?;
         if key.is_weak() {
@@ -90,7 +90,7 @@ impl PublicKey {
         Ok(Self(bytes))
     }
 
-    /// Its bytes, as in RFC 8032.
+    /// The bytes of the key, as in RFC 8032.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -124,7 +124,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// The bytes that 64 hexadecimal digits stand for.
+/// The bytes of 64 hexadecimal digits.
 fn bytes_from_hex(text: &str) -> Option<[u8; 32]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != 32 || !rest.is_empty() {
@@ -138,8 +138,8 @@ fn bytes_from_hex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// A claim that the holder of a key signed some specification. Nothing is known
-/// until [`Self::verify`] says so.
+/// A claim that the holder of a key signed some specification. The claim is unverified until
+/// [`Self::verify`] succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     key: PublicKey,
@@ -148,32 +148,31 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// The claim made of these parts.
+    /// The signature with these parts.
     pub fn new(key: PublicKey, expires: UnixSeconds, bytes: [u8; 64]) -> Self {
         Self { key, expires, bytes }
     }
 
-    /// Whose it is said to be.
+    /// The key of the alleged signer.
     pub fn key(&self) -> PublicKey {
         self.key
     }
 
-    /// The first moment at which it is no longer good.
+    /// The time of the expiry.
     pub fn expires(&self) -> UnixSeconds {
         self.expires
     }
 
-    /// Its 64 bytes, as in RFC 8032.
+    /// The 64 bytes of the signature, as in RFC 8032.
     pub fn as_bytes(&self) -> &[u8; 64] {
         &self.bytes
     }
 
-    /// Whether it is good for `specification` at `now`.
+    /// Verifies that the signature is valid for `specification` at `now`.
     ///
     /// # Errors
-    /// [`SignatureError::Invalid`] when the key's holder did not sign this
-    /// specification with this expiry; [`SignatureError::Expired`] when it did,
-    /// but `now` is not before the expiry.
+    /// [`SignatureError::Invalid`] when the key's holder did not sign this specification with this
+    /// expiry; [`SignatureError::Expired`] when the holder did, but `now` is not before the expiry.
     pub fn verify(
         &self,
         specification: &Specification,
@@ -189,8 +188,7 @@ impl Signature {
         }
     }
 
-    /// Whether the key's holder signed `specification` with this expiry, be it
-    /// past or not.
+    /// Whether the key's holder signed `specification` with this expiry, even if it has passed.
     pub fn fits(&self, specification: &Specification) -> bool {
         let message = signed_bytes(specification, self.expires);
         let signature = ed25519_dalek::Signature::from_bytes(&self.bytes);
@@ -199,7 +197,7 @@ impl Signature {
     }
 }
 
-/// A secret key. It is erased when it is dropped, and never printed.
+/// A secret key. It is zeroized on drop, and never printed.
 #[cfg(feature = "signing")]
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
@@ -215,12 +213,12 @@ impl SigningKey {
         Ok(Self::from_secret(&secret))
     }
 
-    /// The key of this secret, which must have come from a good random source.
+    /// The key of this secret, which must come from a good random source.
     pub fn from_secret(secret: &[u8; 32]) -> Self {
         Self(ed25519_dalek::SigningKey::from_bytes(secret))
     }
 
-    /// The key that [`Self::to_secret_text`] wrote.
+    /// The key from the text of [`Self::to_secret_text`].
     ///
     /// # Errors
     /// [`KeyError::Text`] when `text` is not 64 hexadecimal digits.
@@ -229,9 +227,9 @@ impl SigningKey {
         Ok(Self::from_secret(&secret))
     }
 
-    /// The secret as 64 hexadecimal digits, erased when dropped.
+    /// The secret as 64 hexadecimal digits, zeroized on drop.
     pub fn to_secret_text(&self) -> zeroize::Zeroizing<String> {
-        // Long enough from the start: a string that grows leaves copies behind.
+        // The capacity suffices from the start: a string that grows leaves copies behind.
         let mut text = zeroize::Zeroizing::new(String::with_capacity(64));
         for byte in self.0.as_bytes() {
             for digit in [byte >> 4, byte & 15] {
@@ -246,8 +244,8 @@ impl SigningKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `specification`, up to but not including the moment `expires`. The
-    /// same inputs give the same signature.
+    /// Signs `specification`. The signature expires at `expires`. The same inputs give the same
+    /// signature.
     pub fn sign(&self, specification: &Specification, expires: UnixSeconds) -> Signature {
         use ed25519_dalek::Signer as _;
         let bytes = self.0.sign(&signed_bytes(specification, expires)).to_bytes();
@@ -262,7 +260,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// Bytes or text that are no key.
+/// Bytes or text that are not a key.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -284,24 +282,24 @@ pub enum KeyError {
     Entropy(#[source] getrandom::Error),
 }
 
-/// Why a signature is not good.
+/// Reason why a signature is not valid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {
-    /// Not made by the key, or for something else.
+    /// The key did not sign this specification with this expiry.
     #[error(
         "the signature does not fit: the key {key} did not sign this specification with this expiry"
     )]
     Invalid {
-        /// Whose it was said to be.
+        /// The key of the alleged signer.
         key: PublicKey,
     },
-    /// Made by the key, but no longer good.
+    /// The key signed, but the signature has expired.
     #[error("the signature by the key {key} expired at {expired}; sign anew")]
     Expired {
-        /// Whose it is.
+        /// The signer's key.
         key: PublicKey,
-        /// The first moment at which it was no longer good.
+        /// The time of the expiry.
         expired: UnixSeconds,
     },
 }

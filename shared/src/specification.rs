@@ -1,4 +1,4 @@
-//! The experiment, as device and server both see it.
+//! The specification of an experiment, shared by device and server.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::limits::{
 };
 use crate::rewards::{OutOfRange, RewardKind, Rewards};
 
-/// What the digest covers in front of the encoding, so that no other protocol's
-/// bytes can be taken for a specification's.
+/// The domain of the digest, before the encoding, so that no bytes of another protocol have the
+/// digest of a specification.
 const DIGEST_DOMAIN: &[u8] = b"bandana.v1.specification\0";
 
 /// One option that the app can show.
@@ -30,7 +30,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// An arm that is in play.
+    /// An active arm.
     ///
     /// # Errors
     /// [`SpecificationError::Label`] when `label` is empty, longer than
@@ -47,42 +47,41 @@ impl Arm {
         }
     }
 
-    /// The same arm, no longer given to anyone.
+    /// The same arm, retired: it is no longer drawn.
     #[must_use]
     pub fn retired(self) -> Self {
         Self { retired: true, ..self }
     }
 
-    /// Its name for people.
+    /// The label, for people.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Whether it is no longer given to anyone.
+    /// Whether the arm is retired, and so no longer drawn.
     pub fn is_retired(&self) -> bool {
         self.retired
     }
 }
 
-/// When a report may leave a device.
+/// The timing of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseTiming {
-    /// Seconds after the choice in which rewards still count, at most
+    /// Seconds after the choice during which rewards still count, at most
     /// [`ATTRIBUTION_WINDOW_SECONDS_MAX`].
     pub attribution_window_seconds: u32,
-    /// Greatest random delay in seconds after that, at most
-    /// [`RELEASE_DELAY_SECONDS_MAX`].
+    /// Largest random delay in seconds after the window, at most [`RELEASE_DELAY_SECONDS_MAX`].
     pub release_delay_seconds_max: u32,
 }
 
 impl ReleaseTiming {
-    /// No window and no delay: for simulations, whose users react at the very
-    /// time of the choice. Real users take longer, and the time of an upload
-    /// would show when the arm was chosen.
+    /// No window and no delay: for simulations, whose users react at the time of the choice. Real
+    /// users take longer, and without a delay the time of an upload would reveal when the arm was
+    /// chosen.
     pub const IMMEDIATE: Self =
         Self { attribution_window_seconds: 0, release_delay_seconds_max: 0 };
 
-    /// Mean time from a choice until its report may leave.
+    /// Mean time from a choice until its report may leave the device.
     pub fn mean_lag(self) -> Duration {
         Duration::from_secs(self.attribution_window_seconds.into())
             + Duration::from_secs(self.release_delay_seconds_max.into()) / 2
@@ -94,22 +93,21 @@ impl ReleaseTiming {
 pub struct SpecificationParts {
     /// Name of the experiment.
     pub experiment_id: ExperimentId,
-    /// Counts the changes of the arms.
+    /// The revision, 1 and up: each change of the arms adds 1.
     pub revision: Revision,
     /// Whether the users are simulated.
     pub simulation: bool,
     /// Privacy loss bound of one report.
     pub epsilon: Epsilon,
-    /// The channel's floor, as somebody claims it; see [`Floor::verify`] and
-    /// [`KaryChannel::verify`].
+    /// The channel's floor, as claimed; see [`Floor::verify`] and [`KaryChannel::verify`].
     pub floor: u64,
-    /// What rewards may be.
+    /// The kind and range of rewards.
     pub rewards: Rewards,
-    /// How a reward becomes a report.
+    /// The mechanism that turns a reward into a report.
     pub mechanism: Mechanism,
-    /// The options, 1 to [`ARMS_MAX`].
+    /// The arms, 1 to [`ARMS_MAX`].
     pub arms: Vec<Arm>,
-    /// When a report may leave a device.
+    /// The timing of reports.
     pub timing: ReleaseTiming,
 }
 
@@ -144,11 +142,10 @@ impl Specification {
     /// Checks the parts against each other.
     ///
     /// # Errors
-    /// [`SpecificationError`] says which part breaks which rule.
+    /// [`SpecificationError`] for the first part that breaks a rule.
     ///
     /// # Privacy
-    /// A floor that promises less privacy than the epsilon is refused here, so
-    /// no `Specification` with such a floor exists.
+    /// A floor with a loss above ε is refused here, so no `Specification` with such a floor exists.
     pub fn new(parts: SpecificationParts) -> Result<Self, SpecificationError> {
         let channel = match parts.mechanism {
             Mechanism::Kary(alphabet) => {
@@ -214,7 +211,7 @@ impl Specification {
     ///
     /// # Errors
     /// [`SpecificationError::UnknownArm`]; [`SpecificationError::AlreadyRetired`];
-    /// [`SpecificationError::NoActiveArm`] when it is the last one in play.
+    /// [`SpecificationError::NoActiveArm`] when it is the last active arm.
     pub fn without_arm(&self, arm: ArmIndex) -> Result<Self, SpecificationError> {
         let mut parts = self.parts.clone();
         parts.revision = parts.revision.next();
@@ -230,7 +227,7 @@ impl Specification {
         Self::new(parts)
     }
 
-    /// Its canonical encoding, which the digest covers.
+    /// The canonical encoding, which the digest covers.
     pub fn canonical_bytes(&self) -> Vec<u8> {
         encode(&self.parts)
     }
@@ -240,7 +237,7 @@ impl Specification {
         self.digest
     }
 
-    /// The parts, for a changed copy.
+    /// The parts, for making a changed copy.
     pub fn to_parts(&self) -> SpecificationParts {
         self.parts.clone()
     }
@@ -250,7 +247,7 @@ impl Specification {
         &self.parts.experiment_id
     }
 
-    /// Counts the changes of the arms.
+    /// The revision, 1 and up: each change of the arms adds 1.
     pub fn revision(&self) -> Revision {
         self.parts.revision
     }
@@ -265,23 +262,23 @@ impl Specification {
         self.parts.epsilon
     }
 
-    /// The channel that reports go through.
+    /// The channel of the reports.
     pub fn channel(&self) -> Channel {
         self.channel
     }
 
-    /// The least ε that the floor certifies, in nats: rounded up, and never
-    /// above [`Self::epsilon`], which the integers were checked against.
+    /// The least ε that the floor certifies, in nats: rounded up, and never above
+    /// [`Self::epsilon`], against which the floor was checked in integers.
     pub fn certified_epsilon(&self) -> f64 {
         self.channel.certified_epsilon().min(self.parts.epsilon.get())
     }
 
-    /// What rewards may be.
+    /// The kind and range of rewards.
     pub fn rewards(&self) -> Rewards {
         self.parts.rewards
     }
 
-    /// How a reward becomes a report.
+    /// The mechanism that turns a reward into a report.
     pub fn mechanism(&self) -> Mechanism {
         self.parts.mechanism
     }
@@ -291,29 +288,29 @@ impl Specification {
         Curve::new(self.parts.mechanism, self.parts.epsilon)
     }
 
-    /// What a server can estimate.
+    /// The quantity that a server can estimate.
     pub fn estimand(&self) -> Estimand {
         let rewards = self.parts.rewards;
         Estimand::of(self.parts.mechanism.is_linear(), rewards.kind(), rewards.range())
     }
 
-    /// The options.
+    /// The arms.
     pub fn arms(&self) -> &[Arm] {
         &self.parts.arms
     }
 
-    /// For each arm, whether it is in play.
+    /// For each arm, whether it is active.
     pub fn active_arms(&self) -> Vec<bool> {
         self.parts.arms.iter().map(|arm| !arm.is_retired()).collect()
     }
 
-    /// When a report may leave a device.
+    /// The timing of reports.
     pub fn timing(&self) -> ReleaseTiming {
         self.parts.timing
     }
 }
 
-/// The smallest floor that a mechanism can have for an ε.
+/// The smallest floor of a mechanism for an ε.
 pub fn smallest_floor(mechanism: Mechanism, epsilon: Epsilon) -> u64 {
     match mechanism {
         Mechanism::Kary(alphabet) => KaryChannel::for_epsilon(alphabet, epsilon).share(),
@@ -321,7 +318,7 @@ pub fn smallest_floor(mechanism: Mechanism, epsilon: Epsilon) -> u64 {
     }
 }
 
-/// Whether a mechanism takes such rewards.
+/// Checks that a mechanism admits these rewards.
 fn check_mechanism(mechanism: Mechanism, rewards: Rewards) -> Result<(), SpecificationError> {
     match (mechanism, rewards.kind()) {
         (Mechanism::RandomizedResponse, RewardKind::Bounded) => {
@@ -339,7 +336,7 @@ fn check_mechanism(mechanism: Mechanism, rewards: Rewards) -> Result<(), Specifi
     }
 }
 
-/// Number, labels and activity of the arms.
+/// Checks number, labels and activity of the arms.
 fn check_arms(arms: &[Arm]) -> Result<(), SpecificationError> {
     if arms.is_empty() || arms.len() > ARMS_MAX {
         return Err(SpecificationError::ArmCount { arms: arms.len() });
@@ -405,7 +402,7 @@ fn encode(parts: &SpecificationParts) -> Vec<u8> {
     buffer
 }
 
-/// Parts that do not make an experiment.
+/// Parts that do not make a valid specification.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SpecificationError {
@@ -415,10 +412,10 @@ pub enum SpecificationError {
     /// Too few or too many arms.
     #[error("an experiment has 1 to {max} arms; this one has {arms}", max = ARMS_MAX)]
     ArmCount {
-        /// How many there are.
+        /// The number of arms.
         arms: usize,
     },
-    /// A label that can't be shown.
+    /// The label can't be shown.
     #[error(
         "arm label {label:?} must have 1 to {max} bytes and no control characters",
         max = LABEL_BYTES_MAX
@@ -427,53 +424,53 @@ pub enum SpecificationError {
         /// The label.
         label: String,
     },
-    /// Two arms with one label.
+    /// Two arms have the same label.
     #[error("two arms are labelled {label:?}; labels must differ")]
     DuplicateLabel {
         /// The label.
         label: String,
     },
-    /// Nothing left to choose.
+    /// No arm is active.
     #[error("every arm is retired; at least one must be in play")]
     NoActiveArm,
-    /// An arm that can't be retired again.
+    /// The arm is already retired.
     #[error("arm {arm} is retired already")]
     AlreadyRetired {
         /// The index.
         arm: usize,
     },
-    /// An index beyond the arms.
+    /// There is no arm with this index.
     #[error("there is no arm {arm}; the experiment has {arms} arms, counted from 0")]
     UnknownArm {
         /// The index.
         arm: usize,
-        /// How many arms there are.
+        /// The number of arms.
         arms: usize,
     },
-    /// Warner's mechanism for rewards it is not made for.
+    /// Warner's mechanism takes binary rewards only.
     #[error("randomized response takes binary rewards; use the linear mechanism for bounded ones")]
     RandomizedResponseNeedsBinary,
-    /// k-ary randomized response for two values.
+    /// k-ary randomized response is not for two values.
     #[error(
         "k-ary randomized response is for bounded rewards and categories; binary rewards take \
          randomized response"
     )]
     KaryNeedsMore,
-    /// Another mechanism for categories.
+    /// Categories take k-ary randomized response only.
     #[error("categories take k-ary randomized response and no other mechanism")]
     CategoriesNeedKary,
-    /// Symbols that are not the categories.
+    /// The numbers of symbols and categories differ.
     #[error(
         "k-ary randomized response with {} symbols does not fit {} categories; the numbers must \
          be equal", symbols.len(), categories.len()
     )]
     CategoryCount {
-        /// What the mechanism has.
+        /// The number of symbols of the mechanism.
         symbols: Alphabet,
-        /// What the rewards have.
+        /// The number of categories of the rewards.
         categories: Alphabet,
     },
-    /// Times beyond the limits.
+    /// The times are beyond the limits.
     #[error(
         "attribution window and release delay must be at most {} and {} seconds; got {} and {}",
         ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX,

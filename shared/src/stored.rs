@@ -1,19 +1,18 @@
-//! The one encoding of state that Bandana writes to its own disk.
+//! The encoding of all state that Bandana writes to its own disk.
 //!
-//! bincode is unmaintained (RUSTSEC-2025-0141), so it stays behind this module,
-//! and no byte from the network ever reaches it. In front of the payload stand
-//! a magic number, a format version and a checksum:
+//! bincode is unmaintained (RUSTSEC-2025-0141), so only this module uses it, and no byte from the
+//! network ever reaches it. The payload is preceded by a magic number, a format version and a
+//! checksum:
 //!
 //! ```text
 //! magic (4 bytes) | version (2, little endian) | CRC-32 of the rest (4) | payload
 //! ```
 //!
-//! The checksum covers magic, version and payload. It finds damage, not
-//! malice: whoever can write the file can write the checksum.
+//! The checksum covers magic, version and payload. It detects damage, not tampering: whoever can
+//! write the file can compute the checksum.
 //!
-//! A type whose format changes gets the next version, and reads the formats
-//! before it in [`Stored::from_older`]. Golden bytes of every version that was
-//! ever written stay in its tests.
+//! A type whose format changes gets the next version, and reads the earlier formats in
+//! [`Stored::from_older`]. Golden bytes of every version that was ever written stay in its tests.
 
 use std::cmp::Ordering;
 use std::error::Error as Cause;
@@ -22,19 +21,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// Length of what stands in front of the payload.
+/// Length of the header before the payload.
 const HEADER: usize = 10;
 
 /// A kind of stored state and the version of its format.
 pub trait Stored: Serialize + DeserializeOwned {
-    /// Four bytes that tell this kind of state from others.
+    /// Four bytes that identify this kind of state.
     const MAGIC: [u8; 4];
     /// Version of the format that [`to_bytes`] writes.
     const VERSION: u16;
 
-    /// Reads what an older version of the program wrote; `None` for a version
-    /// that is no longer read, which is every older one unless a type says
-    /// otherwise.
+    /// Reads the format of an older version of the program; `None` for a version that is no longer
+    /// read. By default that is every older version.
     ///
     /// ```
     /// use bandana_shared::stored::{Older, Stored, StoredError};
@@ -59,7 +57,7 @@ pub trait Stored: Serialize + DeserializeOwned {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Older::decode`].
+    /// Errors of [`Older::decode`].
     fn from_older(_older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         Ok(None)
     }
@@ -78,11 +76,10 @@ impl Older<'_> {
         self.version
     }
 
-    /// Decodes the payload as what that version stored.
+    /// Decodes the payload in the type of that version.
     ///
     /// # Errors
-    /// [`StoredError::Decode`] and [`StoredError::Damaged`] when it holds
-    /// something else.
+    /// [`StoredError::Decode`] and [`StoredError::Damaged`] when the payload is of another type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, StoredError> {
         decode(self.payload)
     }
@@ -115,12 +112,12 @@ pub fn to_bytes<T: Stored>(state: &T) -> Result<Vec<u8>, StoredError> {
     Ok(bytes)
 }
 
-/// Decodes what [`to_bytes`] wrote, in this version of the program or in an
-/// older one that [`Stored::from_older`] reads.
+/// Decodes the output of [`to_bytes`], from this version of the program or from an older one that
+/// [`Stored::from_older`] reads.
 ///
 /// # Errors
-/// [`StoredError`] says whether the bytes are damaged, of another kind, or of a
-/// version that is not read.
+/// [`StoredError`], which distinguishes damage, another kind of state, and a version that is not
+/// read.
 pub fn from_bytes<T: Stored>(bytes: &[u8]) -> Result<T, StoredError> {
     let Some((&[a, b, c, d, v0, v1, s0, s1, s2, s3], payload)) =
         bytes.split_first_chunk::<HEADER>()
@@ -155,16 +152,16 @@ pub enum StoredError {
     /// The value has no encoding.
     #[error("stored state can't be encoded")]
     Encode(#[source] Box<dyn Cause + Send + Sync>),
-    /// The checksum fits, the content does not.
+    /// The checksum is correct, but the content is invalid.
     #[error("stored state can't be decoded")]
     Decode(#[source] Box<dyn Cause + Send + Sync>),
-    /// Cut off or changed.
+    /// The bytes are cut off or changed.
     #[error("stored state is damaged: its checksum or its length does not fit")]
     Damaged,
-    /// Another kind of state.
+    /// The bytes hold another kind of state.
     #[error("stored state is of another kind")]
     Kind,
-    /// Written by a newer program.
+    /// A newer program wrote the bytes.
     #[error(
         "stored state has format version {found}, this program knows up to {known}; use a newer \
          program"
@@ -175,7 +172,7 @@ pub enum StoredError {
         /// Newest version known.
         known: u16,
     },
-    /// Written by a program so old that this one no longer reads it.
+    /// The program that wrote the bytes is too old.
     #[error(
         "stored state has format version {found}, which this program (version {known}) no longer \
          reads; let an older program convert it first"
@@ -212,7 +209,7 @@ mod tests {
         const VERSION: u16 = 2;
     }
 
-    /// Version 3 gave each number a count, 1 for what had none.
+    /// Version 3 gave each number a count, and 1 to numbers without one.
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Sample(Vec<(u64, u16)>);
 
@@ -232,7 +229,7 @@ mod tests {
     const GOLDEN_2: &[u8] = b"TEST\x02\x00\xa8\x9b\xd0\x4b\x02\xfb\x2c\x01\x07";
     const GOLDEN_3: &[u8] = b"TEST\x03\x00\xcc\xea\x07\xaa\x01\xfb\x2c\x01\x07";
 
-    /// Puts header and checksum in front of any payload.
+    /// Puts header and checksum before any payload.
     fn framed(version: u16, payload: &[u8]) -> Vec<u8> {
         let checksum = checksum(Sample::MAGIC, version, payload).to_le_bytes();
         [&Sample::MAGIC[..], &version.to_le_bytes(), &checksum, payload].concat()
@@ -264,7 +261,7 @@ mod tests {
     #[test]
     fn content_that_does_not_fit_its_version_is_an_error() {
         for version in [2, 3] {
-            // Two entries announced, none there; and a byte too many.
+            // Two entries announced and none present; and a byte too many.
             let cut = from_bytes::<Sample>(&framed(version, &[2]));
             assert!(matches!(cut, Err(StoredError::Decode(_))), "{version}");
             let long = from_bytes::<Sample>(&framed(version, &[0, 9]));
@@ -286,7 +283,7 @@ mod tests {
         assert!(matches!(newer, Err(StoredError::Newer { found: 4, known: 3 })));
         let outdated = from_bytes::<Sample>(&to_bytes(&First(1)).unwrap());
         assert!(matches!(outdated, Err(StoredError::Outdated { found: 1, known: 3 })));
-        // Without a reader of its own, a type reads nothing older.
+        // By default a type reads no older version.
         let unread = from_bytes::<Second>(&to_bytes(&First(1)).unwrap());
         assert!(matches!(unread, Err(StoredError::Outdated { found: 1, known: 2 })));
     }

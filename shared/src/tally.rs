@@ -1,4 +1,4 @@
-//! Sums of reports.
+//! Tallies: counts of reports.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -7,15 +7,15 @@ use thiserror::Error;
 
 use crate::alphabet::{Alphabet, Symbol};
 
-/// How many reports an arm has, and how many of them say what. Of bits: how many are 1.
+/// The number of reports of an arm, and the number for each symbol. For bits: the number of ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     reports: u64,
-    /// Those that say 1, 2 and so on; the rest says 0.
+    /// Counts of the symbols 1, 2 and so on; the other reports are 0.
     counts: [u64; OTHERS],
 }
 
-/// Symbols other than 0.
+/// Number of symbols other than 0.
 const OTHERS: usize = Alphabet::MAX as usize - 1;
 
 impl Tally {
@@ -35,8 +35,8 @@ impl Tally {
         Self::with_symbols(reports, [(Symbol::from(true), ones)])
     }
 
-    /// A tally of so many reports, of which so many say these symbols and the rest says 0.
-    /// What is said of one symbol twice is added up.
+    /// A tally of `reports` reports, with the given counts of symbols. The other reports are 0.
+    /// Several counts of one symbol are added.
     ///
     /// # Errors
     /// [`TallyError`] when there are more symbols than reports, or more reports than
@@ -79,7 +79,7 @@ impl Tally {
         self.reports
     }
 
-    /// Number of reports that say this.
+    /// Number of reports with this symbol.
     pub fn count(&self, symbol: Symbol) -> u64 {
         match usize::from(symbol.get()).checked_sub(1) {
             Some(place) => self.counts[place],
@@ -87,27 +87,28 @@ impl Tally {
         }
     }
 
-    /// Number of reports that say each of these symbols, in their order.
+    /// Number of reports with each symbol, in the order of the symbols.
     pub fn counts(&self, alphabet: Alphabet) -> impl ExactSizeIterator<Item = u64> + Clone {
         alphabet.symbols().map(|symbol| self.count(symbol))
     }
 
-    /// Number of ones among them.
+    /// Number of ones.
     pub fn ones(self) -> u64 {
         self.counts[0]
     }
 
-    /// Number of zeros among them.
+    /// Number of zeros.
     pub fn zeros(self) -> u64 {
         self.count(Symbol::from(false))
     }
 
-    /// Whether there are other symbols than these.
+    /// Whether a symbol outside the alphabet occurs.
     pub fn exceeds(&self, alphabet: Alphabet) -> bool {
         self.counts[usize::from(alphabet.len()) - 1..].iter().any(|count| *count > 0)
     }
 
-    /// The symbols from 2 on that occur, each with its number of reports. Bits have none.
+    /// The symbols from 2 on that occur, each with its number of reports. Tallies of bits have
+    /// none.
     pub fn beyond_bits(&self) -> impl Iterator<Item = (Symbol, u64)> {
         let numbered = (2..).zip(&self.counts[1..]);
         numbered
@@ -121,8 +122,7 @@ impl Tally {
     }
 }
 
-/// What would exceed [`Tally::REPORTS_MAX`], which no sum of real uploads does, is left
-/// out.
+/// Reports beyond [`Tally::REPORTS_MAX`], which no sum of real uploads reaches, are left out.
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         let reports = self.reports + other.reports;

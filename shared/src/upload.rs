@@ -1,4 +1,4 @@
-//! Reports that travel together.
+//! Uploads: reports that are sent together.
 
 use thiserror::Error;
 
@@ -8,8 +8,8 @@ use crate::identity::{ArmIndex, Day, Digest, UploadId};
 use crate::limits::REPORTS_PER_UPLOAD_MAX;
 use crate::tally::Tally;
 
-/// Private reports sorted by arm: a run of symbols for each arm, packed. The symbols are
-/// bits unless something else is said.
+/// Private reports sorted by arm: a packed run of symbols for each arm. The symbols are bits unless
+/// another alphabet is given.
 ///
 /// ```
 /// use bandana_shared::identity::ArmIndex;
@@ -26,7 +26,7 @@ pub struct PackedReports {
     /// Strictly ascending arms, each with its number of reports, at least 1.
     runs: Vec<(ArmIndex, u32)>,
     alphabet: Alphabet,
-    /// [`Alphabet::bits_per_symbol`] bits for each report, the first ones in the least
+    /// [`Alphabet::bits_per_symbol`] bits for each report, the first reports in the least
     /// significant bits. Eight bits, four pairs or two nibbles to a byte.
     bits: Vec<u8>,
 }
@@ -73,11 +73,11 @@ impl PackedReports {
         Ok(Self { runs, alphabet, bits })
     }
 
-    /// Checks runs and bits that somebody else packed: flattened pairs of arm
-    /// and number of reports, and the bits in their order.
+    /// Checks runs and bits from another party: flattened pairs of arm and number of reports, and
+    /// the bits in their order.
     ///
     /// # Errors
-    /// [`UploadError`] says which rule is broken.
+    /// [`UploadError`] for the first rule that is broken.
     pub fn from_packed(runs: &[u32], bits: &[u8]) -> Result<Self, UploadError> {
         Self::symbols_from_packed(runs, bits, Alphabet::BITS)
     }
@@ -85,7 +85,7 @@ impl PackedReports {
     /// [`Self::from_packed`] for reports of these symbols.
     ///
     /// # Errors
-    /// [`UploadError`] says which rule is broken.
+    /// [`UploadError`] for the first rule that is broken.
     pub fn symbols_from_packed(
         runs: &[u32],
         bits: &[u8],
@@ -112,14 +112,14 @@ impl PackedReports {
         Ok(packed)
     }
 
-    /// The number of the symbol of the report at this place.
+    /// The number of the symbol of the report at this index.
     fn symbol(&self, place: usize) -> u8 {
         let width = self.alphabet.bits_per_symbol();
         let mask = (1 << width) - 1;
         (self.bits[place * width / 8] >> (place * width % 8)) & mask
     }
 
-    /// The symbols that the reports have.
+    /// The alphabet of the reports.
     pub fn alphabet(&self) -> Alphabet {
         self.alphabet
     }
@@ -129,7 +129,7 @@ impl PackedReports {
         self.runs.iter().map(|&(_, count)| count as usize).sum()
     }
 
-    /// Never: an upload carries at least one report.
+    /// Always false: an upload carries at least one report.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -166,7 +166,7 @@ impl PackedReports {
         tally.unwrap_or_default()
     }
 
-    /// The runs as they travel.
+    /// The runs as sent on the wire.
     pub fn flat_runs(&self) -> impl Iterator<Item = u32> + Clone + '_ {
         flatten(&self.runs)
     }
@@ -186,8 +186,8 @@ fn count_ones(bits: &[u8], start: usize, end: usize) -> u64 {
         u64::from(in_words + in_rest)
     };
     let (first, last) = (start / 8, end / 8);
-    // Whole bytes from `first` to `last`, less the bits before `start`, plus
-    // those of the last byte before `end`.
+    // Whole bytes from `first` to `last`, minus the bits before `start`, plus the bits of the last
+    // byte before `end`.
     let before = (bits[first] & low_mask(start % 8)).count_ones();
     let after =
         if end.is_multiple_of(8) { 0 } else { (bits[last] & low_mask(end % 8)).count_ones() };
@@ -227,15 +227,15 @@ fn check_count(reports: u64) -> Result<(), UploadError> {
     }
 }
 
-/// An upload: reports, the specification they were made under, and the name
-/// that makes them count once.
+/// An upload: reports, the specification that they were made under, and the name under which they
+/// count once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upload {
     /// Random; unique together with the day.
     pub id: UploadId,
     /// The specification under which the reports were made.
     pub digest: Digest,
-    /// The server's day, as the device last heard it.
+    /// The server's day, as the device last received it.
     pub day: Day,
     /// The reports.
     pub reports: PackedReports,
@@ -249,8 +249,8 @@ impl Upload {
     }
 
     /// Appends the same bytes as [`Self::encode_into`] does for a single report, without
-    /// allocating. They are the same whatever the number of symbols, and as many for each
-    /// of them.
+    /// allocating. The bytes do not depend on the alphabet, and their number does not depend on the
+    /// symbol.
     pub fn encode_single_into(
         (id, digest, day): (UploadId, Digest, Day),
         (arm, symbol): (ArmIndex, impl Into<Symbol>),
@@ -267,7 +267,7 @@ impl Upload {
     }
 }
 
-/// Runs as they travel: arms and numbers of reports in turn.
+/// Runs as sent on the wire: arms and numbers of reports in turn.
 fn flatten(runs: &[(ArmIndex, u32)]) -> impl Iterator<Item = u32> + Clone + '_ {
     runs.iter().flat_map(|&(arm, count)| [arm.to_u32(), count])
 }
@@ -287,64 +287,64 @@ fn encode(
     writer.bytes(5, bits);
 }
 
-/// An upload that breaks a rule of the protocol.
+/// An upload that violates the protocol.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UploadError {
     /// The id or the digest has the wrong length.
     #[error("the upload can't be identified")]
     Identity(#[from] crate::identity::IdentityError),
-    /// No reports, or too many.
+    /// There are no reports, or too many.
     #[error(
         "an upload carries 1 to {max} reports; this one has {reports}",
         max = REPORTS_PER_UPLOAD_MAX
     )]
     ReportCount {
-        /// How many there are.
+        /// The number of reports.
         reports: u64,
     },
-    /// An arm that the experiment does not have.
+    /// The experiment does not have the arm.
     #[error("arm {arm} is not one of the specification's arms")]
     UnknownArm {
         /// The index.
         arm: u32,
     },
-    /// An odd number of entries in the runs.
+    /// The runs have an odd number of entries.
     #[error("runs must be pairs of an arm and a number of reports")]
     OddRuns,
-    /// A run without reports.
+    /// A run has no reports.
     #[error("the run of arm {arm} has no reports; leave it out")]
     EmptyRun {
         /// The arm.
         arm: ArmIndex,
     },
-    /// Runs out of order, or two for one arm.
+    /// The runs are out of order, or two have the same arm.
     #[error("the run of arm {arm} is out of order; arms must be strictly ascending")]
     UnsortedRuns {
         /// The arm.
         arm: ArmIndex,
     },
-    /// Bits and runs do not fit each other.
+    /// Bits and runs differ in length.
     #[error("{reports} reports need {expected} bytes of bits; got {bytes}")]
     BitLength {
         /// Length of the bits.
         bytes: usize,
-        /// Number of reports by the runs.
+        /// Number of reports according to the runs.
         reports: usize,
-        /// Length that would fit.
+        /// Correct length of the bits.
         expected: usize,
     },
-    /// A symbol that the channel does not have.
+    /// The channel does not have the symbol.
     #[error(
         "a report says {symbol}; the specification has {} symbols, counted from 0", alphabet.len()
     )]
     UnknownSymbol {
         /// The symbol's number.
         symbol: u8,
-        /// The symbols that there are.
+        /// Number of symbols of the channel.
         alphabet: Alphabet,
     },
-    /// Ones after the last report.
+    /// Unused bits after the last report are not zero.
     #[error("the unused bits of the last byte must be zero")]
     UnusedBits,
 }

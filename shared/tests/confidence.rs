@@ -1,7 +1,7 @@
-//! Confidence sequences and the stopping rule, looked at after every report.
+//! Confidence sequences and the stopping rule, evaluated after every report.
 //!
-//! The simulations are seeded. Where they count failures, `allowed` says how
-//! many a correct procedure exceeds with probability below 10^-3 at most.
+//! The simulations are seeded. Where they count failures, `allowed` is a number that a correct
+//! procedure exceeds with probability at most 10^-3.
 
 #![cfg(test)]
 #![expect(clippy::float_cmp, reason = "results that are exact are compared exactly")]
@@ -28,9 +28,9 @@ fn allowed(runs: u64, alpha: f64) -> u64 {
     (0..runs).find(|&count| count as f64 >= mean + 3.1 * (mean * (1.0 - alpha)).sqrt()).unwrap()
 }
 
-/// How many of `runs` runs ever contradict, in `steps` steps, what `covers`
-/// says of the tally and the mean of the private means so far. `next_mean`
-/// makes the private mean of a step from its number and the sum of deviations.
+/// Number of runs, of `runs`, that ever contradict `covers` in `steps` steps, given the tally and
+/// the mean of the private means so far. `next_mean` gives the private mean of a step from its
+/// number and the sum of deviations.
 fn runs_that_miss(
     runs: u64,
     steps: u32,
@@ -356,7 +356,7 @@ fn added_arms_leave_the_others_their_level() {
         let among = |retired| best_active_arm(&tallies, &active(retired), initial, alpha);
         (among(0), among(arms - 2))
     };
-    // As between two arms alone, however many have come and gone since.
+    // The lead that two arms alone need, however many arms have been added and retired since.
     assert_eq!(verdict(2, 40, 279).1, None);
     assert_eq!(verdict(2, 40, 280).1, Some(1));
     // As above with α/16 for the pairs of the third arm and α/72 for those of the fourth.

@@ -1,4 +1,4 @@
-//! Names, numbers and rewards: what is accepted and what is refused.
+//! Names, numbers and rewards: accepted and refused values.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Uploads: packing, encoding, and what is refused.
+//! Uploads: packing, encoding, and refusals.
 
 #![cfg(test)]
 #![cfg(feature = "messages")]
@@ -159,7 +159,7 @@ proptest! {
         };
         let message = v1::UploadRequest::decode(&upload.to_bytes()[..]).unwrap();
         prop_assert_eq!(read_upload(&message, alphabet), Ok(upload));
-        // One report of any symbol has one length.
+        // A report has the same length for every symbol.
         let (arm, symbol) = reports[0];
         let mut single = Vec::new();
         let names = (UploadId::new([1; 16]), Digest::new([2; 16]), Day::new(3));

@@ -7,8 +7,8 @@ use crate::acceptance::Refusal;
 use crate::noise::EntropyError;
 use crate::privatizer::PrivatizeError;
 
-/// A call that the client can't carry out. It went on as before, apart from counting it
-/// and, after an answer that it refused, asking again later.
+/// A call that the client can't carry out. The client's state does not change, apart from
+/// statistics and, after an answer that it refused, the time of the next fetch.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -29,19 +29,19 @@ use crate::privatizer::PrivatizeError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The app does not take part in it, see [`crate::Core::enroll`].
+    /// The app does not take part in the experiment, see [`crate::Core::enroll`].
     #[error("the client is not enrolled in experiment {experiment_id}; call `enroll` first")]
     NotEnrolled {
         /// The experiment.
         experiment_id: ExperimentId,
     },
-    /// No server has answered yet, or nothing that the app accepts.
+    /// No server has answered yet, or no answer was within the app's acceptance.
     #[error("there is no policy for experiment {experiment_id} yet; show a default and try later")]
     NoPolicy {
         /// The experiment.
         experiment_id: ExperimentId,
     },
-    /// What is held of the experiment is no longer vouched for.
+    /// The signatures of the specification that the client holds have expired.
     #[error(
         "the signatures of experiment {experiment_id} have expired; show a default until its \
          operator signs it anew"
@@ -50,16 +50,16 @@ pub enum ClientError {
         /// The experiment.
         experiment_id: ExperimentId,
     },
-    /// The user has withdrawn.
+    /// The user has opted out.
     #[error("the user has opted out; show a default")]
     OptedOut,
-    /// The assignment's time is over, or it never reports.
+    /// The assignment's attribution window has ended, or it never reports.
     #[error("the assignment takes no more rewards")]
     NotOpen,
-    /// The reward is not one that the experiment admits.
+    /// The experiment does not admit the reward.
     #[error(transparent)]
     Reward(PrivatizeError),
-    /// The server asks for more than the app accepts.
+    /// The server's answer is outside the app's acceptance.
     #[error("the server's answer was refused")]
     Refused(#[from] Refusal),
     /// No randomness.

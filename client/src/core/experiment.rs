@@ -1,4 +1,4 @@
-//! Experiments as a client knows them, and its questions for newer ones.
+//! Experiments as a client holds them, and fetches of newer versions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::noise::{NoiseSource, uniform_up_to};
 use crate::outbox::{TASK_TIME_MAX, full_jitter, is_due};
 use crate::time::Timestamp;
 
-/// Longest time from a choice by a stale policy to the question for a new one. It is
-/// random, so that the question does not tell when the arm was shown.
+/// Longest time from a choice by a stale policy to the fetch of a new one. The time is random, so
+/// that the fetch does not reveal when the arm was shown.
 const REFRESH_DELAY_MAX: Duration = Duration::from_mins(5);
 
-/// How long before its signatures expire an experiment is asked for anew.
+/// Time before the expiry of its signatures at which an experiment is fetched anew.
 const RENEWAL: Duration = Duration::from_hours(24);
 
-/// A question for a server.
+/// A fetch of an experiment from a server.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -37,8 +37,7 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// assert_eq!(first, FetchTask { experiment_id: id.clone(), known: None });
 /// client.on_fetched(&id, answer(now())?, now())?;
 ///
-/// // The policy lives a minute. Whoever chooses after that has it asked for again, within
-/// // five minutes.
+/// // The policy lives a minute. A choice after that schedules a fetch within five minutes.
 /// let later = now().after(Duration::from_secs(61));
 /// client.choose(&id, later)?;
 /// let later = later.after(Duration::from_secs(300));
@@ -48,8 +47,8 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// ```
 ///
 /// # Privacy
-/// Tells a server that the device takes part, and by what it knows about when it last
-/// asked; nothing of rewards.
+/// Reveals to a server that the device takes part and, by the versions that it holds, roughly when
+/// it last fetched. Reveals nothing about rewards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchTask {
     /// The experiment.
@@ -65,7 +64,7 @@ pub struct FetchTask {
 /// use bandana_client::Fetched;
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// // Nothing new but the day.
+/// // Only the day is new.
 /// let day = now().day();
 /// let store = None;
 /// let fetched = Fetched { specification: None, signatures: Vec::new(), policy: None, day, store };
@@ -77,34 +76,34 @@ pub struct FetchTask {
 pub struct Fetched {
     /// `None`: the specification that the client holds is current.
     pub specification: Option<Specification>,
-    /// The signatures of the specification; without one, they are ignored.
+    /// The signatures of the specification; ignored when `specification` is `None`.
     pub signatures: Vec<Signature>,
     /// `None`: the policy that the client holds is current.
     pub policy: Option<Policy>,
-    /// The server's day (UTC), which uploads of the next hour bear.
+    /// The server's day (UTC), for uploads in the next hour.
     pub day: Day,
-    /// The store that the server says it has; `None`: it is too old to say. It is kept beside
-    /// the specification, compared, and never sent.
+    /// The id of the server's store; `None`: the server is too old to send it. The client keeps it
+    /// beside the specification, compares it, and never sends it.
     pub store: Option<StoreId>,
 }
 
-/// An experiment that a client asks for.
+/// An experiment that a client fetches.
 #[derive(Debug)]
 pub(super) struct Enrolled {
-    /// What the app agrees to; `None`: it no longer takes part, and reports from
-    /// before still need the server's day.
+    /// The app's terms; `None`: it no longer takes part, but earlier reports still need the
+    /// server's day.
     acceptance: Option<Acceptance>,
-    /// Until when what is held is within the acceptance; `None`: it is not.
+    /// Time until which the held specification is within the acceptance; `None`: it is not.
     usable_until: Option<Timestamp>,
-    /// Whether the answer of a server is needed now.
+    /// Whether a fetch is due.
     wanted: bool,
-    /// When it will be, because an arm was drawn by an old policy.
+    /// Time of the fetch that was scheduled when an arm was drawn by a stale policy.
     refresh_at: Option<Timestamp>,
     failures: u32,
-    /// Not asked for before this time: the end of a wait, or of the time that a
-    /// host has for a task that was handed out.
+    /// Time before which no fetch is made: the end of a wait, or of the time for a task that was
+    /// handed out.
     not_before: Option<Timestamp>,
-    /// Why the last answer was refused, if it was.
+    /// Reason why the last answer was refused, if it was.
     refusal: Option<Refusal>,
 }
 
@@ -122,7 +121,7 @@ impl Enrolled {
         }
     }
 
-    /// What the app agreed to.
+    /// The app's terms.
     pub(super) fn into_acceptance(self) -> Option<Acceptance> {
         self.acceptance
     }
@@ -140,9 +139,9 @@ impl CachedExperiment {
 }
 
 impl<N: NoiseSource> Core<N> {
-    /// Takes part in an experiment, as far as `acceptance` allows. Enrolling
-    /// again replaces the acceptance; what a server said is used further if the new
-    /// one allows it too, and reports that wait are kept.
+    /// Takes part in an experiment, within `acceptance`. Enrolling again replaces the acceptance.
+    /// The held specification and policy stay in use if the new acceptance admits them, and waiting
+    /// reports are kept.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -150,7 +149,7 @@ impl<N: NoiseSource> Core<N> {
     /// use bandana_shared::{epsilon::Epsilon, rewards::Rewards};
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// // The app has become stricter than the experiment is.
+    /// // The app is now stricter than the experiment.
     /// client.enroll(id.clone(), Acceptance::new(Epsilon::new(0.1)?, Rewards::binary()));
     /// assert!(client.choose(&id, now()).is_err());
     /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
@@ -158,7 +157,7 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     pub fn enroll(&mut self, experiment_id: ExperimentId, acceptance: Acceptance) {
         let held = self.state.cached.get(&experiment_id);
-        // It is this late at least; the signatures are looked at again when they are used.
+        // A lower bound of the time. The signatures are checked again when they are used.
         let now = self.state.ledger.time(Timestamp::default());
         let usable_until = held.and_then(|held| {
             let offered = (&*held.specification, &held.signatures[..]);
@@ -167,7 +166,7 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.insert(experiment_id, Enrolled::new(Some(acceptance), usable_until));
     }
 
-    /// Every experiment that a server has told of.
+    /// All experiments that the client holds.
     pub(crate) fn held_experiments(&self) -> Vec<ExperimentId> {
         self.state.cached.keys().cloned().collect()
     }
@@ -188,7 +187,7 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id).is_some_and(|enrolled| enrolled.acceptance.is_some())
     }
 
-    /// Why the last answer about an experiment was refused, if it was.
+    /// Reason why the last answer about an experiment was refused, if it was.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -202,7 +201,7 @@ impl<N: NoiseSource> Core<N> {
     /// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
     /// assert!(refused.is_err());
     /// assert_eq!(client.refusal(&id), Some(&Refusal::OtherExperiment));
-    /// // The next good answer ends it.
+    /// // The next valid answer clears it.
     /// client.on_fetched(&id, answer(now())?, now())?;
     /// assert_eq!(client.refusal(&id), None);
     /// # Ok::<(), Failure>(())
@@ -211,8 +210,8 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id)?.refusal.as_ref()
     }
 
-    /// The specification that the client takes part under; `None` before a server has
-    /// told of one that the app accepts.
+    /// The specification that the client takes part under; `None` before a server has sent one that
+    /// the app accepts.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -228,8 +227,8 @@ impl<N: NoiseSource> Core<N> {
         Some(&self.state.cached.get(experiment_id)?.specification)
     }
 
-    /// What is held of an experiment, if it can be used; asks for it anew when it is
-    /// old.
+    /// The held specification and policy of an experiment, if they can be used. Schedules a fetch
+    /// when they are stale.
     pub(super) fn use_held(
         &mut self,
         experiment_id: &ExperimentId,
@@ -254,7 +253,7 @@ impl<N: NoiseSource> Core<N> {
         Ok((held, acceptance))
     }
 
-    /// The server's day, if it was heard lately.
+    /// The server's day, if it was received lately.
     pub(super) fn day(&self, now: Timestamp) -> Option<Day> {
         self.heard_day.get(now)
     }
@@ -272,10 +271,10 @@ impl<N: NoiseSource> Core<N> {
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
-        // A question for the day brings a policy too.
+        // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;
-        // Whose signatures are about to expire is asked for as a whole: a server leaves
-        // out what is known.
+        // If the signatures are about to expire, the fetch names no known version: a server leaves
+        // out whatever is known.
         let renewal = self.state.ledger.time(now).after(RENEWAL);
         let lasting = enrolled.usable_until.is_some_and(|until| renewal < until);
         let held = self.state.cached.get(id).filter(|_| lasting);
@@ -283,12 +282,13 @@ impl<N: NoiseSource> Core<N> {
         Some(FetchTask { experiment_id: id.clone(), known })
     }
 
-    /// Forgets a specification that the store it came from does not know: a liar may have named
-    /// that store, and what is served next would be refused for ever as a change that no revision
-    /// may make. What was spent stays, and assignments and reports stay as they are.
+    /// Forgets a specification that the store it came from does not know. An impostor may have
+    /// named that store, and every specification that the store serves would then be refused as a
+    /// change that no revision may make. Debits, assignments and reports stay as they are.
     ///
-    /// Not where signers are pinned, whose word is better than a store's; nor where an arm has
-    /// reported once, since the next specification might call the same arm by another index.
+    /// The specification is kept where signers are pinned, since their word is better than a
+    /// store's. It is also kept where an arm has reported once, since the next specification might
+    /// number the same arm differently.
     pub(super) fn forget_disowned(
         &mut self,
         experiment_id: &ExperimentId,
@@ -310,14 +310,14 @@ impl<N: NoiseSource> Core<N> {
         self.journal.replace();
     }
 
-    /// The earliest time at which a server is to be asked.
+    /// The earliest time of a fetch.
     pub(super) fn next_fetch(&self) -> Option<Timestamp> {
         let wanted = self.enrolled.values().filter(|enrolled| enrolled.wanted);
         let refresh = self.enrolled.values().filter_map(|enrolled| enrolled.refresh_at);
         wanted.filter_map(|enrolled| enrolled.not_before).chain(refresh).min()
     }
 
-    /// Takes a server's answer, if it is within what the app accepts.
+    /// Receives a server's answer, and adopts it if it is within the app's acceptance.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -333,11 +333,11 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with the reason, and [`ClientError::NoPolicy`] for an
-    /// answer that leaves out what the client does not hold: it goes on with what it
-    /// held, believes the server's day, and asks again later. [`ClientError::NotEnrolled`]
-    /// and [`ClientError::OptedOut`]: nothing is believed. [`ClientError::Entropy`] in
-    /// the place of a refusal, when there is no randomness for the wait.
+    /// [`ClientError::Refused`] with the reason, and [`ClientError::NoPolicy`] for an answer that
+    /// leaves out a part that the client does not hold. The client keeps what it held, accepts the
+    /// server's day, and fetches again later. For [`ClientError::NotEnrolled`] and
+    /// [`ClientError::OptedOut`] it adopts nothing. [`ClientError::Entropy`] in place of a refusal,
+    /// when there is no randomness for the wait.
     pub fn on_fetched(
         &mut self,
         experiment_id: &ExperimentId,
@@ -363,7 +363,7 @@ impl<N: NoiseSource> Core<N> {
             return Err(error);
         }
         if !day_fits {
-            // Arms are given; reports wait for a day that both agree on.
+            // Arms are drawn; reports wait for a day on which server and device agree.
             self.statistics.days_refused += 1;
             return self.ask_later(experiment_id, now);
         }
@@ -377,7 +377,7 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Judges an answer, merges it with what is held, and holds the result.
+    /// Judges an answer, merges it with the held parts, and holds the result.
     fn accept(
         &mut self,
         experiment_id: &ExperimentId,
@@ -389,7 +389,7 @@ impl<N: NoiseSource> Core<N> {
             return Ok(());
         };
         let Some(acceptance) = &enrolled.acceptance else {
-            // Asked for its day only.
+            // Fetched for its day only.
             return Ok(());
         };
         let held = self.state.cached.get(experiment_id);
@@ -419,7 +419,7 @@ impl<N: NoiseSource> Core<N> {
         }
         enrolled.usable_until = Some(until);
         let anew = same.is_none_or(|held| held.signatures != signatures);
-        // A server that does not say which store it has may have the same one.
+        // A server that does not name its store may have the same one.
         let store = fetched.store.or(same.and_then(|held| held.store));
         let news =
             anew || same.is_some_and(|h| h.policy.version != policy.version || h.store != store);
@@ -427,14 +427,14 @@ impl<N: NoiseSource> Core<N> {
         if news {
             self.record(Change::Heard { held: next, anew });
         } else {
-            // That it was heard again is not worth a write.
+            // A new time of receipt alone is not worth a write.
             self.state.cached.insert(experiment_id.clone(), next);
         }
         Ok(())
     }
 
-    /// Notes that a server could not be asked. The client asks again after a
-    /// random wait whose bound doubles with every failure, from one second to one hour.
+    /// Records that a fetch failed. The client fetches again after a random wait whose bound
+    /// doubles with every failure, from one second to one hour.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -462,8 +462,8 @@ impl<N: NoiseSource> Core<N> {
         self.ask_later(experiment_id, now)
     }
 
-    /// Notes that a server's answer was not valid. As [`Self::on_fetch_failed`],
-    /// but counted as refused.
+    /// Records that a server's answer was not valid. Like [`Self::on_fetch_failed`], but counted as
+    /// refused.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -495,7 +495,7 @@ impl<N: NoiseSource> Core<N> {
         enrolled.wanted = true;
         let wait = full_jitter(enrolled.failures, &mut self.noise)?;
         enrolled.failures = enrolled.failures.saturating_add(1);
-        // At least a moment, so that a host that loops can't spin.
+        // At least a millisecond, so that a host that loops can't spin.
         enrolled.not_before = Some(now.after(wait).after(Duration::from_millis(1)));
         Ok(())
     }

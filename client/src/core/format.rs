@@ -1,5 +1,5 @@
-//! The stored format, field by field. A change here needs a new version, and a reader of
-//! the old one.
+//! The stored format, field by field. A change here needs a new version, and a reader of the old
+//! version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
-/// The number of a write that was carried through.
+/// The number of a completed write.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredDone(pub(crate) u64);
 
@@ -32,7 +32,7 @@ impl Stored for StoredDone {
     const VERSION: u16 = 1;
 }
 
-/// What was spent: the record of a slot.
+/// The spent budget: the record of a slot.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredLedger {
     number: u64,
@@ -85,8 +85,8 @@ pub(crate) struct StoredState {
     stores: StoredStores,
 }
 
-/// The stores of held specifications, open assignments and parcels, in the order of these: 0 for
-/// one that is not known, and otherwise one more than its place among all. Version 1 had none.
+/// The stores of held specifications, open assignments and parcels, in that order. A place is 0 for
+/// an unknown store, and otherwise one more than the store's index in `all`. Version 1 had none.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct StoredStores {
     all: Vec<[u8; 16]>,
@@ -107,7 +107,7 @@ impl StoredStores {
         Self { all, places }
     }
 
-    /// One for each of so many; `None`: they are not of these.
+    /// One store for each of `count` items; `None`: the number of stores differs.
     fn into_stores(self, count: usize) -> Option<impl Iterator<Item = Option<StoreId>>> {
         let Self { all, mut places } = self;
         if places.is_empty() {
@@ -122,7 +122,7 @@ impl StoredStores {
     }
 }
 
-/// All that version 1 had.
+/// The whole content of version 1.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredParts {
     number: u64,
@@ -130,7 +130,7 @@ struct StoredParts {
     opted_out: bool,
     ledger: LedgerRecord,
     last_assignment: u64,
-    /// Each of the specifications that the rest names by its place here.
+    /// The specifications, which other fields name by their index here.
     specifications: Vec<StoredSpecification>,
     held: Vec<StoredHeld>,
     open: Vec<StoredOpen>,
@@ -173,7 +173,7 @@ struct StoredParcel {
     experiment_id: String,
     digest: [u8; 16],
     arm: u32,
-    /// What the report says. A bit has the one byte that a `bool` has.
+    /// The report's symbol. A bit is the same byte as a `bool`.
     symbol: u8,
     release_at_ms: u64,
     reach_ms: u64,
@@ -281,7 +281,7 @@ impl StoredState {
         Self { parts, stores }
     }
 
-    /// The state and its number; `None` when it is not one.
+    /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
         let Self { parts, stores } = self;
         if parts.simulated != simulated {
@@ -390,14 +390,14 @@ impl Stored for StoredChanges {
     const VERSION: u16 = 2;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
-        // The last kind of change was not there.
+        // Version 1 lacked only the last kind of change.
         Ok(if older.version() == 1 { Some(older.decode()?) } else { None })
     }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum StoredChange {
-    /// As version 1 had it.
+    /// The form of version 1.
     Heard(StoredHeard),
     Drawn {
         id: u64,
@@ -428,7 +428,7 @@ enum StoredChange {
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredHeard {
     experiment_id: String,
-    /// `None`: as before, and so are the signatures.
+    /// `None`: specification and signatures are unchanged.
     specification: Option<(StoredSpecification, Vec<StoredSignature>)>,
     policy: StoredPolicy,
     heard_at_ms: u64,
@@ -447,7 +447,7 @@ impl StoredHeard {
         }
     }
 
-    /// The change, for the state that it is about to be applied to.
+    /// The change, given the state before it.
     fn into_change(self, store: Option<StoreId>, state: &State) -> Option<Change> {
         let experiment_id = ExperimentId::new(self.experiment_id).ok()?;
         let anew = self.specification.is_some();
@@ -475,7 +475,7 @@ impl StoredChanges {
         self.number
     }
 
-    /// Takes the changes in turn; `None` when one does not follow from the state.
+    /// Applies the changes in turn; `None` when one does not follow from the state.
     pub(crate) fn apply(self, state: &mut State) -> Option<()> {
         for change in self.changes {
             let change = change.into_change(state)?;
@@ -515,7 +515,7 @@ impl StoredChange {
         }
     }
 
-    /// The change, for the state that it is about to be applied to.
+    /// The change, given the state before it.
     fn into_change(self, state: &State) -> Option<Change> {
         Some(match self {
             Self::Heard(heard) => heard.into_change(None, state)?,

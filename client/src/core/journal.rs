@@ -1,8 +1,8 @@
-//! The journal knows which changes of the state are durable, and which are to be written.
+//! The journal tracks which changes of the state are durable, and which are to be written.
 //!
-//! Every change has a number. A report is handed out only when the number of its last
-//! change is durable, so that no upload leaves that a restart would not know of: its
-//! price, its bit and its name are on the disk before.
+//! Every change has a number. A report is handed out only when the number of its last change is
+//! durable: its price, its bit and its name are on the disk before it can leave. So no upload
+//! leaves that a restart would forget.
 
 #[cfg(feature = "storage")]
 use std::time::Duration;
@@ -22,82 +22,82 @@ use crate::outbox::full_jitter;
 #[cfg(feature = "storage")]
 use crate::time::Timestamp;
 
-/// Changes after which the state is written as a whole, so that a start reads little.
+/// Number of changes after which the whole state is written, so that a start reads little.
 #[cfg(feature = "storage")]
 const CHANGES_PER_STATE: usize = 512;
 
 pub(super) struct Journal {
     /// Number of the last change.
     last: u64,
-    /// The client was shut down.
+    /// Whether the client was shut down.
     closed: bool,
     keeping: Keeping,
 }
 
 enum Keeping {
-    /// In memory only: every change is as durable as it will ever be.
+    /// In memory only: every change counts as durable.
     Volatile,
-    /// There is a storage that can't be used: nothing is ever durable.
+    /// The storage can't be used: no change is ever durable.
     #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "needs a storage"))]
     Unusable,
     #[cfg(feature = "storage")]
     Stored(Stored),
 }
 
-/// What a storage knows and is to be told.
+/// The progress of writes to a storage.
 #[cfg(feature = "storage")]
 struct Stored {
     /// Number of the last change that is durable.
     durable: u64,
-    /// Changes since the last write was made.
+    /// Changes not yet handed out in a write.
     pending: Vec<Change>,
-    /// Changes in the storage that come after its last whole state.
+    /// Changes in the storage after its last whole state.
     appended: usize,
     /// Number of the next write.
     next_write: u64,
     /// Whether the next write must hold the whole state.
     whole: bool,
-    /// The write that is under way, by its number, with its last change.
+    /// Numbers of the write that is under way and of its last change.
     under_way: Option<(u64, u64)>,
     failures: u32,
-    /// No write before this time.
+    /// Time before which no write is made.
     not_before: Timestamp,
-    /// Whether sums of rewards are to be kept, and what is to be done about their file.
+    /// Whether sums of rewards are stored.
     keeps_rewards: bool,
     rewards: RewardsFile,
 }
 
-/// The file of the sums of rewards. It is written apart from the state, and whatever
-/// becomes of it holds nothing else up: or else what is sent, and when, would depend on
-/// the rewards.
+/// The state of the file of the sums of rewards. It is written apart from the state, and its
+/// failures hold up nothing else: otherwise the uploads and their times would depend on the
+/// rewards.
 #[cfg(feature = "storage")]
 #[derive(Clone, Copy)]
 struct RewardsFile {
     changed: bool,
     under_way: bool,
-    /// No write before this time.
+    /// Time before which no write is made.
     not_before: Timestamp,
 }
 
-/// What is to be written, as one unit.
+/// A write, carried out as one unit.
 #[cfg(feature = "storage")]
 #[derive(Debug)]
 pub(crate) struct Write {
     /// 1 and up, without gaps.
     pub(crate) number: u64,
-    /// The ledger after it, written first.
+    /// The ledger after the write, written first.
     pub(crate) ledger: Ledger,
     pub(crate) content: Content,
-    /// Whether the user has withdrawn.
+    /// Whether the user has opted out.
     pub(crate) opted_out: bool,
 }
 
 #[cfg(feature = "storage")]
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// To be appended to what is there.
+    /// Changes to append to the stored state.
     Changes(Vec<Change>),
-    /// To replace what is there.
+    /// A whole state to replace the stored one.
     Whole(Box<StoredState>),
 }
 
@@ -106,7 +106,7 @@ impl Journal {
         Self { last: 0, closed: false, keeping: Keeping::Volatile }
     }
 
-    /// Why no assignment reports, if none does.
+    /// Reason why no assignment reports, if none does.
     pub(super) fn why_unreported(&self) -> Option<Unreported> {
         match (&self.keeping, self.closed) {
             (Keeping::Unusable, _) => Some(Unreported::StorageUnusable),
@@ -115,7 +115,7 @@ impl Journal {
         }
     }
 
-    /// Notes that nothing is written from now on.
+    /// Records that nothing is written from now on.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
@@ -124,7 +124,7 @@ impl Journal {
         self.last + 1
     }
 
-    /// Number of the last change that is as durable as it will ever be.
+    /// Number of the last change that counts as durable.
     pub(super) fn durable(&self) -> u64 {
         match &self.keeping {
             Keeping::Volatile => u64::MAX,
@@ -134,7 +134,7 @@ impl Journal {
         }
     }
 
-    /// Notes a change that was applied.
+    /// Records a change that was applied.
     pub(super) fn push(&mut self, change: Change) {
         self.last += 1;
         match &mut self.keeping {
@@ -144,7 +144,7 @@ impl Journal {
         }
     }
 
-    /// Has the whole state written next, after a change that is no [`Change`].
+    /// Makes the next write hold the whole state, after a change that is not a [`Change`].
     pub(super) fn replace(&mut self) {
         self.last += 1;
         match &mut self.keeping {
@@ -157,7 +157,7 @@ impl Journal {
         }
     }
 
-    /// Whether sums of rewards are kept in a storage.
+    /// Whether sums of rewards are stored.
     pub(super) fn keeps_rewards(&self) -> bool {
         match &self.keeping {
             Keeping::Volatile | Keeping::Unusable => false,
@@ -166,7 +166,7 @@ impl Journal {
         }
     }
 
-    /// Notes that a reward was added.
+    /// Records that a reward was added.
     pub(super) fn note_reward(&mut self) {
         match &mut self.keeping {
             Keeping::Volatile | Keeping::Unusable => {}
@@ -178,21 +178,21 @@ impl Journal {
 
 #[cfg(feature = "storage")]
 impl Journal {
-    /// The journal of a client whose state a storage holds, up to the write before
-    /// `next_write`.
+    /// The journal of a client whose state a storage holds, up to the write before `next_write`.
     fn stored(next_write: u64, keeps_rewards: bool) -> Self {
         let stored = Stored {
             durable: 0,
             pending: Vec::new(),
             appended: 0,
             next_write,
-            // What was torn by a crash is replaced before anything is appended.
+            // The whole state replaces a write torn by a crash before anything is appended.
             whole: true,
             under_way: None,
             failures: 0,
             not_before: Timestamp::default(),
             keeps_rewards,
-            // What a crash left of assignments that are no longer open is removed.
+            // The first write removes sums that a crash left for assignments that are no longer
+            // open.
             rewards: RewardsFile {
                 changed: keeps_rewards,
                 under_way: false,
@@ -205,7 +205,7 @@ impl Journal {
 
 #[cfg(feature = "storage")]
 impl<N: NoiseSource> Core<N> {
-    /// A client with the state that a storage holds.
+    /// A client with the state of a storage.
     pub(crate) fn restored(
         noise: N,
         budget: Budget,
@@ -216,13 +216,13 @@ impl<N: NoiseSource> Core<N> {
         Self::with(noise, budget, state, Journal::stored(next_write, keeps_rewards))
     }
 
-    /// A client whose storage can't be used: it gives arms and never reports.
+    /// A client whose storage can't be used: it draws arms and never reports.
     pub(crate) fn without_reports(noise: N, budget: Budget) -> Self {
         let journal = Journal { last: 0, closed: false, keeping: Keeping::Unusable };
         Self::with(noise, budget, State::default(), journal)
     }
 
-    /// What is to be written now, if anything. Its result must be told.
+    /// The next write, if one is due. The caller must pass its result to [`Self::on_written`].
     pub(crate) fn take_write(&mut self, now: Timestamp) -> Option<Write> {
         let last = self.journal.last;
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
@@ -250,9 +250,9 @@ impl<N: NoiseSource> Core<N> {
         Some(Write { number, ledger: self.state.ledger.clone(), content, opted_out })
     }
 
-    /// Notes whether a write was carried out. One that was not is followed, after a
-    /// wait, by the whole state under the same number: whatever became of it, nothing
-    /// was handed out on its account.
+    /// Records whether a write was carried out. A failed write is followed, after a wait, by the
+    /// whole state under the same number. That is safe even if the failed write reached the disk,
+    /// since no report was handed out because of it.
     pub(crate) fn on_written(&mut self, written: bool, now: Timestamp) {
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
             return;
@@ -274,8 +274,9 @@ impl<N: NoiseSource> Core<N> {
         stored.not_before = now.after(wait.unwrap_or(Duration::from_mins(1)));
     }
 
-    /// The sums of rewards that are to be kept now, if that is to be written. Its result
-    /// must be told. It comes after the state: a sum is removed once its bit is durable.
+    /// The sums of rewards to be written now, if a write is due. The caller must pass its result to
+    /// [`Self::on_rewards_written`]. It follows the state: a sum is removed once its bit is
+    /// durable.
     pub(crate) fn take_rewards(&mut self, now: Timestamp) -> Option<PendingRewards> {
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
             return None;
@@ -293,7 +294,7 @@ impl<N: NoiseSource> Core<N> {
         })
     }
 
-    /// Notes whether the sums of rewards were written. If not, that is tried again.
+    /// Records whether the sums of rewards were written. A failed write is tried again.
     pub(crate) fn on_rewards_written(&mut self, written: bool, now: Timestamp) {
         if let Keeping::Stored(stored) = &mut self.journal.keeping {
             stored.rewards.under_way = false;
@@ -305,7 +306,7 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Has the next write made at once, whatever became of the last one.
+    /// Makes the next write due at once, even after a failure.
     pub(crate) fn write_now(&mut self) {
         if let Keeping::Stored(stored) = &mut self.journal.keeping {
             stored.not_before = Timestamp::default();
@@ -313,7 +314,7 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// The time of the next write, if there is something to be written.
+    /// The time of the next write, if one is pending.
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         let Keeping::Stored(stored) = &self.journal.keeping else {
             return None;
@@ -325,7 +326,7 @@ impl<N: NoiseSource> Core<N> {
         state.or(rewards).filter(|_| idle)
     }
 
-    /// Whether nothing is to be written, nor under way.
+    /// Whether no write is pending or under way.
     pub(crate) fn is_written(&self) -> bool {
         let Keeping::Stored(stored) = &self.journal.keeping else {
             return true;
@@ -341,13 +342,13 @@ impl<N: NoiseSource> Core<N> {
 
 #[cfg(not(feature = "storage"))]
 impl<N> super::Core<N> {
-    /// There is no storage to write to.
+    /// Without a storage there is no write.
     #[expect(clippy::unused_self, reason = "as with a storage")]
     pub(crate) fn next_write(&self) -> Option<crate::time::Timestamp> {
         None
     }
 
-    /// Nothing is ever written.
+    /// Without a storage nothing is pending.
     #[expect(clippy::unused_self, reason = "as with a storage")]
     pub(crate) fn is_written(&self) -> bool {
         true

@@ -56,7 +56,7 @@ pub use statistics::Statistics;
 /// let mut client = Client::new(budget()?);
 /// # let id = specification()?.experiment_id().clone();
 /// client.enroll(id.clone(), acceptance()?);
-/// // What the host heard from a server:
+/// // A server's answer, received by the host:
 /// client.on_fetched(&id, answer(now())?, now())?;
 /// assert!(["red", "green"].contains(&client.choose(&id, now())?.label()));
 /// # Ok::<(), Failure>(())
@@ -73,7 +73,7 @@ pub type Client = Core<OsNoise>;
 /// let mut client = SimulatedClient::seeded(1, 2);
 /// # let id = specification()?.experiment_id().clone();
 /// client.enroll(id.clone(), acceptance()?);
-/// // It leaves experiments on real users alone.
+/// // It refuses experiments on real users.
 /// let refused = client.on_fetched(&id, answer(now())?, now());
 /// assert!(matches!(refused, Err(ClientError::Refused(Refusal::SimulationMark { .. }))));
 ///
@@ -85,15 +85,15 @@ pub type Client = Core<OsNoise>;
 /// ```
 ///
 /// # Privacy
-/// None: whoever knows the seed knows the noise.
+/// None: the seed determines the noise.
 #[cfg(feature = "simulation")]
 pub type SimulatedClient = Core<SeededNoise>;
 
-/// A client without input or output of its own: it is told the time, hands out
-/// tasks, and is told their results.
+/// A client that does no I/O. Its host passes the time, carries out its tasks, and reports their
+/// results.
 ///
-/// Apps hold a [`crate::Bandana`], which does all that; this is for hosts that carry
-/// out the tasks by other means, for gateways, and for simulations.
+/// Apps use a [`crate::Bandana`], which does all that. This type is for hosts that carry out the
+/// tasks by other means, for gateways, and for simulations.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -102,7 +102,7 @@ pub type SimulatedClient = Core<SeededNoise>;
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// let chosen = client.choose(&id, now())?;
-/// // After ten minutes and a delay of an hour at most, the host asks what is to be done.
+/// // After ten minutes and a delay of at most an hour, the host asks for the next task.
 /// let later = now().after(Duration::from_secs(600 + 3600));
 /// loop {
 ///     match client.next_task(later)? {
@@ -118,31 +118,30 @@ pub type SimulatedClient = Core<SeededNoise>;
 /// ```
 ///
 /// # Privacy
-/// A report leaves at the first [`Self::next_task`] after its release time, so
-/// ask for tasks when a [`Task::Wait`] ends, when the app starts, or every so
-/// often, and never *because* the user reacted: then the time of the upload
-/// would tell.
+/// A report leaves at the first [`Self::next_task`] after its release time. So ask for tasks when a
+/// [`Task::Wait`] ends, when the app starts, or at intervals, and never *because* the user reacted:
+/// then the time of the upload would reveal the reaction.
 pub struct Core<N> {
     noise: N,
     budget: Budget,
     state: State,
     journal: Journal,
     enrolled: BTreeMap<ExperimentId, Enrolled>,
-    /// The server's day as last heard, also from an answer that was refused.
+    /// The server's day as last received, also from a refused answer.
     heard_day: HeardDay,
-    /// The user has not agreed, for this run.
+    /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
 }
 
-/// Says nothing of what the client holds: bits, and what a reward has changed.
+/// Prints nothing that the client holds: private bits, and data that depends on a reward.
 impl<N> std::fmt::Debug for Core<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").finish_non_exhaustive()
     }
 }
 
-/// What a host is to do next.
+/// The next task of a host.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -156,28 +155,26 @@ impl<N> std::fmt::Debug for Core<N> {
 /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
 /// client.on_fetched(&id, answer(now())?, now())?;
 /// client.choose(&id, now())?;
-/// // Until the attribution window ends there is nothing to do.
+/// // Until the attribution window ends there is no task.
 /// let end = now().after(Duration::from_secs(600));
 /// assert!(matches!(client.next_task(now())?, Task::Wait(time) if time == end));
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Debug)]
 pub enum Task {
-    /// Ask a server for an experiment, then call [`Core::on_fetched`] or
-    /// [`Core::on_fetch_failed`].
+    /// Fetch an experiment, then call [`Core::on_fetched`] or [`Core::on_fetch_failed`].
     Fetch(FetchTask),
     /// Send an upload, then call [`Core::on_upload_result`]. Handed out at or after the
     /// release time of its report, whatever the reward was.
     Upload(UploadTask),
-    /// Nothing before this time.
+    /// No task before this time.
     Wait(Timestamp),
-    /// Nothing, until something else happens: an arm is drawn, or an experiment enrolled.
+    /// No task until another event: an arm is drawn, or an experiment enrolled.
     Done,
 }
 
 impl Client {
-    /// A client that keeps everything in memory, and takes part in experiments within
-    /// this budget.
+    /// A client that keeps everything in memory, and takes part in experiments within this budget.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -188,7 +185,7 @@ impl Client {
     /// ```
     ///
     /// # Privacy
-    /// The budget is counted from zero: whoever makes a second client spends twice.
+    /// The budget is counted from zero: a second client spends it again.
     pub fn new(budget: Budget) -> Self {
         Self::with(OsNoise, budget, State::default(), Journal::volatile())
     }
@@ -196,8 +193,8 @@ impl Client {
 
 #[cfg(feature = "simulation")]
 impl SimulatedClient {
-    /// The simulated client of this number under this seed, without a budget. The same
-    /// numbers give the same arms, bits and release times.
+    /// The simulated client with this number under this seed, without a budget. The same numbers
+    /// give the same arms, bits and release times.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -241,7 +238,7 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Goes through a change of the state, and keeps it for the storage.
+    /// Applies a change to the state, and queues it for the storage.
     fn record(&mut self, change: Change) {
         let number = self.journal.next_number();
         let applied = self.state.apply(&change, number);
@@ -251,26 +248,26 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Draws an arm by the policy as last heard, and fixes whether and when its
-    /// report will be released. Never waits for a network or a disk.
+    /// Draws an arm by the policy last received, and fixes whether and when its report will be
+    /// released. Never waits for a network or a disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// let chosen = client.choose(&id, now())?;
     /// println!("show the {} button", chosen.label());
-    /// // The report is paid for, whether or not the user reacts.
+    /// // The report is paid for, even if the user never reacts.
     /// assert_eq!(client.spent(now()).lifetime.get(), 1_000_000_000);
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Privacy
-    /// Takes the ε of the experiment off the budget, or gives an arm that never reports.
+    /// Debits the ε of the experiment, or draws an arm that never reports.
     ///
     /// # Errors
-    /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before a server
-    /// has answered within the acceptance; [`ClientError::SignaturesExpired`];
-    /// [`ClientError::OptedOut`]; [`ClientError::Entropy`]. Nothing is paid then.
+    /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
+    /// the acceptance; [`ClientError::SignaturesExpired`]; [`ClientError::OptedOut`];
+    /// [`ClientError::Entropy`]. Nothing is debited then.
     pub fn choose(
         &mut self,
         experiment_id: &ExperimentId,
@@ -315,7 +312,7 @@ impl<N: NoiseSource> Core<N> {
         Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
     }
 
-    /// Why a draw is not to report, if it is not.
+    /// Reason why a draw is not to report, if it is not.
     fn why_unreported(&self, draw: &Draw, now: Timestamp) -> Option<Unreported> {
         if let Some(why) = self.journal.why_unreported() {
             return Some(why);
@@ -339,9 +336,9 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Adds a reward to an assignment. Rewards add up to one report: their sum,
-    /// clamped to the range, or for binary rewards whether one of them had the
-    /// higher value.
+    /// Adds a reward to an assignment. All rewards of an assignment make one report: of their sum,
+    /// clamped to the range; for binary rewards, of the higher value once any of them had it; of
+    /// categorical rewards, of the last one.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -351,7 +348,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// let chosen = client.choose(&id, now())?;
     /// client.reward(chosen.id(), Reward::new(1.0)?, now())?;
-    /// // The attribution window has ten minutes.
+    /// // The attribution window lasts ten minutes.
     /// let late = now().after(Duration::from_secs(601));
     /// let refused = client.reward(chosen.id(), Reward::new(1.0)?, late);
     /// assert!(matches!(refused, Err(ClientError::NotOpen)));
@@ -359,13 +356,12 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Decides nothing but the odds of one bit; costs nothing beyond what was paid when
-    /// the arm was drawn.
+    /// Changes only the odds of one bit. Costs nothing beyond the debit when the arm was drawn.
     ///
     /// # Errors
-    /// [`ClientError::NotOpen`] when its time is over or it never reports;
-    /// [`ClientError::Reward`] for a reward that the experiment does not admit.
-    /// Nothing was added then, and the report is made all the same.
+    /// [`ClientError::NotOpen`] when the attribution window has ended or the assignment never
+    /// reports; [`ClientError::Reward`] for a reward that the experiment does not admit. Nothing
+    /// was added then, and the report is made all the same.
     #[expect(clippy::needless_pass_by_value, reason = "the raw value is to end here")]
     pub fn reward(
         &mut self,
@@ -386,13 +382,13 @@ impl<N: NoiseSource> Core<N> {
         added
     }
 
-    /// Every assignment that is open or waits to be sent.
+    /// All assignments that are open or wait to be sent.
     #[cfg(test)]
     pub(crate) fn assignments(&self) -> impl Iterator<Item = AssignmentId> + '_ {
         self.state.open.keys().chain(self.state.outbox.parcels.keys()).copied()
     }
 
-    /// The assignment that an upload reports.
+    /// The assignment whose report an upload carries.
     #[cfg(test)]
     pub(crate) fn assignment_of(
         &self,
@@ -407,17 +403,17 @@ impl<N: NoiseSource> Core<N> {
         self.state.open.get(&id)?.sum()
     }
 
-    /// Whether sums of rewards are kept in a storage.
+    /// Whether sums of rewards are stored.
     pub(crate) fn keeps_rewards(&self) -> bool {
         self.journal.keeps_rewards()
     }
 
-    /// Counts a reward that is none.
+    /// Counts a reward that is not a finite number.
     pub(crate) fn refuse_reward(&mut self) {
         self.statistics.rewards_refused += 1;
     }
 
-    /// An assignment that still takes rewards, as it was given.
+    /// An assignment that still takes rewards, as [`Self::choose`] returned it.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -435,9 +431,9 @@ impl<N: NoiseSource> Core<N> {
         Some(Chosen { id, experiment_id, arm: open.arm, label, unreported: None })
     }
 
-    /// Stops everything and forgets everything but what was spent: the user has
-    /// withdrawn. Reports that have not been sent are not sent. Which arms have reported is
-    /// forgotten too, see [`Acceptance::report_once`](crate::Acceptance::report_once).
+    /// Opts the user out: stops everything, and forgets everything but the spent budget. Unsent
+    /// reports are never sent. Which arms have reported is forgotten too, see
+    /// [`Acceptance::report_once`](crate::Acceptance::report_once).
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -455,8 +451,8 @@ impl<N: NoiseSource> Core<N> {
         self.journal.replace();
     }
 
-    /// Takes part again, with what was spent before counted, in the experiments that the
-    /// client was enrolled in. Each is asked for anew.
+    /// Takes part again in the experiments that the client was enrolled in. The spent budget still
+    /// counts. Each experiment is fetched anew.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -482,18 +478,18 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Notes that nothing is written from now on, so that nothing more is promised.
+    /// Records that nothing is written from now on, so that no further assignment reports.
     pub(crate) fn close(&mut self) {
         self.journal.close();
     }
 
-    /// Whether the user has withdrawn.
+    /// Whether the user has opted out, or consent is withheld for this run.
     pub fn is_opted_out(&self) -> bool {
         self.state.opted_out || self.withheld
     }
 
-    /// Stops everything for this run, and forgets everything but what was spent: the user
-    /// has not agreed. An earlier opt-out stands.
+    /// Stops everything for this run, and forgets everything but the spent budget: the user has not
+    /// consented. An earlier opt-out stands.
     pub(crate) fn withhold(&mut self) {
         let before = self.state.opted_out;
         self.opt_out();
@@ -501,8 +497,8 @@ impl<N: NoiseSource> Core<N> {
         self.withheld = true;
     }
 
-    /// What was spent so far. A `now` that lies before the latest time at which an arm was
-    /// paid for or news were heard counts as that time.
+    /// The privacy loss so far. A `now` before the latest debit or change received counts as that
+    /// time.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -511,7 +507,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// client.choose(&id, now())?;
     /// assert_eq!(client.spent(now()).window.get(), 1_000_000_000);
-    /// // A clock that is set back refills nothing.
+    /// // Setting the clock back refills nothing.
     /// assert_eq!(client.spent(Timestamp::from_unix_ms(0)), client.spent(now()));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -519,12 +515,12 @@ impl<N: NoiseSource> Core<N> {
         self.state.ledger.spent(now, &self.budget)
     }
 
-    /// Assignments whose rewards still count.
+    /// Number of assignments whose rewards still count.
     pub fn open_assignments(&self) -> usize {
         self.state.open.len()
     }
 
-    /// Private bits that no server has counted yet.
+    /// Number of private bits that no server has counted yet.
     pub fn waiting_reports(&self) -> usize {
         self.state.outbox.parcels.len()
     }

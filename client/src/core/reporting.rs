@@ -10,14 +10,13 @@ use crate::noise::NoiseSource;
 use crate::outbox::UploadOutcome;
 use crate::time::Timestamp;
 
-/// A report that no server has counted this long after its release time is dropped: its
-/// server is gone.
+/// Age after the release time at which a report that no server has counted is dropped: its server
+/// is gone.
 const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 
 impl<N: NoiseSource> Core<N> {
-    /// What to do next. Assignments whose attribution window has ended are
-    /// privatized here. A task whose result is not told within two minutes is handed
-    /// out again.
+    /// The next task. Privatizes assignments whose attribution window has ended. A task without a
+    /// result after two minutes is handed out again.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -34,7 +33,7 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Errors
-    /// [`ClientError::Entropy`]: nothing is lost, ask again later.
+    /// [`ClientError::Entropy`]: nothing is lost; call again later.
     pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         if self.is_opted_out() {
             return Ok(Task::Done);
@@ -56,7 +55,7 @@ impl<N: NoiseSource> Core<N> {
         Ok(self.next_time(now).map_or(Task::Done, Task::Wait))
     }
 
-    /// The earliest time at which [`Self::next_task`] will have something to do.
+    /// The earliest time at which [`Self::next_task`] has a task.
     fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
         let windows = self.state.open.values().map(|open| open.rewards_until);
         let outbox = self.state.outbox.next_time(now, self.journal.durable());
@@ -78,8 +77,8 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Drops reports whose server is gone, if a server says too how late it is: a clock
-    /// that is wrong for a moment costs no report.
+    /// Drops reports whose server is gone, but only while the server's day confirms the time: a
+    /// clock that is wrong for a moment costs no report.
     fn drop_expired(&mut self, now: Timestamp) {
         if self.day(now).is_none() {
             return;
@@ -93,7 +92,7 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Notes what became of an upload. One that is no longer known is ignored.
+    /// Records the result of an upload. An upload that is no longer known is ignored.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -106,7 +105,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
     /// # client.on_fetched(&id, answer(later)?, later)?;
     /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
-    /// // The answer to the first attempt was lost; the server knows the upload.
+    /// // The answer to the first attempt was lost, and the server has counted the upload.
     /// client.on_upload_result(task.id(), &UploadOutcome::Duplicate, later)?;
     /// assert_eq!(client.waiting_reports(), 0);
     /// assert_eq!(client.statistics().uploads_duplicate, 1);
@@ -156,8 +155,8 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Whether the specification of a report is known to have come from this store, which then
-    /// knows for good that it is none of its own.
+    /// Whether the specification of a report is known to have come from this store. If the store
+    /// does not know the specification, that answer is then final.
     fn came_from(&self, id: AssignmentId, store: Option<StoreId>) -> bool {
         let parcel = self.state.outbox.parcels.get(&id);
         store.is_some() && parcel.is_some_and(|parcel| parcel.store == store)

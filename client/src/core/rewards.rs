@@ -1,4 +1,4 @@
-//! The file of rewards: sums of open assignments, if the app asks for them to be kept.
+//! The file of rewards: sums of open assignments, if the app asks to keep them.
 
 use bandana_shared::stored::Stored;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::State;
 use crate::assignment::AssignmentId;
 
-/// Sums of open assignments: the only raw values that ever rest on a disk, in the
-/// app's own directory and only if the app asks for it. Neither printed nor compared.
+/// Sums of open assignments: the only raw values that are ever stored on a disk, in the app's own
+/// directory and only if the app asks for it. Neither printed nor compared.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PendingRewards(pub(crate) Vec<PendingReward>);
 
@@ -36,7 +36,7 @@ impl PendingRewards {
         Self(sums.collect())
     }
 
-    /// No sums: the file is removed.
+    /// No sums, for which the file is removed.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -45,7 +45,7 @@ impl PendingRewards {
         self.0.is_empty()
     }
 
-    /// Puts the sums back to the assignments that are still open.
+    /// Restores the sums of assignments that are still open.
     pub(crate) fn restore(self, state: &mut State) {
         for PendingReward { assignment, sum } in self.0 {
             if let Some(open) = state.open.get_mut(&AssignmentId::new(assignment)) {

@@ -1,4 +1,4 @@
-//! The state that a client must not forget, and the changes that it goes through.
+//! The durable state of a client, and the changes to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
-/// The state of a client, as far as it survives a restart.
+/// The part of a client that survives a restart.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) last_assignment: u64,
-    /// What a server said last of each experiment.
+    /// The last specification and policy received for each experiment.
     pub(crate) cached: BTreeMap<ExperimentId, CachedExperiment>,
     pub(crate) open: BTreeMap<AssignmentId, OpenAssignment>,
     pub(crate) outbox: Outbox,
-    /// For each experiment, its open assignments and unsent reports together.
+    /// For each experiment, the number of its open assignments and unsent reports.
     pub(crate) reports: BTreeMap<ExperimentId, usize>,
-    /// What reported once and is not to report again.
+    /// Arms that have reported and are not to report again in their period.
     pub(crate) once: BTreeSet<Once>,
-    /// The user has withdrawn: nothing is left but this and the ledger.
+    /// Whether the user has opted out: then only the ledger and the assignments' count are left.
     pub(crate) opted_out: bool,
 }
 
-/// What a server said of an experiment.
+/// The specification and policy of an experiment, as received from a server.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedExperiment {
     pub(crate) specification: Arc<Specification>,
     pub(crate) signatures: Vec<Signature>,
     pub(crate) policy: Policy,
     pub(crate) heard_at: Timestamp,
-    /// The store that it came from, if the server said.
+    /// The store that the specification came from; `None`: the server did not name it.
     pub(crate) store: Option<StoreId>,
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct Once {
     pub(crate) epoch: Epoch,
 }
 
-/// A period in which an arm reports at most once: its number, counted in periods of
-/// `days` days since 1970-01-01; `days` of 0 is the one period that never ends.
+/// A period in which an arm reports at most once: its number, counted in periods of `days` days
+/// since 1970-01-01. If `days` is 0, the only period never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Epoch {
     pub(crate) days: u32,
@@ -60,18 +60,18 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// The epoch of this length that `time` lies in.
+    /// The period of this length that contains `time`.
     pub(crate) fn at(days: u32, time: Timestamp) -> Self {
         Self { days, number: time.day().get().checked_div(days).unwrap_or(0) }
     }
 
-    /// Whether it is over by `time`, which never goes back.
+    /// Whether the period is over at `time`, which never goes back.
     fn is_over(self, time: Timestamp) -> bool {
         self.number < Self::at(self.days, time).number
     }
 }
 
-/// An arm that was drawn, with everything about its report but the bit.
+/// A drawn arm, with all parts of its report except the bit.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw {
     pub(crate) id: AssignmentId,
@@ -85,22 +85,22 @@ pub(crate) struct Draw {
     pub(crate) once: Option<Epoch>,
 }
 
-/// One step of a state. What happens live and what is replayed after a restart go
-/// through the same [`State::apply`].
+/// One change of a state. Live changes and those replayed after a restart go through the same
+/// [`State::apply`].
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// A server's answer was taken.
+    /// A server's answer was adopted.
     Heard {
         held: CachedExperiment,
-        /// With another specification, or other signatures, than before.
+        /// Whether specification or signatures differ from before.
         #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
         anew: bool,
     },
-    /// An arm was drawn, and its report paid for.
+    /// An arm was drawn, and its report debited.
     Drawn(Draw),
     /// The rewards of an assignment became a report.
     Privatized { id: AssignmentId, report: PrivateReport },
-    /// A report got its name and its day.
+    /// A report got its name and the server's day.
     Sealed { id: AssignmentId, task: UploadTask },
     /// A report needs no further attempt.
     Settled { id: AssignmentId },
@@ -111,15 +111,15 @@ pub(crate) enum Change {
 pub(crate) struct Inconsistent;
 
 impl State {
-    /// Number of everything that was read from a storage. It may have been read from what
-    /// a killed process had not synced yet, so it is not durable before the first write.
+    /// The number of every change that was read from a storage. A killed process may not have
+    /// synced what was read, so it is not durable before the first write.
     #[cfg(feature = "storage")]
     pub(crate) const AS_READ: u64 = 1;
 
-    /// Takes the step `change`, which has the number `number`.
+    /// Applies `change`, which has the number `number`.
     ///
     /// # Errors
-    /// [`Inconsistent`], when the state is as before.
+    /// [`Inconsistent`]; the state is then unchanged.
     pub(crate) fn apply(&mut self, change: &Change, number: u64) -> Result<(), Inconsistent> {
         match change {
             Change::Heard { held, .. } => self.hear(held.clone()),
@@ -199,7 +199,7 @@ impl State {
         once.any(|once| !once.epoch.is_over(time))
     }
 
-    /// Forgets everything but what was spent and the assignments' count.
+    /// Forgets everything but the spent budget and the assignments' count.
     pub(crate) fn opt_out(&mut self) {
         *self = Self {
             ledger: std::mem::take(&mut self.ledger),

@@ -1,6 +1,6 @@
 //! Counters of a client.
 
-/// Counts since the client was made; a restart begins at zero again.
+/// Counts since the client was made; a restart begins at zero.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -16,27 +16,27 @@
 /// ```
 ///
 /// # Privacy
-/// They stay on the device. `rewards_refused` is about rewards: an app that sends it
-/// anywhere says so much about its user.
+/// The counts stay on the device. `rewards_refused` depends on rewards: an app that sends it
+/// anywhere reveals something about its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Arms given.
+    /// Arms drawn.
     pub assignments: u64,
-    /// Arms given without a report to come.
+    /// Arms drawn whose assignment never reports.
     pub assignments_without_report: u64,
     /// Private bits made, one for each assignment that reports.
     pub reports_made: u64,
     /// Reports dropped because no server had counted them 60 days after their release
     /// time.
     pub reports_expired: u64,
-    /// Server days that were not believed: more than a day from the device's own.
+    /// Server days that were not accepted: more than a day from the device's own.
     pub days_refused: u64,
     /// Writes to the storage that failed; each is tried again.
     pub writes_failed: u64,
-    /// Rewards that were not added: no finite number, not one that the experiment
-    /// admits, or for an assignment that never reports or takes no more.
+    /// Rewards that were not added: not a finite number, not admitted by the experiment, or for an
+    /// assignment that never reports or no longer takes rewards.
     pub rewards_refused: u64,
-    /// Uploads that a server counted on this answer.
+    /// Uploads that a server counted on this call.
     pub uploads_accepted: u64,
     /// Uploads that a server had counted before.
     pub uploads_duplicate: u64,
@@ -44,7 +44,7 @@ pub struct Statistics {
     pub uploads_refused: u64,
     /// Attempts to upload that will be repeated.
     pub uploads_postponed: u64,
-    /// Questions for an experiment that no server answered.
+    /// Fetches of an experiment that no server answered.
     pub fetches_failed: u64,
     /// Answers that the client refused.
     pub answers_refused: u64,

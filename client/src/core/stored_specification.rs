@@ -1,4 +1,4 @@
-//! A specification as it is stored.
+//! The stored form of a specification.
 
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -8,7 +8,7 @@ use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use serde::{Deserialize, Serialize};
 
-/// A specification by its parts.
+/// The parts of a specification.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSpecification {
     digest: [u8; 16],
@@ -17,7 +17,7 @@ pub(crate) struct StoredSpecification {
     simulation: bool,
     epsilon: f64,
     floor: u64,
-    /// 0 bounded, 1 binary, 2 categories: the first two have the bytes of a `bool`.
+    /// 0 bounded, 1 binary, 2 categorical: the first two are the same bytes as a `bool`.
     kind: u8,
     range: (f64, f64),
     clamps: bool,
@@ -70,7 +70,7 @@ impl StoredSpecification {
         }
     }
 
-    /// The specification, if it is valid and has the digest that it had.
+    /// The specification, if it is valid and has the stored digest.
     pub(crate) fn into_specification(self) -> Option<Specification> {
         let kind = match self.kind {
             0 => RewardKind::Bounded,

@@ -38,8 +38,7 @@ fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
     })
 }
 
-/// Does `step`, and again with more words when they ran out. Counts the
-/// times that they did.
+/// Runs `step`, and runs it again with more words if they ran out. Counts how often they did.
 fn patiently<T>(
     core: &mut Core<Words>,
     failures: &mut u32,

@@ -1,37 +1,37 @@
-//! The key that an app shows to an aggregator.
+//! The key that an app sends to an aggregator.
 
 use std::fmt;
 
 use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-/// Metadata in which a key is shown.
+/// Metadata in which a key is sent.
 const METADATA: &str = "bandana-app-key";
 
-/// Longest key, in bytes: far more than those that `bandana app-key` makes.
+/// Longest key, in bytes: far longer than the keys that `bandana app-key` makes.
 const BYTES_MAX: usize = 256;
 
-/// The key of an app, as its aggregator's operator made it with `bandana app-key new`:
-/// for aggregators that ask for one, so that an app can be turned away as a whole, and
-/// does not use up the share of others. It is no secret: whoever has the app has its key.
+/// The key of an app, made by its aggregator's operator with `bandana app-key new`. An aggregator
+/// that demands keys can block an app as a whole, and can stop it from using up the share of
+/// others. The key is not secret: every copy of the app contains it.
 ///
 /// ```
 /// use bandana_client::grpc::AppKey;
 ///
-/// // As it comes with the app.
+/// // Part of the app.
 /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
 /// assert_eq!(format!("{key:?}"), "AppKey(<private>)");
 /// # Ok::<(), bandana_client::grpc::AppKeyError>(())
 /// ```
 ///
 /// # Privacy
-/// Give all installations of an app the same key. One of its own would name the device
-/// in every call, and link all its reports.
+/// Give all installations of an app the same key. A key per installation would name the device in
+/// every call, and link all its reports.
 #[derive(Clone)]
 pub struct AppKey(MetadataValue<Ascii>);
 
 impl AppKey {
-    /// A key.
+    /// A key from its text.
     ///
     /// ```
     /// use bandana_client::grpc::AppKey;
@@ -40,7 +40,7 @@ impl AppKey {
     /// ```
     ///
     /// # Errors
-    /// [`AppKeyError`] when it can't be one.
+    /// [`AppKeyError`] when the text is not a valid key.
     pub fn new(key: &str) -> Result<Self, AppKeyError> {
         let fits =
             (1..=BYTES_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
@@ -50,7 +50,7 @@ impl AppKey {
         Ok(Self(value))
     }
 
-    /// Adds the key to what goes with a call.
+    /// Adds the key to the metadata of a call.
     pub(super) fn show(&self, metadata: &mut MetadataMap) {
         metadata.insert(METADATA, self.0.clone());
     }
@@ -62,7 +62,7 @@ impl fmt::Debug for AppKey {
     }
 }
 
-/// Text that is no key.
+/// A text that is not a valid key.
 ///
 /// ```
 /// use bandana_client::grpc::{AppKey, AppKeyError};

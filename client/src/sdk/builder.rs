@@ -1,4 +1,4 @@
-//! The builder of a client: each step asks for what the next one needs.
+//! The builder of a client: each step leads to the next.
 
 #[cfg(feature = "storage")]
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ use crate::grpc::Transport;
 use crate::ledger::Budget;
 use crate::time::{Clock, SystemClock};
 
-/// Builds a [`Bandana`] from answers to what it can't guess, one after the other; each
-/// step offers the answers that are possible there.
+/// Builds a [`Bandana`] from settings that have no default. They are set one after the other, and
+/// each step offers the methods that are possible there.
 ///
-/// 1. [`Builder::endpoint`], [`Builder::transport`] or [`Builder::host_transport`]: who
-///    talks to the aggregator.
-/// 2. [`Builder::directory`] or [`Builder::in_memory`]: where the ledger is kept.
-/// 3. [`Builder::accept`] or [`Builder::accept_only`]: what the app agrees to.
-/// 4. [`Builder::budget`]: what an installation may lose.
-/// 5. [`Builder::consent`]: whether the user agrees.
+/// 1. [`Builder::endpoint`], [`Builder::transport`] or [`Builder::host_transport`]: the connection
+///    to the aggregator.
+/// 2. [`Builder::directory`] or [`Builder::in_memory`]: the place of the ledger.
+/// 3. [`Builder::accept`] or [`Builder::accept_only`]: the app's terms.
+/// 4. [`Builder::budget`]: the privacy budget of an installation.
+/// 5. [`Builder::consent`]: whether the user consents.
 ///
 /// ```
 /// use bandana_client::{Acceptance, Bandana, Budget, Consent};
@@ -49,7 +49,7 @@ pub struct Builder<Step> {
     pub(super) step: Step,
 }
 
-/// To be answered next: who talks to the aggregator.
+/// The step that sets the connection to the aggregator.
 ///
 /// ```
 /// use bandana_client::{Bandana, Builder, WantsTransport};
@@ -59,7 +59,7 @@ pub struct Builder<Step> {
 #[derive(Debug)]
 pub struct WantsTransport(pub(super) ());
 
-/// To be answered next: where the ledger is kept.
+/// The step that sets the place of the ledger.
 ///
 /// ```
 /// use std::path::Path;
@@ -80,7 +80,7 @@ pub struct WantsTransport(pub(super) ());
 #[derive(Debug)]
 pub struct WantsStorage<T>(T);
 
-/// To be answered next: what the app agrees to.
+/// The step that sets the app's terms.
 ///
 /// ```
 /// use bandana_client::{Acceptance, Bandana, Builder, WantsAcceptance, WantsBudget};
@@ -98,7 +98,7 @@ pub struct WantsStorage<T>(T);
 #[derive(Debug)]
 pub struct WantsAcceptance<T>(T, Place);
 
-/// To be answered next: what an installation may lose.
+/// The step that sets the privacy budget of an installation.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -106,14 +106,14 @@ pub struct WantsAcceptance<T>(T, Place);
 ///
 /// # let builder = Bandana::builder().host_transport().in_memory();
 /// let builder: Builder<WantsBudget<HostTransport>> = builder.accept(acceptance()?);
-/// // A simulated user, who has nothing to lose.
+/// // A simulated user needs no budget.
 /// let _next = builder.budget(Budget::UNLIMITED);
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Debug)]
 pub struct WantsBudget<T>(T, Place, Acceptances);
 
-/// To be answered next: whether the user agrees.
+/// The step that sets the user's consent.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -130,7 +130,7 @@ pub struct WantsBudget<T>(T, Place, Acceptances);
 #[derive(Debug)]
 pub struct WantsConsent<T>(T, Place, Acceptances, Budget);
 
-/// Nothing more must be answered.
+/// All required settings are made.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -186,8 +186,8 @@ impl Builder<WantsTransport> {
     /// ```
     ///
     /// # Errors
-    /// [`crate::grpc::EndpointError`] when it is no such address, or the system's roots
-    /// can't be read.
+    /// [`crate::grpc::EndpointError`] when the address is not valid, or the system's roots can't be
+    /// read.
     #[cfg(feature = "grpc")]
     pub fn endpoint(
         self,
@@ -212,7 +212,7 @@ impl Builder<WantsTransport> {
         Builder { step: WantsStorage(transport) }
     }
 
-    /// The host talks to the aggregator, see [`Tasks`].
+    /// Leaves the connection to the aggregator to the host, see [`Tasks`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -221,7 +221,7 @@ impl Builder<WantsTransport> {
     /// let builder = Bandana::builder().host_transport();
     /// # let (bandana, mut tasks) = agree(builder.in_memory())?.build();
     /// let experiment = bandana.experiment("button-colour")?;
-    /// // The host hears what is to be asked.
+    /// // The host gets its first fetch.
     /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
     /// assert_eq!(task.experiment_id, *experiment.id());
     /// # Ok::<(), Failure>(())
@@ -232,10 +232,9 @@ impl Builder<WantsTransport> {
 }
 
 impl<T> Builder<WantsStorage<T>> {
-    /// Keeps the ledger, open assignments and unsent reports in this directory, which
-    /// must be the app's own, used by one handle at a time, and left out of backups. It is
-    /// made if need be, on Unix for its owner only; one that is there keeps its
-    /// permissions.
+    /// Keeps the ledger, open assignments and unsent reports in this directory, which must be the
+    /// app's own, used by one handle at a time, and left out of backups. A missing directory is
+    /// made, on Unix with access for its owner only. An existing directory keeps its permissions.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -251,7 +250,7 @@ impl<T> Builder<WantsStorage<T>> {
     /// # tasks.write();
     /// # drop((bandana, tasks));
     /// # let (bandana, _tasks, _clock) = restart()?;
-    /// // What the last run of the app spent:
+    /// // The loss from the last run of the app:
     /// assert_eq!(bandana.status().spent.lifetime.get(), 1_000_000_000);
     /// # Ok::<(), Failure>(())
     /// ```
@@ -260,7 +259,7 @@ impl<T> Builder<WantsStorage<T>> {
         Builder { step: WantsAcceptance(self.step.0, Place::Directory(path.into())) }
     }
 
-    /// Keeps everything in memory. Assignments and reports end with the process.
+    /// Keeps everything in memory. Assignments and reports are lost when the process ends.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -277,15 +276,14 @@ impl<T> Builder<WantsStorage<T>> {
     /// ```
     ///
     /// # Privacy
-    /// The budget begins anew with every start, so its caps hold for one run of the app
-    /// only.
+    /// The budget starts from zero at every start, so its caps hold for one run of the app only.
     pub fn in_memory(self) -> Builder<WantsAcceptance<T>> {
         Builder { step: WantsAcceptance(self.step.0, Place::Memory) }
     }
 }
 
 impl<T> Builder<WantsAcceptance<T>> {
-    /// Agrees to this for every experiment that the app asks for.
+    /// Sets these terms for every experiment that the app names.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -305,8 +303,8 @@ impl<T> Builder<WantsAcceptance<T>> {
         Builder { step: WantsBudget(transport, place, acceptances) }
     }
 
-    /// Agrees to these experiments only, each on its own terms. They are asked for from
-    /// the start.
+    /// Takes part in these experiments only, each with its own terms. They are fetched from the
+    /// start.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -332,7 +330,7 @@ impl<T> Builder<WantsAcceptance<T>> {
 }
 
 impl<T> Builder<WantsBudget<T>> {
-    /// Caps what an installation may lose, all experiments together.
+    /// Caps the privacy loss of an installation, over all experiments together.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -349,9 +347,9 @@ impl<T> Builder<WantsBudget<T>> {
     /// ```
     ///
     /// # Privacy
-    /// A report is counted when its arm is drawn; one that could not be sent for weeks is
-    /// seen later. The caps are those of this start. What was spent is kept in the directory, so a
-    /// smaller budget holds at once, and a larger one does not begin anew.
+    /// A report is debited when its arm is drawn; a report that waits for weeks reaches the server
+    /// later. The caps of this start apply. The spent budget is kept in the directory, so a smaller
+    /// budget applies at once, and a larger one does not start from zero.
     pub fn budget(self, budget: Budget) -> Builder<WantsConsent<T>> {
         let WantsBudget(transport, place, acceptances) = self.step;
         Builder { step: WantsConsent(transport, place, acceptances, budget) }
@@ -359,7 +357,7 @@ impl<T> Builder<WantsBudget<T>> {
 }
 
 impl<T> Builder<WantsConsent<T>> {
-    /// Says whether the user agrees.
+    /// Sets whether the user consents.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -386,8 +384,8 @@ impl<T> Builder<WantsConsent<T>> {
 }
 
 impl<T> Builder<Ready<T>> {
-    /// Agrees to one experiment on terms of its own, also beside those of
-    /// [`Builder::accept`]. It is asked for from the start.
+    /// Sets separate terms for one experiment, also in addition to those of [`Builder::accept`].
+    /// The experiment is fetched from the start.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -395,7 +393,7 @@ impl<T> Builder<Ready<T>> {
     /// use bandana_shared::{epsilon::Epsilon, identity::ExperimentId, rewards::Rewards};
     ///
     /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
-    /// // Elsewhere every click is a report; here a user counts once in 30 days.
+    /// // Elsewhere every click is a report; here a user reports once in 30 days.
     /// let once = Acceptance::new(Epsilon::new(2.0)?, Rewards::binary()).report_once(30);
     /// let builder = builder.accept_experiment(ExperimentId::new("start-page")?, once);
     /// # let (_bandana, mut tasks) = builder.build();
@@ -408,10 +406,9 @@ impl<T> Builder<Ready<T>> {
         self
     }
 
-    /// Keeps the sums of rewards of open assignments in the directory too, so that they
-    /// survive a restart. Without it an assignment that was open when the app ended
-    /// reports the rewards that come after, or the default reward. Does nothing for a
-    /// client in memory.
+    /// Keeps the sums of rewards of open assignments in the directory too, so that they survive a
+    /// restart. Without this setting, an assignment that was open when the app ended reports only
+    /// later rewards, or the default reward. Has no effect on a client in memory.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -419,7 +416,7 @@ impl<T> Builder<Ready<T>> {
     ///
     /// # let app = tempfile::tempdir()?;
     /// # let builder = agree(Bandana::builder().host_transport().directory(app.path()))?;
-    /// // The user may come back tomorrow and finish.
+    /// // The user may continue tomorrow.
     /// let builder = builder.keep_pending_rewards();
     /// # let clock = started()?.2;
     /// # let (bandana, mut tasks) = builder.clock(clock.clone()).build();
@@ -433,10 +430,10 @@ impl<T> Builder<Ready<T>> {
     /// ```
     ///
     /// # Privacy
-    /// The only case in which raw rewards rest on a disk. They are in the app's own
-    /// directory, readable by its owner only, and deleted once the private bit is there.
-    /// Writing them sends nothing and is waited for by nothing that is sent, but for
-    /// milliseconds of the same disk's time.
+    /// This is the only case in which raw rewards are stored on a disk. They are in the app's own
+    /// directory, readable by its owner only, and deleted once the private bit is durable. Writing
+    /// them sends nothing. Uploads do not wait for the write, except for milliseconds of shared
+    /// disk time.
     #[cfg(feature = "storage")]
     pub fn keep_pending_rewards(mut self) -> Self {
         self.step.settings.keeps_rewards = true;
@@ -463,7 +460,7 @@ impl<T> Builder<Ready<T>> {
     /// let (bandana, mut tasks) = builder.clock(Arc::new(Stopped(now))).build();
     /// let experiment = bandana.experiment("button-colour")?;
     /// tasks.on_fetch_failed(experiment.id())?;
-    /// // The time of the next attempt is one of that clock.
+    /// // The time of the next attempt is on this clock.
     /// assert!(matches!(tasks.next_task()?, Task::Wait(time) if time < now.after(hour)));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -474,7 +471,7 @@ impl<T> Builder<Ready<T>> {
 }
 
 impl Builder<Ready<HostTransport>> {
-    /// The handle for the app, and the tasks that the host is to carry out.
+    /// Builds the handle for the app, and the tasks that the host carries out.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -482,13 +479,13 @@ impl Builder<Ready<HostTransport>> {
     ///
     /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
     /// let (bandana, mut tasks) = builder.build();
-    /// // The app takes part in nothing yet.
+    /// // The app does not take part in any experiment yet.
     /// assert!(matches!(tasks.next_task()?, Task::Done));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
-    /// A directory that can't be used is no error here: the app goes on with arms and
-    /// without reports, see [`crate::Status::reporting`].
+    /// A directory that can't be used is not an error here: the app draws arms without reports, see
+    /// [`crate::Status::reporting`].
     pub fn build(self) -> (Bandana, Tasks) {
         let Ready { transport: HostTransport(()), settings } = self.step;
         let bandana = Bandana::new(Shared::new(settings));
@@ -499,10 +496,10 @@ impl Builder<Ready<HostTransport>> {
 
 #[cfg(feature = "grpc")]
 impl Builder<Ready<Transport>> {
-    /// Shows this key of the app with every call, to an aggregator that asks for one.
+    /// Sends this key of the app with every call, for an aggregator that demands one.
     ///
-    /// While the aggregator does not know the key, nothing is lost: reports are kept, and
-    /// sent again after growing waits.
+    /// While the aggregator does not know the key, nothing is lost: reports are kept, and sent
+    /// again after growing waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -516,14 +513,14 @@ impl Builder<Ready<Transport>> {
     /// ```
     ///
     /// # Privacy
-    /// The same for all installations of the app, see [`crate::grpc::AppKey`].
+    /// The key is the same for all installations of the app, see [`crate::grpc::AppKey`].
     pub fn app_key(mut self, key: crate::grpc::AppKey) -> Self {
         self.step.transport = self.step.transport.with_app_key(key);
         self
     }
 
-    /// Starts a thread that does all the work, and returns the handle for the app. For
-    /// hosts without an async runtime.
+    /// Starts a thread that does all the work, and returns the handle for the app. For hosts
+    /// without an async runtime.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -533,23 +530,23 @@ impl Builder<Ready<Transport>> {
     /// let builder = Bandana::builder().endpoint("http://localhost:50051")?;
     /// # let builder = agree(builder.in_memory())?;
     /// let bandana = builder.start()?;
-    /// // The thread ends when it is told to, or with the last handle.
+    /// // The thread ends on request, or with the last handle.
     /// assert!(bandana.shutdown(Duration::from_secs(10)));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
-    /// A directory that can't be used is no error here: the app goes on with arms and
-    /// without reports, see [`crate::Status::reporting`].
+    /// A directory that can't be used is not an error here: the app draws arms without reports, see
+    /// [`crate::Status::reporting`].
     ///
     /// # Errors
-    /// [`StartError`] when the operating system gives no thread.
+    /// [`StartError`] when the operating system can't start a thread.
     pub fn start(self) -> Result<Bandana, StartError> {
         let (bandana, driver) = self.driver();
         driver.start()?;
         Ok(bandana)
     }
 
-    /// The handle for the app, and the driver that does all the work when its
+    /// Builds the handle for the app, and the driver, which does all the work while its
     /// [`Driver::run`] is awaited. For hosts with a tokio runtime.
     ///
     /// ```
@@ -562,7 +559,7 @@ impl Builder<Ready<Transport>> {
     /// # let builder = agree(builder.in_memory())?;
     /// let (bandana, driver) = builder.driver();
     /// let work = tokio::spawn(driver.run());
-    /// // It ends with the last handle.
+    /// // The driver ends with the last handle.
     /// drop(bandana);
     /// work.await?;
     /// # Ok::<(), Failure>(())
@@ -570,8 +567,8 @@ impl Builder<Ready<Transport>> {
     /// # Ok::<(), Failure>(())
     /// ```
     ///
-    /// A directory that can't be used is no error here: the app goes on with arms and
-    /// without reports, see [`crate::Status::reporting`].
+    /// A directory that can't be used is not an error here: the app draws arms without reports, see
+    /// [`crate::Status::reporting`].
     pub fn driver(self) -> (Bandana, Driver) {
         let Ready { transport, settings } = self.step;
         let bandana = Bandana::new(Shared::new(settings));

@@ -9,7 +9,7 @@ use crate::noise::OsNoise;
 use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};
 use crate::time::Clock;
 
-/// Where the state is kept.
+/// The place of the state.
 #[derive(Debug)]
 pub(super) enum Place {
     Memory,
@@ -17,7 +17,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Whether an opt-out is marked here, whatever became of the rest.
+    /// Whether an opt-out is marked here, even if the other files can't be used.
     fn has_opt_out(&self) -> bool {
         match self {
             Self::Memory => false,
@@ -26,14 +26,14 @@ impl Place {
     }
 }
 
-/// What a handle has of a disk.
+/// The storage of a handle, if any.
 #[derive(Debug)]
 pub(super) struct Disk {
     kind: Kind,
     storage: Mutex<Option<Storage>>,
-    /// Why the storage can't be used, or what went wrong with it last.
+    /// Reason why the storage can't be used, or the error of the last write.
     trouble: Mutex<Option<Arc<StorageError>>>,
-    /// Who opened it.
+    /// The process that opened the storage.
     process: u32,
 }
 
@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Disk {
-    /// Opens what the app wants to be used, with the client that goes with it.
+    /// Opens the storage that the app asks for, with its client.
     pub(super) fn open(settings: &Settings) -> (Core<OsNoise>, Self) {
         let disk = |kind, storage, trouble: Option<StorageError>| Self {
             kind,
@@ -80,10 +80,9 @@ impl Disk {
         }
     }
 
-    /// Writes what is to be written, and says whether anything was that more can be sent
-    /// for.
+    /// Makes the pending writes. Returns whether there was one that may allow further uploads.
     pub(super) fn write(&self, core: &Mutex<Core<OsNoise>>, clock: &dyn Clock) -> bool {
-        // A process that was forked off has a copy of everything; only one may go on.
+        // A forked process has a copy of everything; only the process that opened the storage may use it.
         if std::process::id() != self.process {
             return false;
         }
@@ -106,14 +105,14 @@ impl Disk {
             let kept = storage.keep_rewards(&rewards).is_ok();
             lock(core).on_rewards_written(kept, clock.now());
         }
-        // Nothing that can be sent depends on the sums of rewards.
+        // No upload depends on the sums of rewards.
         written
     }
 
-    /// Writes everything that is to be written, after a failure too.
+    /// Makes the pending writes at once, even after a failure.
     ///
     /// # Errors
-    /// When not all of it could be written.
+    /// When a write failed.
     pub(super) fn write_now(
         &self,
         core: &Mutex<Core<OsNoise>>,
@@ -127,12 +126,12 @@ impl Disk {
         lock(&self.trouble).clone().map_or(Ok(()), Err)
     }
 
-    /// Whether the directory can't be used at all, and what went wrong with it last.
+    /// Whether the directory can't be used at all, and the last error.
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
         (self.kind == Kind::Unusable, lock(&self.trouble).clone())
     }
 
-    /// Closes the directory, so that it can be opened again.
+    /// Closes the directory, so that another handle can open it.
     pub(super) fn close(&self) {
         drop(lock(&self.storage).take());
     }

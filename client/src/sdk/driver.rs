@@ -1,4 +1,4 @@
-//! Does the work of a [`crate::Bandana`]: writes, asks and sends.
+//! The driver of a [`crate::Bandana`]: writes, fetches and uploads.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,16 +14,16 @@ use crate::core::{Fetched, Task};
 use crate::grpc::{CALL_TIME_MAX, Transport, TransportError, tell_answer};
 use crate::outbox::UploadOutcome;
 
-/// Longest patience at the end that is told from none at all: a year.
+/// Longest time for a shutdown: a year. Longer times count as this.
 const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// Longest time without a look at the clock, which may have been set meanwhile.
+/// Longest time between two readings of the clock, which may have been set meanwhile.
 const GLANCE: Duration = Duration::from_mins(1);
 
-/// Time until randomness is asked for again after it failed.
+/// Wait before the next attempt to read randomness after a failure.
 const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
 
-/// The background work of a [`crate::Bandana`], for a tokio runtime of the host's.
+/// The background work of a [`crate::Bandana`], for the host's tokio runtime.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -54,11 +54,11 @@ impl Driver {
         Self { ending: Ending(shared), transport }
     }
 
-    /// Works until [`crate::Bandana::begin_shutdown`] is called or the last handle is
-    /// dropped. Needs a tokio runtime with time and network enabled. Failures of
-    /// the network are not errors; what could not be sent is kept.
+    /// Works until [`crate::Bandana::begin_shutdown`] is called or the last handle is dropped.
+    /// Needs a tokio runtime with time and network enabled. Network failures are not errors; unsent
+    /// reports are kept.
     ///
-    /// Dropping the future stops the work at once; nothing is lost that was written.
+    /// Dropping the future stops the work at once; everything already written is kept.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -67,7 +67,7 @@ impl Driver {
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     /// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
     /// let (bandana, driver) = builder.driver();
-    /// // Without the last handle there is nobody left to work for.
+    /// // Without a handle the driver ends.
     /// drop(bandana);
     /// runtime.block_on(driver.run());
     /// # Ok::<(), Failure>(())
@@ -85,12 +85,12 @@ impl Driver {
             talked
         })
         .await;
-        // What is chosen from now on could miss the last write.
+        // An arm drawn from now on could miss the last write.
         shared.core().close();
         write_pending(shared).await;
     }
 
-    /// Runs on a thread of its own.
+    /// Runs on its own thread.
     pub(crate) fn start(self) -> Result<(), StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("bandana".to_owned());
@@ -99,7 +99,7 @@ impl Driver {
     }
 }
 
-/// Tells who waits for the end, also when the driver or its future is dropped.
+/// Marks the driver as ended, also when the driver or its future is dropped.
 #[derive(Debug)]
 struct Ending(Arc<Shared>);
 
@@ -109,7 +109,7 @@ impl Drop for Ending {
     }
 }
 
-/// The operating system gave no thread or no event queue.
+/// The operating system can't start a thread or an event queue.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -117,7 +117,7 @@ impl Drop for Ending {
 ///
 /// # let builder = agree(Bandana::builder().endpoint("http://localhost:50051")?.in_memory())?;
 /// let started: Result<Bandana, StartError> = builder.start();
-/// // The app goes on either way, if need be with what it shows without Bandana.
+/// // The app continues either way, if need be with its defaults.
 /// let label = match &started {
 ///     Ok(bandana) => bandana.experiment("button-colour")?.choose().label_or("blue").to_owned(),
 ///     Err(_) => "blue".to_owned(),
@@ -129,7 +129,7 @@ impl Drop for Ending {
 #[error("the thread for Bandana's background work can't be started")]
 pub struct StartError(#[from] std::io::Error);
 
-/// Ends with the first of the two.
+/// Completes with the first of the two futures.
 async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|context| match one.as_mut().poll(context) {
@@ -139,22 +139,22 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
     .await;
 }
 
-/// Writes what is to be written, on a thread that may block. Once begun it is carried
-/// through, whether or not anybody waits for it.
+/// Makes the pending writes, on a thread that may block. A write that has begun is completed, even
+/// if this future is dropped.
 async fn write_pending(shared: &Arc<Shared>) -> bool {
     if shared.is_written() {
         return false;
     }
-    // Waits for the write that is under way, if one is.
+    // Waits for a write that is under way.
     let shared = Arc::clone(shared);
     tokio::task::spawn_blocking(move || shared.write_pending()).await.unwrap_or(false)
 }
 
-/// Writes whenever there is something to be written.
+/// Makes every write when it is due.
 async fn write(shared: &Arc<Shared>) {
     loop {
         if write_pending(shared).await {
-            // What was written may be sent now.
+            // Reports that are now durable may be sent.
             shared.network.wake();
         }
         match shared.next_write() {
@@ -167,7 +167,7 @@ async fn write(shared: &Arc<Shared>) {
     }
 }
 
-/// Asks and sends by the clock, until the end.
+/// Carries out tasks when they are due, until the end.
 async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
     let mut end: Option<Instant> = None;
     loop {
@@ -175,11 +175,11 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
         if end.is_some_and(|end| Instant::now() >= end) {
             return;
         }
-        // What is written while the core is asked may make more due.
+        // A write that completes during the call may make more tasks due.
         let was_written = shared.is_written();
         let now = shared.now();
         let task = shared.core().next_task(now);
-        // Asking may have made reports.
+        // The call may have made reports.
         shared.writes.wake();
         let wait = match task {
             Ok(Task::Upload(_) | Task::Fetch(_)) => None,
@@ -197,7 +197,7 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
             (Ok(Task::Fetch(task)), _) => {
                 let answer = until(shared, &mut end, transport.fetch(&task)).await;
                 let failure = why_not(answer.as_ref());
-                // What was wrong with it is counted, and can be asked for.
+                // The error is in the statistics and in the refusal.
                 tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
                 shared.note_heard(failure);
             }
@@ -216,7 +216,7 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
     }
 }
 
-/// Why a question got no answer, in words; `None`: it got one.
+/// Reason why a fetch failed, in words; `None`: it succeeded.
 fn why_not(answer: Option<&Result<Fetched, TransportError>>) -> Option<String> {
     match answer {
         None => Some("no answer came in time".to_owned()),
@@ -229,13 +229,12 @@ fn why_not(answer: Option<&Result<Fetched, TransportError>>) -> Option<String> {
     }
 }
 
-/// When the work is to end, if it is.
+/// The time at which the work is to end, if a shutdown has begun.
 fn end_of(shared: &Shared) -> Option<Instant> {
     shared.end().map(|patience| Instant::now() + patience.min(PATIENCE_MAX))
 }
 
-/// Waits for a call, but not beyond the time that calls have, nor beyond the end or an
-/// opt-out.
+/// Waits for a call, but not beyond the time limit of calls, the end or an opt-out.
 async fn until<T>(
     shared: &Shared,
     end: &mut Option<Instant>,
@@ -261,7 +260,7 @@ async fn until<T>(
         match first.await {
             Some(answer) => return answer,
             None if end.is_some() => return None,
-            // Woken for another reason, which the next turn sees to.
+            // Woken for another reason, which the next iteration handles.
             None => {}
         }
     }

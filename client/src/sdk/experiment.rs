@@ -1,4 +1,4 @@
-//! Experiments as an app sees them: choices, assignments, and why there is none.
+//! Experiments as an app sees them: choices, assignments, and reasons for defaults.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::assignment::{AssignmentId, Chosen, Unreported};
 use crate::core::ClientError;
 use crate::reward::Reward;
 
-/// One experiment of a [`crate::Bandana`]. Cheap to clone, and as good a reason for the
-/// driver to go on as the handle.
+/// One experiment of a [`crate::Bandana`]. Cheap to clone. Like the handle, it keeps the driver
+/// running.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -33,12 +33,12 @@ impl Experiment {
         Self { bandana, id }
     }
 
-    /// Its name.
+    /// The experiment's id.
     pub fn id(&self) -> &ExperimentId {
         &self.id
     }
 
-    /// Whether there is a policy, so that [`Self::choose`] gives arms.
+    /// Whether there is a policy, so that [`Self::choose`] draws arms.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -57,8 +57,8 @@ impl Experiment {
         !core.is_opted_out() && core.specification(&self.id).is_some()
     }
 
-    /// Waits until [`Self::is_ready`], at most so long. Blocks, so it is for the first start
-    /// of a program that has nothing else to do: a later one knows the experiment from its
+    /// Waits until [`Self::is_ready`], for at most `patience`. Blocks, so it is for the first start
+    /// of a program that has nothing else to do: a later start reads the experiment from its
     /// directory, and an app shows its default meanwhile.
     ///
     /// ```
@@ -72,14 +72,14 @@ impl Experiment {
     /// }
     /// # let (bandana, _tasks, _clock) = started()?;
     /// # let experiment = bandana.experiment("button-colour")?;
-    /// // ... and once a server was heard:
+    /// // ... and after the first answer of a server:
     /// assert_eq!(experiment.wait_until_ready(Duration::from_secs(5)), Ok(()));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
-    /// [`NotReady`] after that time, and at once when the client has refused what the server
-    /// asks for, or the user has not agreed.
+    /// [`NotReady`] after that time, and at once when the client has refused the server's answer,
+    /// or the user has opted out or not consented.
     pub fn wait_until_ready(&self, patience: Duration) -> Result<(), NotReady> {
         let shared = &self.bandana.shared;
         shared.wait_until(patience, |core| {
@@ -101,8 +101,7 @@ impl Experiment {
         Err(NotReady { reason, failure })
     }
 
-    /// Draws an arm, and decides then and there whether and when there will be a report
-    /// of it. Waits for nothing.
+    /// Draws an arm, and fixes at once whether and when it will be reported. Never waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -115,8 +114,8 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// Takes the ε of the experiment off the budget, whatever the user does then; or gives
-    /// an arm that never reports ([`Assignment::unreported`]).
+    /// Debits the ε of the experiment, whatever the user does later; or draws an arm that never
+    /// reports ([`Assignment::unreported`]).
     pub fn choose(&self) -> Choice {
         let mut core = self.bandana.shared.core();
         let chosen = core.choose(&self.id, self.bandana.shared.now());
@@ -136,7 +135,7 @@ impl Experiment {
     }
 }
 
-/// Why an experiment gives no arms yet.
+/// Reason why an experiment draws no arms yet.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -154,12 +153,12 @@ impl Experiment {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotReady {
     reason: DefaultReason,
-    /// Why the last question got no answer.
+    /// Reason why the last fetch failed.
     failure: Option<String>,
 }
 
 impl NotReady {
-    /// The reason that choices give too.
+    /// The reason, as in [`Choice::Default`].
     pub fn reason(&self) -> &DefaultReason {
         &self.reason
     }
@@ -177,7 +176,7 @@ impl std::fmt::Display for NotReady {
 
 impl std::error::Error for NotReady {}
 
-/// What an app is to show.
+/// The arm or default that an app is to show.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -194,9 +193,9 @@ impl std::error::Error for NotReady {}
 #[derive(Clone, Debug)]
 #[must_use = "an arm was drawn, and its report will be made"]
 pub enum Choice {
-    /// This arm.
+    /// The arm of this assignment.
     Arm(Assignment),
-    /// Whatever the app shows without Bandana; there will be no report.
+    /// The app's own default; there will be no report.
     Default(DefaultReason),
 }
 
@@ -215,8 +214,8 @@ impl Choice {
         }
     }
 
-    /// Adds a reward to the arm's assignment, see [`Assignment::reward`]; without an arm,
-    /// does nothing.
+    /// Adds a reward to the arm's assignment, see [`Assignment::reward`]; without an arm, does
+    /// nothing.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -248,13 +247,13 @@ impl Choice {
     }
 }
 
-/// Why there is no arm.
+/// Reason why no arm was drawn.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
 /// use bandana_client::{Choice, DefaultReason};
 /// # let (bandana, _tasks, _clock) = started()?;
-/// // An experiment of which no server has told yet.
+/// // No server has sent this experiment yet.
 /// let choice = bandana.experiment("font-size")?.choose();
 /// let Choice::Default(reason) = choice else { return Err("an arm".into()) };
 /// assert_eq!(reason, DefaultReason::NoPolicyYet);
@@ -264,16 +263,16 @@ impl Choice {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DefaultReason {
-    /// No server has answered yet; ask again with the next choice.
+    /// No server has answered yet; the next choice may succeed.
     #[error("no server has told of the experiment yet")]
     NoPolicyYet,
-    /// The server asks for what the app does not accept.
+    /// The server's answer is outside the app's acceptance.
     #[error("the app does not accept what the server asks for: {0}")]
     Refused(Refusal),
-    /// Nobody vouches for the experiment any more.
+    /// The signatures of the experiment have expired.
     #[error("the experiment's signatures have expired")]
     SignaturesExpired,
-    /// The user has withdrawn, or has not agreed yet.
+    /// The user has opted out, or has not consented yet.
     #[error("the user does not take part")]
     OptedOut,
     /// The operating system has no randomness.
@@ -281,9 +280,8 @@ pub enum DefaultReason {
     NoRandomness,
 }
 
-/// An arm that was given, and the place to add rewards to. Whether, when and for which
-/// arm it reports is settled; dropping it, and adding no reward or many, changes
-/// nothing of that.
+/// A drawn arm, and the handle for adding its rewards. Whether, when and for which arm it reports
+/// is settled. Dropping the assignment, or adding no reward or many, does not change that.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -310,7 +308,7 @@ impl Assignment {
         Self { bandana, chosen }
     }
 
-    /// Its name, for [`crate::Bandana::assignment`], also after a restart.
+    /// The assignment's id, for [`crate::Bandana::assignment`], also after a restart.
     pub fn id(&self) -> AssignmentId {
         self.chosen.id()
     }
@@ -330,15 +328,16 @@ impl Assignment {
         self.chosen.label()
     }
 
-    /// Why there will be no report; `None`: there will be one.
+    /// Reason why there will be no report; `None`: there will be one.
     pub fn unreported(&self) -> Option<Unreported> {
         self.chosen.unreported()
     }
 
-    /// Adds a reward, while the attribution window lasts. Rewards add up: bounded ones
-    /// to their sum, clamped to the range, binary ones to whether one of them had the
-    /// higher value. One that the experiment does not admit, or that comes too late, is
-    /// ignored and counted in [`crate::Statistics::rewards_refused`].
+    /// Adds a reward, while the attribution window lasts. All rewards of an assignment make one
+    /// report: of their sum, clamped to the range; for binary rewards, of the higher value once any
+    /// of them had it; of categorical rewards, of the last one. A reward that the experiment does
+    /// not admit, or that comes too late, is ignored and counted in
+    /// [`crate::Statistics::rewards_refused`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -348,7 +347,7 @@ impl Assignment {
     /// let assignment = choice.assignment().ok_or("no arm")?;
     /// assignment.reward(1.0);
     /// assert_eq!(bandana.status().statistics.rewards_refused, 0);
-    /// // The attribution window has ten minutes.
+    /// // The attribution window lasts ten minutes.
     /// clock.forward(Duration::from_secs(601));
     /// assignment.reward(1.0);
     /// assert_eq!(bandana.status().statistics.rewards_refused, 1);
@@ -356,13 +355,13 @@ impl Assignment {
     /// ```
     ///
     /// # Privacy
-    /// Decides nothing but the odds of the private bit: no number of rewards costs more
-    /// than the report that was paid for.
+    /// Changes only the odds of the private bit: no number of rewards costs more than the report
+    /// already debited.
     pub fn reward(&self, reward: f64) {
         let now = self.bandana.shared.now();
         let mut core = self.bandana.shared.core();
         match Reward::new(reward) {
-            // Refusals are counted by the core.
+            // The core counts refused rewards.
             Ok(reward) => drop(core.reward(self.chosen.id(), reward, now)),
             Err(_) => core.refuse_reward(),
         }

@@ -1,4 +1,4 @@
-//! The one type that an app holds.
+//! The SDK: the type that an app holds, and its parts.
 
 mod builder;
 #[cfg_attr(not(feature = "storage"), path = "no_disk.rs")]
@@ -33,13 +33,12 @@ pub use settings::Consent;
 pub(crate) use shared::Shared;
 pub use tasks::Tasks;
 
-/// The client of an app: cheap to clone, safe to use from every thread. No call waits
-/// for a network or a disk, but for [`Self::opt_out`], [`Self::opt_in`] and
-/// [`Self::shutdown`], and none that product code makes returns an error of the privacy
-/// machinery: such things are counted, see [`Self::status`].
+/// The client of an app: cheap to clone, safe to use from every thread. Only [`Self::opt_out`],
+/// [`Self::opt_in`] and [`Self::shutdown`] wait for a network or a disk. Calls of product code
+/// never return an error of the privacy machinery: such errors are counted, see [`Self::status`].
 ///
-/// When the last clone is dropped, and the last [`Experiment`] and [`Assignment`] with it,
-/// the driver writes what is to be written and ends; [`Self::shutdown`] waits for it.
+/// When the last clone is dropped, and the last [`Experiment`] and [`Assignment`] with it, the
+/// driver makes the pending writes and ends; [`Self::shutdown`] waits for it.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -48,7 +47,7 @@ pub use tasks::Tasks;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// println!("show the {} button", choice.label_or("blue"));
 /// choice.reward(1.0);
-/// // When the attribution window and the random delay are over, one bit leaves.
+/// // After the attribution window and the random delay, one bit leaves.
 /// clock.forward(Duration::from_secs(600 + 3600));
 /// assert_eq!(serve(&mut tasks, &clock)?, 1);
 /// assert_eq!(bandana.status().statistics.uploads_accepted, 1);
@@ -60,7 +59,7 @@ pub struct Bandana {
     _ends_driver: Arc<EndsDriver>,
 }
 
-/// Ends the driver with the last handle.
+/// Ends the driver when the last handle is dropped.
 #[derive(Debug)]
 struct EndsDriver(Arc<Shared>);
 
@@ -71,11 +70,11 @@ impl Drop for EndsDriver {
 }
 
 impl Bandana {
-    /// Begins to build one.
+    /// Begins to build a client.
     ///
     /// ```
     /// use bandana_client::Bandana;
-    /// // What is not answered is not built.
+    /// // Building needs every required setting.
     /// let _next = Bandana::builder().host_transport().in_memory();
     /// ```
     pub fn builder() -> Builder<WantsTransport> {
@@ -87,8 +86,7 @@ impl Bandana {
         Self { _ends_driver: Arc::new(EndsDriver(Arc::clone(&shared))), shared }
     }
 
-    /// An experiment by its name. Its policy is asked for in the background when it is
-    /// not there yet.
+    /// An experiment by its id. Its policy is fetched in the background if it is missing.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -100,8 +98,7 @@ impl Bandana {
     /// ```
     ///
     /// # Errors
-    /// [`ExperimentError`] for a name that no experiment can have, and for an
-    /// experiment that the app does not accept.
+    /// [`ExperimentError`] for an invalid id, and for an experiment that the app does not accept.
     pub fn experiment(&self, id: &str) -> Result<Experiment, ExperimentError> {
         let experiment_id = ExperimentId::new(id)?;
         if self.shared.enroll(&experiment_id) {
@@ -111,8 +108,8 @@ impl Bandana {
         }
     }
 
-    /// An assignment from before, also from before a restart, if it still takes
-    /// rewards. One that never reports is not found.
+    /// An earlier assignment, also from before a restart, if it still takes rewards. An assignment
+    /// that never reports is not found.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -130,7 +127,7 @@ impl Bandana {
         Some(Assignment::new(self.clone(), assigned))
     }
 
-    /// How things stand.
+    /// The state of the client.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -155,7 +152,7 @@ impl Bandana {
         #[cfg(feature = "storage")]
         let status = match (self.shared.trouble(), status.reporting) {
             ((true, Some(error)), _) => {
-                // Nothing is known of it, so it counts as spent.
+                // The spent budget is unknown, so the whole budget counts as spent.
                 let Status { budget, .. } = status;
                 let spent = Spent { window: budget.window(), lifetime: budget.lifetime() };
                 Status { reporting: Reporting::StorageUnusable(error), spent, ..status }
@@ -168,11 +165,11 @@ impl Bandana {
         status
     }
 
-    /// Stops everything, and deletes everything but what was spent: the user has
-    /// withdrawn. Reports that have not been sent are never sent. Which arms have reported
-    /// is forgotten too, see [`crate::Acceptance::report_once`]. Blocks on the disk.
+    /// Opts the user out: stops everything, and deletes everything but the spent budget. Unsent
+    /// reports are never sent. Which arms have reported is forgotten too, see
+    /// [`crate::Acceptance::report_once`]. Blocks on the disk.
     ///
-    /// It lasts until [`Self::opt_in`], over restarts too.
+    /// The opt-out lasts until [`Self::opt_in`], over restarts too.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -193,12 +190,12 @@ impl Bandana {
     /// ```
     ///
     /// # Privacy
-    /// What was sent can't be taken back. What was spent stays on record, so that nobody
-    /// gets a new budget by leaving and coming back.
+    /// Sent reports can't be taken back. The spent budget stays on record, so that opting out and
+    /// in again does not refill the budget.
     ///
     /// # Errors
-    /// [`StorageError`] when it could not be made durable: it holds for this run, and
-    /// the app should build with [`Consent::Withheld`] from now on.
+    /// [`StorageError`] when the opt-out could not be made durable: it holds for this run, and the
+    /// app should build with [`Consent::Withheld`] from now on.
     #[cfg(feature = "storage")]
     pub fn opt_out(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_out();
@@ -208,7 +205,7 @@ impl Bandana {
         self.shared.write_now()
     }
 
-    /// Takes part again. What was spent before still counts. Blocks on the disk.
+    /// Opts in again. The spent budget still counts. Blocks on the disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -218,13 +215,13 @@ impl Bandana {
     /// assert!(matches!(bandana.status().reporting, Reporting::OptedOut));
     /// bandana.opt_in()?;
     /// # serve(&mut tasks, &clock)?;
-    /// // Once a server was heard again:
+    /// // After the next answer of a server:
     /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
-    /// [`StorageError`] when it could not be made durable: it holds for this run only.
+    /// [`StorageError`] when the opt-in could not be made durable: it holds for this run only.
     #[cfg(feature = "storage")]
     pub fn opt_in(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_in();
@@ -232,8 +229,8 @@ impl Bandana {
         self.shared.write_now()
     }
 
-    /// Stops everything for the life of this process; see the form with the feature
-    /// `storage`.
+    /// Stops everything for the life of this process. With the feature `storage` the opt-out
+    /// survives a restart.
     ///
     /// # Errors
     /// None.
@@ -246,7 +243,7 @@ impl Bandana {
         Ok(())
     }
 
-    /// Takes part again.
+    /// Opts in again.
     ///
     /// # Errors
     /// None.
@@ -257,9 +254,9 @@ impl Bandana {
         Ok(())
     }
 
-    /// Has the driver look at the clock again: for hosts that were asleep, or whose clock
-    /// was set. Without it that takes a minute at most. Not to be called because the user
-    /// reacted. With a host's transport it does nothing: ask for the next task.
+    /// Makes the driver read the clock again: for hosts that were asleep, or whose clock was set.
+    /// Otherwise that takes up to a minute. Do not call it because the user reacted. With a host's
+    /// transport it does nothing: ask for the next task.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -275,14 +272,14 @@ impl Bandana {
     /// ```
     ///
     /// # Privacy
-    /// What is due leaves now. If that is when the user reacted, the time tells.
+    /// Due uploads leave now. If that is when the user reacted, the time reveals it.
     pub fn wake(&self) {
         self.shared.writes.wake();
         self.shared.network.wake();
     }
 
-    /// Asks the driver to send what is due and end within `patience`, without waiting.
-    /// Without a driver, with a host's transport, it does nothing: drop the [`Tasks`].
+    /// Asks the driver to send due uploads and end within `patience`, without waiting. With a
+    /// host's transport there is no driver, and it does nothing: drop the [`Tasks`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -300,12 +297,12 @@ impl Bandana {
         self.shared.end_within(patience);
     }
 
-    /// Sends what is due, as far as the server takes it, writes what is to be written, and
-    /// ends the driver; says whether all that was done within `patience`. Blocks: where the
-    /// driver runs on a runtime of the host's, call [`Self::begin_shutdown`] and await it.
-    /// What could not be sent is sent by the next start, if there is a directory. Arms that
-    /// are chosen afterwards get no report. With a host's transport it sends and writes
-    /// nothing, and waits until [`Tasks`] is dropped.
+    /// Sends due uploads, as far as the server accepts them, makes the pending writes, and ends the
+    /// driver. Returns whether all that was done within `patience`. Blocks: if the driver runs on
+    /// the host's runtime, call [`Self::begin_shutdown`] and await the driver. Unsent reports are
+    /// sent by the next start, if there is a directory. Arms that are drawn afterwards never
+    /// report. With a host's transport it sends and writes nothing, and waits until [`Tasks`] is
+    /// dropped.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -322,7 +319,7 @@ impl Bandana {
     }
 }
 
-/// How things stand.
+/// The state of a client.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -338,14 +335,14 @@ impl Bandana {
 pub struct Status {
     /// Whether new assignments report.
     pub reporting: Reporting,
-    /// What was spent, in nano-nats; zero when the storage can't be used, since it is not
-    /// known then.
+    /// The privacy loss so far, in nano-nats. When the storage can't be used, the loss is unknown,
+    /// and the whole budget counts as spent.
     pub spent: Spent,
-    /// What may be spent, in nano-nats.
+    /// The caps, in nano-nats.
     pub budget: Budget,
-    /// Assignments whose rewards still count.
+    /// Number of assignments whose rewards still count.
     pub open_assignments: usize,
-    /// Private bits that no server has counted yet.
+    /// Number of private bits that no server has counted yet.
     pub waiting_reports: usize,
     /// Counts since this start.
     pub statistics: Statistics,
@@ -369,15 +366,15 @@ pub struct Status {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reporting {
-    /// They do, within the budget.
+    /// They report, within the budget.
     On,
-    /// The user has withdrawn, or has not agreed yet.
+    /// The user has opted out, or has not consented yet.
     OptedOut,
-    /// What was stored can't be used, so nothing is known of the budget, and it counts
-    /// as spent. See [`crate::danger::reset`].
+    /// The storage can't be used, so the spent budget is unknown, and the whole budget counts as
+    /// spent. See [`crate::danger::reset`].
     #[cfg(feature = "storage")]
     StorageUnusable(Arc<StorageError>),
-    /// The last write failed and is tried again; until then nothing new is sent.
+    /// The last write failed and is tried again; until then no new report is sent.
     #[cfg(feature = "storage")]
     StorageFailing(Arc<StorageError>),
 }
@@ -395,10 +392,10 @@ pub enum Reporting {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExperimentError {
-    /// No experiment can have this name.
+    /// The id is not valid.
     #[error(transparent)]
     Name(#[from] bandana_shared::identity::IdentityError),
-    /// The app has no terms for it.
+    /// The app has set no terms for the experiment.
     #[error("the app does not accept experiment {0}; list it in `accept_only`, or use `accept`")]
     NotAccepted(ExperimentId),
 }

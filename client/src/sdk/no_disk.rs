@@ -1,4 +1,4 @@
-//! Stands for the storage of a handle in a build without one.
+//! The storage of a handle in a build without storage.
 
 use std::sync::Mutex;
 
@@ -7,13 +7,13 @@ use crate::core::Core;
 use crate::noise::OsNoise;
 use crate::time::Clock;
 
-/// Where the state is kept.
+/// The place of the state.
 #[derive(Debug)]
 pub(super) enum Place {
     Memory,
 }
 
-/// No disk: nothing is ever written.
+/// No storage: nothing is ever written.
 #[derive(Debug)]
 pub(super) struct Disk;
 

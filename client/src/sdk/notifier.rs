@@ -1,11 +1,11 @@
-//! The notifier wakes whoever waits for the client's next task.
+//! The notifier wakes a task that waits for work.
 
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 #[cfg(feature = "grpc")]
 use std::{future::poll_fn, task::Poll};
 
-/// Wakes one waiting task; a wake without a waiting task is kept for the next.
+/// Wakes one waiting task. A wake without a waiting task ends the next wait.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier(Mutex<State>);
 

@@ -1,4 +1,4 @@
-//! Settings of a client, as its builder was told.
+//! Settings of a client, made by its builder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::acceptance::Acceptance;
 use crate::ledger::Budget;
 use crate::time::Clock;
 
-/// Whether the user agrees to take part.
+/// Whether the user consents to take part.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -26,13 +26,13 @@ use crate::time::Clock;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
 /// # drop((bandana, tasks, choice));
-/// // At the next start the user agrees, and later withdraws.
+/// // At the next start the user consents, and later opts out.
 /// let (bandana, tasks) = start(Consent::Given)?;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::NoPolicyYet)));
 /// bandana.opt_out()?;
 /// # drop((bandana, tasks, choice));
-/// // That stands, whatever the app says, until the user takes part again.
+/// // The opt-out stands, whatever the app sets, until the user opts in.
 /// let (bandana, _tasks) = start(Consent::Given)?;
 /// let choice = bandana.experiment("button-colour")?.choose();
 /// assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
@@ -43,15 +43,16 @@ use crate::time::Clock;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// The user agrees. An earlier [`crate::Bandana::opt_out`] stands until [`crate::Bandana::opt_in`].
+    /// The user consents. An earlier [`crate::Bandana::opt_out`] stands until
+    /// [`crate::Bandana::opt_in`].
     Given,
-    /// The user does not agree, or was not asked yet: nothing is asked for, kept or
-    /// sent, and what was kept is deleted, all but what was spent. It lasts until
+    /// The user does not consent, or was not asked yet: nothing is fetched, kept or sent, and
+    /// everything kept is deleted except the spent budget. It lasts until
     /// [`crate::Bandana::opt_in`], or the next start with [`Self::Given`].
     Withheld,
 }
 
-/// What an app agrees to, for all experiments or for each.
+/// An app's terms, for all experiments or for each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Acceptances {
     pub(super) any: Option<Acceptance>,

@@ -1,4 +1,4 @@
-//! State that handle and driver share.
+//! The state that handle and driver share.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,22 +21,22 @@ pub(crate) struct Shared {
     acceptances: Acceptances,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
-    /// There may be something to be written.
+    /// Woken when a write may be pending.
     pub(crate) writes: Notifier,
-    /// There may be something to be asked or sent.
+    /// Woken when a task may be due.
     pub(crate) network: Notifier,
-    /// Goes with `core`: something was heard from a server, or will not be any more.
+    /// Used with `core`: notified when a fetch ends, or when no more answers will come.
     heard: Condvar,
-    /// Why the last question got no answer.
+    /// Reason why the last fetch failed.
     failure: Mutex<Option<String>>,
     end: Mutex<End>,
     ended: Condvar,
 }
 
-/// Where the end stands.
+/// Progress of the shutdown.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
-    /// How long the driver may go on once it has seen this.
+    /// Time for the driver to end, counted from when it sees this.
     patience: Option<Duration>,
     reached: bool,
 }
@@ -71,7 +71,7 @@ impl Shared {
         shared
     }
 
-    /// Enrolls in what is known by name, or stops everything without consent.
+    /// Enrolls in the experiments known by id, or stops everything without consent.
     fn begin(&self, consent: Consent) {
         let mut core = self.core();
         let held = core.held_experiments();
@@ -96,7 +96,7 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Takes part in an experiment, if the app agrees to it.
+    /// Takes part in an experiment, if the app has set terms for it.
     pub(super) fn enroll(&self, experiment_id: &ExperimentId) -> bool {
         let Some(acceptance) = self.acceptances.of(experiment_id) else {
             return false;
@@ -110,50 +110,50 @@ impl Shared {
         true
     }
 
-    /// Notes that something was heard, or why not.
+    /// Records the end of a fetch, with the reason if it failed.
     pub(crate) fn note_heard(&self, failure: Option<String>) {
         *lock(&self.failure) = failure;
         self.heard.notify_all();
     }
 
-    /// Why the last question got no answer, if it got none.
+    /// Reason why the last fetch failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
 
-    /// Waits until the core is so, but not when nothing is heard any more.
+    /// Waits until `is_so` holds for the core, or the driver has ended.
     pub(super) fn wait_until(&self, patience: Duration, is_so: impl Fn(&Core<OsNoise>) -> bool) {
         let waits = |core: &mut Core<OsNoise>| !is_so(core) && !lock(&self.end).reached;
         let waited = self.heard.wait_timeout_while(self.core(), patience, waits);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Writes what is to be written, and says whether anything was that more can be sent
-    /// for. Blocks on the disk.
+    /// Makes the pending writes. Returns whether there was one that may allow further uploads.
+    /// Blocks on the disk.
     pub(crate) fn write_pending(&self) -> bool {
         self.disk.write(&self.core, &*self.clock)
     }
 
-    /// When something is to be written, if it is.
+    /// The time of the next write, if one is pending.
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
         self.core().next_write()
     }
 
-    /// Whether nothing is to be written, nor under way.
+    /// Whether no write is pending or under way.
     pub(crate) fn is_written(&self) -> bool {
         self.core().is_written()
     }
 
-    /// Writes everything that is to be written, after a failure too.
+    /// Makes the pending writes at once, even after a failure.
     ///
     /// # Errors
-    /// When not all of it could be written.
+    /// When a write failed.
     #[cfg(feature = "storage")]
     pub(super) fn write_now(&self) -> Result<(), Arc<StorageError>> {
         self.disk.write_now(&self.core, &*self.clock)
     }
 
-    /// Whether the storage can't be used at all, and what went wrong with it last.
+    /// Whether the storage can't be used at all, and the last error.
     #[cfg(feature = "storage")]
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
         self.disk.trouble()
@@ -168,14 +168,14 @@ impl Shared {
         self.writes.wake();
     }
 
-    /// How long the driver may go on, if it is to end.
+    /// Time for the driver to end, if it is to end.
     #[cfg(feature = "grpc")]
     pub(crate) fn end(&self) -> Option<Duration> {
         lock(&self.end).patience
     }
 
-    /// Closes the storage, so that it can be opened again, and notes that whoever did the
-    /// work has ended.
+    /// Closes the storage, so that another handle can open it, and records that the driver, or the
+    /// host's [`super::Tasks`], has ended.
     pub(crate) fn close(&self) {
         self.core().close();
         self.disk.close();
@@ -184,14 +184,14 @@ impl Shared {
         self.note_closed();
     }
 
-    /// Ends the waits for what will not be heard any more.
+    /// Ends the waits for answers that will not come any more.
     fn note_closed(&self) {
-        // Whoever has looked, and does not wait yet, holds the core.
+        // A waiter that has checked `reached`, and does not wait yet, holds the core.
         drop(self.core());
         self.heard.notify_all();
     }
 
-    /// Waits until the driver has ended; says whether it has.
+    /// Waits until the driver has ended; returns whether it has.
     pub(super) fn wait_for_end(&self, patience: Duration) -> bool {
         let end = lock(&self.end);
         let waited = self.ended.wait_timeout_while(end, patience, |end| !end.reached);

@@ -8,9 +8,8 @@ use super::{Bandana, Shared};
 use crate::core::{ClientError, Fetched, Task};
 use crate::outbox::UploadOutcome;
 
-/// What a host that talks to the aggregator itself is to carry out. Storage is taken
-/// care of, on the thread that calls. Dropping it writes what is to be written and closes
-/// the directory.
+/// The tasks of a host that talks to the aggregator itself. The calls handle the storage, on the
+/// calling thread. Dropping the value makes the pending writes and closes the directory.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -48,9 +47,8 @@ impl Tasks {
         Self { shared: Arc::clone(&bandana.shared) }
     }
 
-    /// What to do next. Ask when a [`Task::Wait`] ends, when the app starts, or every so
-    /// often. A task whose result is not told within two minutes is handed out again.
-    /// Blocks on the disk.
+    /// The next task. Ask when a [`Task::Wait`] ends, when the app starts, or at intervals. A task
+    /// without a result after two minutes is handed out again. Blocks on the disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -64,20 +62,20 @@ impl Tasks {
     /// ```
     ///
     /// # Privacy
-    /// What is due leaves with the next task, so never ask because the user reacted.
+    /// Due uploads leave with the next task, so never ask because the user reacted.
     ///
     /// # Errors
-    /// [`ClientError::Entropy`]: nothing is lost, ask again later.
+    /// [`ClientError::Entropy`]: nothing is lost; call again later.
     pub fn next_task(&mut self) -> Result<Task, ClientError> {
         loop {
             self.shared.write_pending();
             let task = self.shared.core().next_task(self.shared.now())?;
-            // What was privatized or sealed just now can leave once it is written.
+            // A report that was privatized or sealed just now can leave once it is written.
             let idle = matches!(task, Task::Wait(_) | Task::Done);
             if idle && self.shared.write_pending() {
                 continue;
             }
-            // A write that failed is tried again.
+            // A failed write is tried again.
             let again = self.shared.next_write();
             return Ok(match (task, again) {
                 (Task::Wait(time), Some(again)) => Task::Wait(time.min(again)),
@@ -87,7 +85,7 @@ impl Tasks {
         }
     }
 
-    /// Takes a server's answer, see [`crate::Core::on_fetched`].
+    /// Receives a server's answer, see [`crate::Core::on_fetched`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -102,14 +100,14 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As for [`crate::Core::on_fetched`].
     pub fn on_fetched(&mut self, id: &ExperimentId, fetched: Fetched) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetched(id, fetched, self.shared.now());
         self.shared.note_heard(None);
         told
     }
 
-    /// Notes that a server could not be asked; the client asks again after a random wait.
+    /// Records that a fetch failed; the client fetches again after a random wait.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -123,14 +121,14 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Core::on_fetch_failed`].
+    /// As for [`crate::Core::on_fetch_failed`].
     pub fn on_fetch_failed(&mut self, id: &ExperimentId) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetch_failed(id, self.shared.now());
         self.shared.note_heard(Some("the host could not ask".to_owned()));
         told
     }
 
-    /// Notes what became of an upload.
+    /// Records the result of an upload.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -142,14 +140,14 @@ impl Tasks {
     /// # let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
     /// # tasks.on_fetched(&task.experiment_id, answer(bandana_client::Clock::now(&*clock))?)?;
     /// let Task::Upload(task) = tasks.next_task()? else { return Err("not yet".into()) };
-    /// // The network is gone.
+    /// // The network is down.
     /// tasks.on_upload_result(task.id(), &UploadOutcome::Retry { retry_after: None })?;
     /// assert_eq!(bandana.status().waiting_reports, 1);
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Core::on_upload_result`].
+    /// As for [`crate::Core::on_upload_result`].
     pub fn on_upload_result(
         &mut self,
         id: UploadId,
@@ -158,8 +156,8 @@ impl Tasks {
         self.shared.core().on_upload_result(id, outcome, self.shared.now())
     }
 
-    /// Writes what is to be written, for hosts that are about to be stopped. Blocks on the
-    /// disk. A failure is in [`crate::Status::reporting`].
+    /// Makes the pending writes, for hosts that are about to be stopped. Blocks on the disk. A
+    /// failure is in [`crate::Status::reporting`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -8,8 +8,8 @@ use super::{Files, StorageError};
 
 const LOCK: &str = "lock";
 
-/// Tells backup programs to leave the directory out, since a ledger that comes back
-/// from a backup has forgotten what was spent since.
+/// Tells backup programs to leave the directory out: a ledger restored from a backup lacks the
+/// debits since the backup.
 const TAG: (&str, &[u8]) = (
     "CACHEDIR.TAG",
     b"Signature: 8a477f597d28d172789f06886806bc55\n\
@@ -54,8 +54,9 @@ impl Directory {
 }
 
 impl Drop for Directory {
-    /// A process that the host is just starting has a copy of every descriptor until it runs
-    /// another program, and closing ours would leave the lock to that copy.
+    /// Unlocks explicitly: a child process that the host is just starting has a copy of every
+    /// descriptor until it executes another program. Closing only this descriptor would leave the
+    /// lock to that copy.
     fn drop(&mut self) {
         self.lock.unlock().ok();
     }
@@ -69,7 +70,7 @@ fn create_private(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     builder.recursive(true).create(path)?;
-    // So that a power cut does not take the directory with all that is in it.
+    // Keeps a power cut from losing the new directory with all its files.
     match path.parent().filter(|parent| cfg!(unix) && !parent.as_os_str().is_empty()) {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
@@ -115,7 +116,7 @@ impl Files for Directory {
     }
 
     fn sync_directory(&mut self) -> io::Result<()> {
-        // Elsewhere a directory can't be opened as a file, and needs no sync.
+        // On other systems a directory can't be opened as a file, and needs no sync.
         if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
 }
@@ -128,7 +129,7 @@ mod tests {
     fn a_lock_ends_with_its_holder_whoever_has_a_copy() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let directory = Directory::lock(folder.path())?;
-        // As a process has that was started meanwhile.
+        // A process that was started meanwhile has such a copy.
         let copy = directory.lock.try_clone()?;
         assert!(matches!(Directory::lock(folder.path()), Err(StorageError::InUse { .. })));
         drop(directory);

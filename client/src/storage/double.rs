@@ -1,4 +1,4 @@
-//! A disk for tests that forgets what was not synced, tears writes, and fails when told to.
+//! A simulated disk for tests: loses unsynced data at a crash, tears writes, and fails on request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,17 +9,17 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use super::Files;
 
-/// Bytes that a disk writes as one.
+/// Unit of atomic writes, in bytes.
 const SECTOR: usize = 512;
 
-/// What happens at the operation that was named.
+/// The fault at the given operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The process is killed and the power fails.
     Crash,
-    /// The operation fails and may have been done in part. Later ones succeed.
+    /// The operation fails and may be partly done. Later operations succeed.
     Error,
-    /// So do this many operations after it.
+    /// The operation fails like [`Self::Error`], and so does this number of operations after it.
     Errors(u32),
 }
 
@@ -32,7 +32,7 @@ struct File {
 #[derive(Debug)]
 struct Platter {
     files: Vec<File>,
-    /// Names, as processes see them and as a reboot would find them.
+    /// File names, before and after a reboot.
     cached: BTreeMap<String, usize>,
     durable: BTreeMap<String, usize>,
     operations: u32,
@@ -46,7 +46,7 @@ struct Platter {
 pub(crate) struct Disk(Arc<Mutex<Platter>>);
 
 impl Disk {
-    /// An empty disk on which the operation `fault` counts from 0.
+    /// An empty disk with `fault` at one operation, counted from 0.
     pub(crate) fn new(seed: u64, fault: Option<(u32, Fault)>) -> Self {
         Self(Arc::new(Mutex::new(Platter {
             files: Vec::new(),
@@ -63,12 +63,12 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Operations so far.
+    /// Number of operations so far.
     pub(crate) fn operations(&self) -> u32 {
         self.platter().operations
     }
 
-    /// Sets the next fault, counted from the first operation of all.
+    /// Sets the next fault. Operations are counted from the first on the disk.
     pub(crate) fn fail_at(&self, fault: Option<(u32, Fault)>) {
         self.platter().fault = fault;
     }
@@ -77,12 +77,12 @@ impl Disk {
         self.platter().crashed
     }
 
-    /// The process was killed and the power is there: nothing is lost.
+    /// Starts a new process after a kill, without a power failure: nothing is lost.
     pub(crate) fn revive(&self) {
         self.platter().crashed = false;
     }
 
-    /// What a reboot finds: of everything that was not synced, any part.
+    /// Reboots after a power failure: of all unsynced data, any part survives.
     pub(crate) fn reboot(&self) {
         let platter = &mut *self.platter();
         platter.crashed = false;
@@ -113,7 +113,7 @@ impl Disk {
     }
 }
 
-/// Every sector from one or the other, and the length of one or the other.
+/// Takes each sector, and the length, from `old` or `new` at random.
 fn mix(old: &[u8], new: &[u8], chance: &mut ChaCha20Rng) -> Vec<u8> {
     let length = if chance.next_u32().is_multiple_of(2) { old.len() } else { new.len() };
     let mut mixed = vec![0; length];
@@ -127,8 +127,7 @@ fn mix(old: &[u8], new: &[u8], chance: &mut ChaCha20Rng) -> Vec<u8> {
 }
 
 impl Platter {
-    /// Counts an operation; says whether it is to be done in part only, and with what
-    /// outcome.
+    /// Counts an operation. Returns whether it is to be done only in part, and its outcome.
     fn operate(&mut self) -> (bool, io::Result<()>) {
         let failure = || io::Error::new(io::ErrorKind::StorageFull, "the test's disk failed");
         if self.crashed {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use bandana_shared::stored::StoredError;
 use thiserror::Error;
 
-/// Why a storage can't be used. The client then gives arms and reports nothing, and
-/// leaves the files as they are.
+/// Reason why a storage can't be used. The client then draws arms without reports, and leaves the
+/// files as they are.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -47,7 +47,7 @@ pub enum StorageError {
     /// The disk failed or is full.
     #[error("{doing} Bandana's file `{file}` failed")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// The file's name in the directory.
         file: &'static str,
@@ -55,7 +55,7 @@ pub enum StorageError {
         #[source]
         source: io::Error,
     },
-    /// A file that must be there is not.
+    /// A required file is missing.
     #[error(
         "Bandana's file `{file}` is missing, so nothing is known of the budget; restore it, or \
          reset the directory"
@@ -64,7 +64,7 @@ pub enum StorageError {
         /// The file's name in the directory.
         file: &'static str,
     },
-    /// A file is damaged, cut off, or older than another one.
+    /// A file is damaged, cut off, or older than another file.
     #[error(
         "Bandana's file `{file}` is damaged or does not belong to the others, so the budget is \
          not certain; restore it, or reset the directory"
@@ -73,7 +73,7 @@ pub enum StorageError {
         /// The file's name in the directory.
         file: &'static str,
     },
-    /// The file of kept disclosures is damaged, or is something else. It is left as it is.
+    /// The file of kept disclosures is damaged, or is another kind of file. It is left as it is.
     #[cfg(feature = "trusted")]
     #[error(
         "Bandana's file `{file}` is damaged or holds no disclosures, so what waited in it can't \
@@ -83,14 +83,14 @@ pub enum StorageError {
         /// The file's name in the directory.
         file: &'static str,
     },
-    /// A directory for disclosures is that of a client.
+    /// The directory for disclosures belongs to a client.
     #[cfg(feature = "trusted")]
     #[error(
         "the directory is a client's, it has its file `{file}`; give disclosures a directory of \
          their own"
     )]
     NotOfDisclosures {
-        /// The name of a file of the client's.
+        /// The name of a file of the client.
         file: &'static str,
     },
     /// A file was written by another version of this library.
@@ -106,7 +106,7 @@ pub enum StorageError {
     /// The client has been shut down.
     #[error("the client has been shut down, so nothing can be stored any more")]
     Closed,
-    /// State that has no encoding.
+    /// The state has no encoding.
     #[error(transparent)]
     Stored(#[from] StoredError),
 }

@@ -1,4 +1,4 @@
-//! The bytes of every version of every file, and what is made of them.
+//! The bytes of every version of every file, and the values read from them.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ use crate::trusted::disclosures_file::{KeptByName, StoredDisclosure, StoredDiscl
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Bytes of version 1, and further down of version 2. They stay as they are for ever: what a later
-/// version can't read any more is lost on every device that has it.
+/// Bytes of version 1, and below of version 2. They never change: data that a later version can't
+/// read is lost on every device that has it.
 const LEDGER: &str = "\
     42446c6701001e3169aa07fc009435770200fc00ca9a3b01fc00ca9a3bfc005c2605";
 const DONE: &str = "4244646e01005d1b7a3cfb2c01";
@@ -57,7 +57,7 @@ const CHANGES_1: &str = "\
     9bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d0002010103010909090909090909090909\
     090909090902010202030004030006676f6c64656e00030200fd00000000010000003c63";
 
-/// The same, each with the store that it came from.
+/// The same data, each with its store.
 const STATE: &str = "\
     424473740200ade7a206040100fc002f68590100fc002f6859640301f2cd47e6e48cf3435ff11d3c\
     b79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf00\
@@ -124,7 +124,7 @@ fn held(signed: bool) -> Result<CachedExperiment, Failure> {
         arms: vec![Arm::new("old")?.retired(), Arm::new("new")?],
         timing: ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
     })?;
-    // The public key of RFC 8032's first test; the signature need not fit.
+    // The public key of the first test of RFC 8032; the signature need not be valid.
     let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
     let signature = Signature::new(key, UnixSeconds::new(1_700_000_000), [7; 64]);
     let weights = Weights::new(&[0, 1 << 32])?;
@@ -141,7 +141,7 @@ fn report(number: u8) -> Result<PrivateReport, Failure> {
     PrivateReport::restored(number).ok_or_else(|| "no report says that".into())
 }
 
-/// Every kind of change, from an empty state on.
+/// Every kind of change, starting from an empty state.
 fn changes() -> Result<Vec<Change>, Failure> {
     let held = held(true)?;
     let digest = held.specification.digest();

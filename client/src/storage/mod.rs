@@ -1,21 +1,20 @@
-//! The client's own disk: the ledger, what is open, and what is to be sent.
+//! The client's files: the ledger, open assignments, and reports to be sent.
 //!
 //! A directory holds
-//! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a
-//!   write and what was spent after it, and behind them the number of the last write that
-//!   was carried through;
-//! - `state`: the whole state after some write, and the changes of each write since;
+//! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a write and the
+//!   budget spent up to that write; after them the number of the last completed write;
+//! - `state`: the whole state after some write, and the changes of each later write;
 //! - `rewards`: sums of rewards, only if the app asked for it;
-//! - `lock`; `installed`, which tells a first start from a loss; and `opted-out`, which
-//!   outlives the others.
+//! - `lock`; `installed`, which distinguishes a loss from a first start; and `opted-out`, which a
+//!   reset keeps.
 //!
-//! Write number n goes to the ledger first, then to the state, each made durable. So
-//! after a crash both have the same number, or the ledger is one ahead and budget was
-//! wasted. Whatever is further apart, or behind a write that was carried through, was
-//! cut, exchanged or rolled back, and is not used: the client then reports nothing until
-//! the app resets it.
+//! Write number n goes to the ledger first, then to the state, each made durable. So after a crash
+//! both have the same number, or the ledger is one ahead and budget was wasted. A larger
+//! difference, or a state behind a completed write, means that a file was truncated, exchanged or
+//! rolled back. The files are then not used, and the client reports nothing until the app resets
+//! the directory.
 //!
-//! Disclosures of trusted experiments have a directory of their own, with a file of their own.
+//! Disclosures of trusted experiments have a separate directory and file.
 
 #[cfg(test)]
 mod crash_tests;
@@ -46,16 +45,17 @@ const REWARDS_NEW: &str = "rewards.new";
 const INSTALLED: &str = "installed";
 pub(crate) const OPTED_OUT: &str = "opted-out";
 
-/// Every file that a reset removes, the one that tells of a loss last. An opt-out stays.
+/// Every file that a reset removes. `installed`, which reveals a loss, is the last. An opt-out
+/// stays.
 const ALL: [&str; 6] = [STATE_NEW, STATE, REWARDS_NEW, REWARDS, LEDGER, INSTALLED];
 
-/// Bytes of a slot of the ledger: a record with a month of days, with room to spare.
+/// Size of a slot of the ledger in bytes: enough for a record with a month of days.
 const SLOT: usize = 1024;
 
-/// The files of one directory. What was written counts only once it was synced; a
-/// rename and a removal only once the directory was.
+/// The files of one directory. Written data is durable only after a sync of the file; a rename or a
+/// removal only after a sync of the directory.
 pub(crate) trait Files: Send + std::fmt::Debug {
-    /// The whole content of a file; `None`: there is none.
+    /// The whole content of a file; `None`: the file does not exist.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
     /// Writes at an offset, creating the file if need be.
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
@@ -67,7 +67,7 @@ pub(crate) trait Files: Send + std::fmt::Debug {
     fn sync(&mut self, name: &str) -> io::Result<()>;
     /// Renames a file over another.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     fn remove(&mut self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_directory(&mut self) -> io::Result<()>;
@@ -77,17 +77,17 @@ pub(crate) trait Files: Send + std::fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Storage {
     files: Box<dyn Files>,
-    /// Whether a loss would be told from a first start.
+    /// Whether `installed` exists, which distinguishes a loss from a first start.
     installed: bool,
-    /// Whether the opt-out is marked.
+    /// Whether `opted-out` exists.
     opted_out: bool,
 }
 
-/// A state as it was found, and the number of the next write.
+/// The state that was read, and the number of the next write.
 pub(crate) type Restored = (State, u64);
 
 impl Storage {
-    /// Reads what is there.
+    /// Reads all files.
     pub(crate) fn open(
         files: Box<dyn Files>,
         simulated: bool,
@@ -99,12 +99,12 @@ impl Storage {
         let (mut state, next_write) = storage.read(simulated)?;
         state.opted_out |= storage.opted_out;
         if next_write > 1 {
-            // Ids that the last run gave and did not store are not given again.
+            // Ids that the last run gave without storing them are not given again.
             state.last_assignment = (state.last_assignment | u64::from(u32::MAX)).saturating_add(1);
         }
         let rewards = storage.read_file(REWARDS)?;
         if let Some(bytes) = rewards.as_ref().filter(|_| keeps_rewards) {
-            // Damaged rewards are lost, as by a restart.
+            // Damaged rewards are lost, as in a restart without the file.
             if let Ok(rewards) = stored::from_bytes::<PendingRewards>(bytes) {
                 rewards.restore(&mut state);
             }
@@ -126,7 +126,7 @@ impl Storage {
         let (ledger, done) = read_ledger(&ledger.unwrap_or_default())?;
         match (ledger, state) {
             (None, None) if !self.installed => Ok((State::default(), 1)),
-            // The very first write was cut off between ledger and state.
+            // The very first write was interrupted between ledger and state.
             (Some((1, ledger)), None) if !self.installed => {
                 Ok((State { ledger, ..State::default() }, 1))
             }
@@ -139,10 +139,10 @@ impl Storage {
                     Some(0) if ledger.lifetime() < state.ledger.lifetime() => {
                         return Err(damaged(LEDGER));
                     }
-                    // With the same number it can still know of more: when the state
-                    // could not be written, both are written again.
+                    // With the same number the ledger can still include later debits: if the write
+                    // of the state failed, both are written again under that number.
                     Some(0 | 1) => state.ledger = ledger,
-                    // The slot of that write is to be written again, not the only good one.
+                    // The slot of that write is to be written again, not the only valid slot.
                     None if last - number == 1 => return Ok((state, last)),
                     Some(_) => return Err(damaged(STATE)),
                     None => return Err(damaged(LEDGER)),
@@ -155,7 +155,7 @@ impl Storage {
         }
     }
 
-    /// Makes a write durable. An error may leave a part of it behind.
+    /// Makes a write durable. A failed write may be partly done.
     pub(crate) fn commit(&mut self, write: &Write) -> Result<(), StorageError> {
         if write.opted_out && !self.opted_out {
             self.mark(OPTED_OUT)?;
@@ -170,7 +170,8 @@ impl Storage {
             Content::Whole(state) => replace(&mut *self.files, STATE_NEW, STATE, &frame(&**state)?),
         };
         written.map_err(|source| failed("writing", STATE, source))?;
-        // Not synced, and a failure is none: if it is lost, less is found out, no more.
+        // Not synced, and a failure is ignored: if the number is lost, fewer rollbacks are
+        // detected.
         let done = frame(&StoredDone(write.number))?;
         self.files.write_at(LEDGER, 2 * SLOT as u64, &done).ok();
         if !self.installed {
@@ -186,7 +187,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Creates a file that says something by being there.
+    /// Creates an empty file, whose existence is its meaning.
     fn mark(&mut self, name: &'static str) -> Result<(), StorageError> {
         let marked = self
             .files
@@ -196,7 +197,7 @@ impl Storage {
         marked.map_err(|source| failed("writing", name, source))
     }
 
-    /// Keeps the sums of open assignments, and forgets all others.
+    /// Stores the sums of open assignments, and erases all others.
     pub(crate) fn keep_rewards(&mut self, rewards: &PendingRewards) -> Result<(), StorageError> {
         if rewards.is_empty() {
             return self.remove_rewards(false);
@@ -215,12 +216,12 @@ impl Storage {
             .files
             .write_at(LEDGER, offset, &slot)
             .and_then(|()| self.files.sync(LEDGER))
-            // The first one creates the file.
+            // The first write creates the file.
             .and_then(|()| if write.number == 1 { self.files.sync_directory() } else { Ok(()) });
         written.map_err(|source| failed("writing", LEDGER, source))
     }
 
-    /// Removes what was being written of the sums, and the sums too unless they are kept.
+    /// Removes a half-written file of sums, and the sums too unless they are kept.
     fn remove_rewards(&mut self, keeps: bool) -> Result<(), StorageError> {
         let names = if keeps { &[REWARDS_NEW][..] } else { &[REWARDS_NEW, REWARDS] };
         let removed = names.iter().try_for_each(|name| self.files.remove(name));
@@ -229,7 +230,7 @@ impl Storage {
             .map_err(|source| failed("removing", REWARDS, source))
     }
 
-    /// Forgets everything, what was spent included, but for an opt-out.
+    /// Erases everything, including the spent budget, except an opt-out.
     pub(crate) fn reset(files: &mut dyn Files) -> Result<(), StorageError> {
         for name in ALL {
             let removed = files.remove(name).and_then(|()| files.sync_directory());
@@ -239,7 +240,7 @@ impl Storage {
     }
 }
 
-/// Replaces a file as a whole, by way of another one.
+/// Replaces a file as a whole, by writing and renaming another file.
 pub(crate) fn replace(
     files: &mut dyn Files,
     new: &str,
@@ -260,7 +261,7 @@ fn damaged(file: &'static str) -> StorageError {
     StorageError::Damaged { file }
 }
 
-/// A value with its length in front.
+/// Encodes a value with a length prefix.
 fn frame<T: stored::Stored>(value: &T) -> Result<Vec<u8>, StoredError> {
     let bytes = stored::to_bytes(value)?;
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -275,7 +276,7 @@ fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// Reads a value; `None` when it is damaged.
+/// Decodes a value; `None` when it is damaged.
 fn read_frame<T: stored::Stored>(
     bytes: &[u8],
     file: &'static str,
@@ -289,8 +290,8 @@ fn read_frame<T: stored::Stored>(
     }
 }
 
-/// The later of the two slots, if one can be read, and the number of the last write that
-/// is known to have been carried through.
+/// The later valid slot, if there is one, and the number of the last write that is known to be
+/// completed.
 fn read_ledger(bytes: &[u8]) -> Result<(Option<(u64, Ledger)>, u64), StorageError> {
     let mut latest: Option<(u64, Ledger)> = None;
     for (place, slot) in bytes.chunks(SLOT).take(2).enumerate() {
@@ -311,7 +312,7 @@ fn read_ledger(bytes: &[u8]) -> Result<(Option<(u64, Ledger)>, u64), StorageErro
     Ok((latest, done.flatten().map_or(0, |done| done.0)))
 }
 
-/// The state after the last write that is there as a whole, and its number.
+/// The state after the last write that is complete, and the number of that write.
 fn read_state(bytes: &[u8], simulated: bool) -> Result<(State, u64), StorageError> {
     let (first, mut rest) = split_frame(bytes).ok_or_else(|| damaged(STATE))?;
     let first = read_frame::<StoredState>(first, STATE)?.ok_or_else(|| damaged(STATE))?;

@@ -1,4 +1,4 @@
-//! Agreements: under which terms a user discloses rewards.
+//! Agreements: the terms on which a user discloses rewards.
 
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
@@ -7,13 +7,13 @@ use bandana_shared::wire::v1::trusted_specification::Algorithm;
 
 use super::TrustedError;
 
-/// Arms or actions that an experiment can have.
+/// Possible numbers of arms or actions of an experiment.
 const ARMS: std::ops::RangeInclusive<usize> = 2..=1024;
 
-/// Coordinates that an action can have.
+/// Possible numbers of coordinates of an action.
 const DIMENSIONS: std::ops::RangeInclusive<usize> = 1..=64;
 
-/// What an app agrees to: that its users' rewards reach the server, and at what price each.
+/// An app's agreement that its users' rewards reach the server, with the largest price of each.
 ///
 /// ```
 /// use bandana_client::trusted::Agreement;
@@ -29,7 +29,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Users disclose rewards, and each costs at most this, whatever a server asks for.
+    /// Users disclose rewards, and each costs at most `rho_max`, whatever a server asks for.
     ///
     /// ```
     /// use bandana_client::trusted::Agreement;
@@ -106,7 +106,7 @@ mod tests {
             assert!(agreement.judge(&id, &unfair).is_err(), "{unfair:?}");
         }
         assert!(agreement.judge(&ExperimentId::new("other")?, &fair).is_err());
-        // Whoever agrees to anything has not agreed to no protection at all.
+        // An agreement to any price does not accept an experiment without protection.
         let anything = Agreement::users_disclose_rewards(Rho::new(f64::INFINITY)?);
         let unprotected = TrustedSpecification { rho: f64::INFINITY, ..fair.clone() };
         assert!(anything.judge(&id, &unprotected).is_err());

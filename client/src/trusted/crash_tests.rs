@@ -1,5 +1,4 @@
-//! Whatever fails, and whenever: nothing that was kept is lost, and nothing is sent under two
-//! names.
+//! At every failure: no kept disclosure is lost, and none is sent under two names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,20 +20,20 @@ fn id() -> Result<ExperimentId, Failure> {
     Ok(ExperimentId::new("crashes")?)
 }
 
-/// A disclosure, by its number.
+/// The disclosure with this number.
 fn disclosure(number: u32) -> Result<Disclosure, Failure> {
     let name = SeededNoise::new(7, u64::from(number)).unique_name()?;
     let made = Disclosure::restored(id()?, name, Played::Arm(number), 0.5, None);
     made.ok_or_else(|| "no disclosure".into())
 }
 
-/// A device on a disk that fails, and what a server hears of it.
+/// A device on a faulty disk, and the disclosures that a server received from it.
 struct Device {
     disk: Disk,
     waiting: Waiting,
-    /// What `keep` has acknowledged.
+    /// Disclosures that `keep` has acknowledged.
     durable: BTreeSet<Name>,
-    /// What was erased after the server's verdict.
+    /// Disclosures erased after the server's verdict.
     erased: BTreeSet<Name>,
     heard: BTreeMap<Name, Vec<u8>>,
 }
@@ -48,7 +47,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens what the disk has, after as many power cuts as there are meanwhile.
+    /// Opens the directory, with a reboot after each power cut.
     fn open(&mut self) -> Result<(), Failure> {
         loop {
             match Waiting::open(Box::new(self.disk.clone())) {
@@ -73,8 +72,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sends what waits to a server that tells this day. Its first answer about every second
-    /// disclosure is lost.
+    /// Sends the waiting disclosures to a server that sends this day. Its first answer about every
+    /// second disclosure is lost.
     fn send(&mut self, day: u32) -> Result<(), Failure> {
         let mut tried = BTreeSet::new();
         loop {
@@ -103,7 +102,7 @@ impl Device {
         Ok(())
     }
 
-    /// Keeps twenty, and sends now and then, on a disk that fails. Then the disk works.
+    /// Keeps twenty disclosures, and sends at intervals, on a faulty disk. Then the disk works.
     fn live(&mut self) -> Result<(), Failure> {
         for number in 0..KEPT {
             self.keep(number)?;
@@ -173,7 +172,7 @@ fn a_disk_that_fails_for_a_while_costs_nothing() -> Result<(), Failure> {
 
 #[test]
 fn killed_again_and_again_and_then_a_power_cut() -> Result<(), Failure> {
-    // What a start reads may be in no more than the memory of the operating system.
+    // A start may read data that only the operating system's cache holds.
     for first in 0..10 {
         for again in 0..6 {
             for seed in 0..16 {
@@ -260,12 +259,12 @@ fn no_more_are_taken_than_there_is_room_for() -> Result<(), Failure> {
         return Err("it was taken".into());
     };
     assert_eq!((given_back.name(), disk.operations()), (name, before));
-    // Few have a day at a time: a server that was away too long refuses only those.
+    // Few disclosures have a day at a time: a server that was away too long refuses only those.
     let batch = waiting.batch(&id()?, Some(Day::new(2)), &BTreeSet::new())?;
     assert_eq!(batch.len(), 32);
     let tried = batch.iter().map(|(name, _)| *name).collect();
     assert_eq!(waiting.batch(&id()?, Some(Day::new(3)), &tried)?, []);
-    // There is room again after a verdict.
+    // After a verdict there is room again.
     assert!(waiting.settle(&batch[0].0) && !waiting.settle(&batch[0].0));
     waiting.keep(*given_back)?;
     assert_eq!(Waiting::open(Box::new(disk))?.len(), WAITING_MAX);
@@ -281,7 +280,7 @@ fn nothing_rests_for_ever() -> Result<(), Failure> {
     waiting.keep(disclosure(1)?)?;
     waiting.hear(Day::new(101));
     waiting.write()?;
-    // Its age is durable.
+    // The age is durable.
     let mut waiting = Waiting::open(Box::new(disk.clone()))?;
     waiting.hear(Day::new(100 + WAITING_DAYS_MAX));
     assert_eq!(waiting.take_dropped(), []);

@@ -24,7 +24,7 @@ use super::TrustedError;
 pub struct DisclosedReward(f64);
 
 impl DisclosedReward {
-    /// Wraps a finite number. Whether the experiment's range has it is seen when it is sent.
+    /// Wraps a finite number. Whether it is in the experiment's range is checked when it is sent.
     ///
     /// ```
     /// use bandana_client::trusted::DisclosedReward;
@@ -32,7 +32,7 @@ impl DisclosedReward {
     /// ```
     ///
     /// # Errors
-    /// [`TrustedError::Reward`] for what is not finite.
+    /// [`TrustedError::Reward`] for infinities and NaN.
     pub fn new(reward: f64) -> Result<Self, TrustedError> {
         if reward.is_finite() { Ok(Self(reward)) } else { Err(TrustedError::Reward) }
     }
@@ -44,8 +44,8 @@ impl fmt::Debug for DisclosedReward {
     }
 }
 
-/// A reward on its way. It has a name, under which it counts once: 16 random bytes, and the
-/// server's day when it is first sent, which stays.
+/// A reward to be sent. It counts once under its name, which is 16 random bytes, and the server's
+/// day at the first attempt. Both stay the same.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -64,7 +64,7 @@ pub struct Disclosure {
     name: [u8; 16],
     played: Played,
     reward: f64,
-    /// The server's day, from when it is first sent.
+    /// The server's day, fixed at the first attempt.
     day: OnceLock<Day>,
 }
 
@@ -89,17 +89,17 @@ impl Disclosure {
         &self.experiment_id
     }
 
-    /// Its day, if it was sent before.
+    /// The day, if a first attempt was made.
     pub(crate) fn day(&self) -> Option<Day> {
         self.day.get().copied()
     }
 
-    /// Gives it this day, unless it has one, and returns the one that it has.
+    /// Sets the day, unless it is already set, and returns the day in force.
     pub(crate) fn fix_day(&self, day: Day) -> Day {
         *self.day.get_or_init(|| day)
     }
 
-    /// What is sent, the same whenever it is.
+    /// The message to be sent, the same at every attempt.
     pub(super) fn message(&self, day: Day) -> DiscloseRequest {
         DiscloseRequest {
             experiment_id: self.experiment_id.to_string(),
@@ -111,7 +111,7 @@ impl Disclosure {
     }
 }
 
-/// What rests on a disk of it.
+/// The stored parts of a disclosure.
 #[cfg(feature = "storage")]
 impl Disclosure {
     pub(crate) fn restored(

@@ -1,4 +1,4 @@
-//! Disclosures that are kept on the disk until the server has decided.
+//! Disclosures that are stored on the disk until the server's verdict.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -21,16 +21,16 @@ use crate::grpc::{CALL_TIME_MAX, Transport, is_about_the_question};
 use crate::storage::{Directory, StorageError};
 use crate::trusted::disclosures_file::DisclosuresFile;
 
-/// Disclosures that can wait at a time, of all experiments together: the file has all of them,
-/// and is written anew for each.
+/// Largest number of waiting disclosures, over all experiments. The file holds all of them, and is
+/// written anew for each.
 pub(super) const WAITING_MAX: usize = 1000;
 
-/// Days for which a disclosure waits at most, from the first one that a server has said: a raw
-/// reward does not rest for as long as an experiment may be paused.
+/// Largest number of days for which a disclosure waits, from the first day that a server has sent.
+/// So a raw reward is not stored for as long as an experiment may be paused.
 pub(super) const WAITING_DAYS_MAX: u32 = 60;
 
-/// Disclosures on the device's disk, until a server has said what becomes of them. Features
-/// `trusted` and `storage`. Clones are the same.
+/// Disclosures on the device's disk, stored until a server's verdict. Features `trusted` and
+/// `storage`. Clones share the same disclosures.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -42,11 +42,11 @@ pub(super) const WAITING_DAYS_MAX: u32 = 60;
 /// // Once, when the app starts: a directory for nothing else.
 /// let disclosures = Disclosures::open(app_directory.path().join("disclosures"))?;
 ///
-/// // When the user has reacted. Once this returns, no crash and no power cut loses it.
+/// // When the user has reacted. Once this returns, no crash and no power cut loses the reward.
 /// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
 /// disclosures.keep(disclosure)?;
 ///
-/// // Now, at the next start, whenever there is a network.
+/// // Now, at the next start, or whenever there is a network.
 /// let flushed = disclosures.flush(&transport, agreement()?).await;
 /// assert_eq!((flushed.sent, flushed.waiting), (1, 0));
 /// # Ok(())
@@ -55,19 +55,20 @@ pub(super) const WAITING_DAYS_MAX: u32 = 60;
 /// ```
 ///
 /// # Privacy
-/// In trusted experiments raw rewards rest on the device, here and nowhere else: in the file
-/// `disclosures`, which only its owner can read on Unix, erased after the server's verdict, by
-/// [`Self::withdraw`], or after 60 days without one. These are days that a server has said and
-/// that are within one of the device's own, from the first one on: a wrong clock erases nothing.
-/// So what waits for a server that is never heard again rests until the app withdraws or erases
-/// it. Blocks that a disk has freed may be read by whoever takes it apart. `CACHEDIR.TAG` tells backup programs to leave the directory out:
-/// what comes back from a backup may count, and cost, once more.
+/// Raw rewards of trusted experiments are stored on the device in one place only: in the file
+/// `disclosures`, which only its owner can read on Unix. They are erased after the server's
+/// verdict, by [`Self::withdraw`], or after 60 days without a verdict. Only days count that a
+/// server has sent and that are within one of the device's own, from the first one on: a wrong
+/// clock erases nothing. So a disclosure for a server that never answers again stays until the app
+/// withdraws or erases it. Disk blocks that were freed may still be readable on the medium.
+/// `CACHEDIR.TAG` tells backup programs to leave the directory out: a disclosure restored from a
+/// backup may count, and cost, once more.
 #[derive(Clone)]
 pub struct Disclosures(Arc<Inner>);
 
 struct Inner {
     waiting: Mutex<Waiting>,
-    /// Who opened it.
+    /// The process that opened the directory.
     process: u32,
 }
 
@@ -78,8 +79,8 @@ impl fmt::Debug for Disclosures {
 }
 
 impl Disclosures {
-    /// Opens a directory, which is made if need be, with what waits in it. One process has it
-    /// at a time. Blocks on the disk.
+    /// Opens a directory with its waiting disclosures. A missing directory is made. Only one
+    /// process can have it open at a time. Blocks on the disk.
     ///
     /// ```
     /// use bandana_client::{StorageError, trusted::Disclosures};
@@ -92,14 +93,13 @@ impl Disclosures {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError`]. The files stay as they are; [`Self::erase`] is the way out when they
-    /// are damaged.
+    /// [`StorageError`]. The files stay as they are. [`Self::erase`] recovers from damaged files.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StorageError> {
         let waiting = Waiting::open(Box::new(Directory::lock(directory.as_ref())?))?;
         Ok(Self(Arc::new(Inner { waiting: Mutex::new(waiting), process: std::process::id() })))
     }
 
-    /// Erases what waits in a directory that nobody has open, damaged or not. What was sent
+    /// Erases the waiting disclosures in a directory that is not open, damaged or not. Rewards sent
     /// before may have counted.
     ///
     /// ```
@@ -120,8 +120,8 @@ impl Disclosures {
         DisclosuresFile::erase(&mut Directory::lock(directory.as_ref())?)
     }
 
-    /// Takes a disclosure, and returns when it is durable. At most 1000 wait at a time. Blocks
-    /// on the disk.
+    /// Keeps a disclosure, and returns when it is durable. At most 1000 wait at a time. Blocks on
+    /// the disk.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -146,14 +146,13 @@ impl Disclosures {
         self.0.lock().keep(disclosure)
     }
 
-    /// How many wait.
+    /// The number of waiting disclosures.
     pub fn waiting(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// Erases everything that waits, since its users have withdrawn, and tells how much it was.
-    /// Nothing more is sent, but for the one reward that a call may be sending. Blocks on the
-    /// disk.
+    /// Erases all waiting disclosures, since their users have withdrawn, and returns their number.
+    /// Nothing more is sent, except one reward that a call may be sending. Blocks on the disk.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -172,19 +171,19 @@ impl Disclosures {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError::Io`]: nothing of it is sent by this process; erase it again.
+    /// [`StorageError::Io`]: this process sends none of them; call it again to erase them.
     pub fn withdraw(&self) -> Result<usize, StorageError> {
         self.0.is_own()?;
         self.0.lock().withdraw()
     }
 
-    /// Sends what waits, each once, and erases what a server has given its verdict about. Each
-    /// experiment is asked for and judged first. Needs a tokio runtime with time and network.
+    /// Sends each waiting disclosure once, and erases those with a server's verdict. Each
+    /// experiment is fetched and judged first. Needs a tokio runtime with time and network.
     ///
-    /// Call it when the app starts, when it has kept something, and again while something
-    /// waits: after [`Flushed::retry_after`] and a random wait that grows with every call that
-    /// has sent nothing. Whatever is given up, by a crash or because the caller drops this
-    /// future, is sent again by the next call, with the same bytes, and counts once.
+    /// Call it when the app starts, after [`Self::keep`], and again while disclosures wait: after
+    /// [`Flushed::retry_after`] and a random wait that grows with every call that has sent nothing.
+    /// A disclosure whose call is given up, by a crash or because the caller drops this future, is
+    /// sent again by the next call, with the same bytes, and counts once.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -219,16 +218,16 @@ impl Disclosures {
     /// ```
     ///
     /// # Privacy
-    /// Nothing of an experiment is sent that asks for more than the agreement. A disclosure
-    /// gets the server's day when it is first sent, and no day that is not within one of the
-    /// device's own.
+    /// Sends nothing to an experiment whose price exceeds the agreement. A disclosure gets the
+    /// server's day at the first attempt, and only if that day is within one of the device's own.
     pub async fn flush(&self, transport: &Transport, agreement: Agreement) -> Flushed {
         let mut flushed = Flushed::default();
         match self.on_disk(|waiting| Ok(waiting.experiments())).await {
             Ok(experiments) => {
                 let heard_day = SharedDay::default();
                 for id in experiments {
-                    // It may have been withdrawn, or too old by the day that another one said.
+                    // It may have been withdrawn, or be too old by the day of another experiment's
+                    // answer.
                     if !self.0.lock().waits_for(&id) {
                         continue;
                     }
@@ -256,7 +255,7 @@ impl Disclosures {
             }
             Err(error) => flushed.storage = Some(error),
         }
-        // What was settled leaves the disk, also when something went wrong behind it.
+        // Settled disclosures leave the disk, even after a later error.
         if let Err(error) = self.on_disk(Waiting::write).await {
             flushed.storage.get_or_insert(error);
         }
@@ -267,7 +266,7 @@ impl Disclosures {
         flushed
     }
 
-    /// Erases what was kept for too long, by a day that a server has said.
+    /// Erases disclosures that were kept for too long, by a day that a server has sent.
     fn age(&self, heard_day: &SharedDay, flushed: &mut Flushed) {
         let Some(today) = known(heard_day) else { return };
         let mut waiting = self.0.lock();
@@ -276,14 +275,15 @@ impl Disclosures {
         flushed.dropped.extend(waiting.take_dropped().into_iter().map(|id| (id, too_long())));
     }
 
-    /// Sends what waits of one experiment. Breaks when the others need not be tried.
+    /// Sends the waiting disclosures of one experiment. Breaks when other experiments need no
+    /// attempt.
     async fn flush_one(
         &self,
         experiment: &TrustedExperiment,
         id: &ExperimentId,
         flushed: &mut Flushed,
     ) -> ControlFlow<()> {
-        // What has a day already can be sent without another one.
+        // A disclosure that already has a day can be sent without another one.
         let no_day = limited(experiment.day()).await.err();
         let mut tried = BTreeSet::new();
         loop {
@@ -301,7 +301,7 @@ impl Disclosures {
             }
             for (name, message) in batch {
                 tried.insert(name);
-                // Meanwhile they may have been withdrawn.
+                // They may have been withdrawn meanwhile.
                 if !self.0.lock().has(&name) {
                     continue;
                 }
@@ -333,7 +333,7 @@ impl Disclosures {
         }
     }
 
-    /// Works on what waits, on a thread that may block.
+    /// Runs `work` on the waiting disclosures, on a thread that may block.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Waiting) -> Result<T, StorageError> + Send + 'static,
@@ -343,7 +343,7 @@ impl Disclosures {
             inner.is_own()?;
             work(&mut inner.lock())
         });
-        // Otherwise the runtime is being shut down.
+        // The join fails only while the runtime is being shut down.
         working.await.unwrap_or(Err(StorageError::Closed))
     }
 }
@@ -353,14 +353,15 @@ impl Inner {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process that was forked off has a copy of everything; only one may go on.
+    /// A forked process has a copy of everything; only the process that opened the directory may
+    /// use it.
     fn is_own(&self) -> Result<(), StorageError> {
         if std::process::id() == self.process { Ok(()) } else { Err(StorageError::Closed) }
     }
 }
 
 impl Drop for Inner {
-    /// What was settled by a call that was given up leaves the disk.
+    /// Writes the verdicts of a call that was given up.
     fn drop(&mut self) {
         if self.is_own().is_ok() {
             self.lock().write().ok();
@@ -368,7 +369,7 @@ impl Drop for Inner {
     }
 }
 
-/// Waits for a call, but not beyond the time that calls have.
+/// Waits for a call, but not beyond the time limit of calls.
 async fn limited<T>(
     call: impl Future<Output = Result<T, TrustedError>>,
 ) -> Result<T, TrustedError> {
@@ -378,7 +379,7 @@ async fn limited<T>(
     }
 }
 
-/// What need not be tried after something went wrong.
+/// The scope that needs no further attempt after an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Disclosure,
@@ -386,12 +387,12 @@ enum Reach {
     Server,
 }
 
-/// How far an error reaches when the experiment has just been asked for with success. So the
-/// server is there, and one experiment that it can't serve is in no other's way.
+/// The scope of an error after a successful fetch of the experiment. Since the server answered, an
+/// experiment that it can't serve does not hold up any other.
 fn reach(error: &TrustedError) -> Reach {
     match error {
         TrustedError::Call(status) if is_about_the_question(status.code()) => Reach::Disclosure,
-        // Only what did not come from the server has a source.
+        // Only a status that did not come from the server has a source.
         TrustedError::Call(status)
             if status.code() == Code::ResourceExhausted || status.source().is_some() =>
         {
@@ -406,7 +407,7 @@ fn break_if(condition: bool) -> ControlFlow<()> {
     if condition { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// What has become of what waited.
+/// The result of a [`Disclosures::flush`].
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -420,7 +421,7 @@ fn break_if(condition: bool) -> ControlFlow<()> {
 /// # let experiment = open(&transport).await?;
 /// # let disclosures = Disclosures::open(directory.path())?;
 /// # disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
-/// // Nobody is at this address.
+/// // No server is at this address.
 /// let transport = Transport::to(&format!("http://{closed}"))?;
 /// let flushed = disclosures.flush(&transport, agreement()?).await;
 /// assert_eq!((flushed.sent, flushed.waiting), (0, 1));
@@ -433,25 +434,25 @@ fn break_if(condition: bool) -> ControlFlow<()> {
 #[must_use = "what is still waiting is to be sent again"]
 #[non_exhaustive]
 pub struct Flushed {
-    /// Rewards that count now, or did before.
+    /// Number of rewards that count, now or already before.
     pub sent: usize,
-    /// Rewards that were refused for good, or kept for too long, and erased: of which
-    /// experiment, and why. See [`TrustedError::is_final`].
+    /// Rewards that were refused for good, or kept for too long, and erased: the experiment and the
+    /// reason of each. See [`TrustedError::is_final`].
     pub dropped: Vec<(ExperimentId, TrustedError)>,
-    /// Rewards that still wait, kept meanwhile or not.
+    /// Number of rewards that still wait, including those kept during the call.
     pub waiting: usize,
-    /// The first reason why something of an experiment still waits. An experiment may have
-    /// none when another one was in the way.
+    /// For each experiment, the first reason why a disclosure still waits. An experiment may have
+    /// no reason if another one held it up.
     pub held_up: Vec<(ExperimentId, TrustedError)>,
-    /// How long the server wants to be left alone: one hour at most.
+    /// The wait that the server asks for: one hour at most.
     pub retry_after: Option<Duration>,
-    /// The disk failed. Nothing was sent that is not durable; what was settled may still be on
-    /// the disk, and is written with the next call.
+    /// The disk failed. Nothing was sent that is not durable. Settled disclosures may still be on
+    /// the disk, until the write of the next call.
     pub storage: Option<StorageError>,
 }
 
 impl Flushed {
-    /// Notes why something waits.
+    /// Records the reason why a disclosure waits.
     fn hold_up(&mut self, id: &ExperimentId, error: TrustedError) {
         self.retry_after = self.retry_after.max(error.retry_after());
         if self.held_up.iter().all(|(held_up, _)| held_up != id) {
@@ -485,11 +486,11 @@ impl Flushed {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeepError {
-    /// As many wait as there is room for. Here it is again; nothing has happened.
+    /// The largest number of disclosures wait. The disclosure is returned, and nothing has changed.
     #[error("{WAITING_MAX} disclosures wait already; send them, and keep this one then")]
     Full(Box<Disclosure>),
-    /// The disk failed. The disclosure waits all the same, in memory, and is written and sent
-    /// with the others; it is lost if the process ends before.
+    /// The disk failed. The disclosure waits in memory all the same, and is written and sent with
+    /// the others. It is lost if the process ends before that.
     #[error("the disclosure waits in memory only, as the disk failed")]
     NotDurable(#[source] StorageError),
 }

@@ -1,7 +1,7 @@
-//! The file of disclosures that wait: raw rewards, of trusted experiments only.
+//! The file of waiting disclosures: raw rewards, of trusted experiments only.
 //!
-//! It is always replaced as a whole, so that what was settled is in no file any more, and is
-//! not there while nothing waits.
+//! It is always replaced as a whole, so that no file holds a settled disclosure. While none wait
+//! there is no file.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) type KeptByName = BTreeMap<[u8; 16], Kept>;
 pub(crate) struct DisclosuresFile(Box<dyn Files>);
 
 impl DisclosuresFile {
-    /// Reads what is there, and sees to it that it stays.
+    /// Reads the file, and makes its content durable.
     pub(crate) fn open(files: Box<dyn Files>) -> Result<(Self, KeptByName), StorageError> {
         let mut file = Self(files);
         for foreign in [LEDGER, STATE] {
@@ -39,7 +39,7 @@ impl DisclosuresFile {
             let removed = file.0.remove(DISCLOSURES_NEW);
             removed.map_err(|source| failed("removing", DISCLOSURES, source))?;
         }
-        // A process that was killed has not made durable all that can be read: days by which
+        // A killed process may not have synced all that can be read, including the days under which
         // disclosures are about to be sent.
         let synced = if bytes.is_some() { file.0.sync(DISCLOSURES) } else { Ok(()) };
         let synced = synced.and_then(|()| file.0.sync_directory());
@@ -51,7 +51,7 @@ impl DisclosuresFile {
         self.0.read(name).map_err(|source| failed("reading", name, source))
     }
 
-    /// Replaces what is there. After an error it is the one or the other.
+    /// Replaces the file. After an error it has the old or the new content.
     pub(crate) fn write(&mut self, kept: &KeptByName) -> Result<(), StorageError> {
         if kept.is_empty() {
             return Self::erase(&mut *self.0);
@@ -61,12 +61,12 @@ impl DisclosuresFile {
             .map_err(|source| failed("writing", DISCLOSURES, source))
     }
 
-    /// What is written of them.
+    /// The encoding of these disclosures.
     pub(crate) fn bytes(kept: &KeptByName) -> Result<Vec<u8>, StoredError> {
         stored::to_bytes(&StoredDisclosures(kept.iter().map(StoredDisclosure::new).collect()))
     }
 
-    /// Removes what waits, whatever is in the files.
+    /// Removes all waiting disclosures, whatever the files contain.
     pub(crate) fn erase(files: &mut dyn Files) -> Result<(), StorageError> {
         let removed = files.remove(DISCLOSURES_NEW).and_then(|()| files.remove(DISCLOSURES));
         removed
@@ -104,9 +104,10 @@ pub(crate) struct StoredDisclosure {
     experiment_id: String,
     played: StoredPlayed,
     reward: f64,
-    /// The server's day, if it was sent.
+    /// The server's day, if an attempt was made.
     day: Option<u32>,
-    /// The first day on which it waited, by a server; 0 while none has said one.
+    /// The first day on which the disclosure waited, by a server's clock; 0 while none has sent
+    /// one.
     kept_on: u32,
 }
 

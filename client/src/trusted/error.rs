@@ -10,7 +10,7 @@ use tonic::Status;
 use crate::grpc::{LATER, pushback};
 use crate::outbox::PUSHBACK_MAX;
 
-/// Why something did not happen.
+/// A failure of a call for disclosed rewards.
 ///
 /// ```
 /// use bandana_client::trusted::{DisclosedReward, TrustedError};
@@ -20,31 +20,31 @@ use crate::outbox::PUSHBACK_MAX;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TrustedError {
-    /// A reward would cost more than the app agreed to.
+    /// The price of a reward exceeds the agreement.
     #[error(
         "the experiment asks for rho = {} for each reward, the app agreed to {}; nothing was \
          disclosed", asked.get(), agreed.get()
     )]
     Beyond {
-        /// What the experiment asks for.
+        /// The experiment's price.
         asked: Rho,
-        /// What the app agreed to.
+        /// The agreed price.
         agreed: Rho,
     },
-    /// The specification is not one that this client understands.
+    /// This client does not understand the specification.
     #[error("the experiment is not one that this client understands; nothing was disclosed")]
     NotUnderstood,
-    /// Not a finite number.
+    /// The reward is not a finite number.
     #[error("a reward must be a finite number")]
     Reward,
-    /// The disclosure is one of another experiment.
+    /// The disclosure belongs to another experiment.
     #[error("the disclosure is one of another experiment; nothing was disclosed")]
     OtherExperiment,
     /// The operating system has no randomness.
     #[error("the operating system's random source failed; nothing was disclosed")]
     Entropy(#[source] getrandom::Error),
-    /// The server's day is not within one of the device's own, so the reward has no day to be
-    /// sent under. Send it again once the clocks agree.
+    /// The server's day is not within one of the device's own, so the reward can't get a day. Send
+    /// it again once the clocks agree.
     #[error(
         "it is day {device} here and day {server} for the server; nothing was disclosed, and can \
          be once they are at most one day apart"
@@ -58,38 +58,37 @@ pub enum TrustedError {
     /// The experiment is paused. Send the disclosure again later.
     #[error("the experiment is paused; send the disclosure again later")]
     Paused,
-    /// The disclosure has a day that the server has not reached: its clock was set back. Send
-    /// it again later.
+    /// The server has not reached the day of the disclosure: its clock was set back. Send it again
+    /// later.
     #[error("the server's clock was set back; send the disclosure again when its day has come")]
     FutureDay,
-    /// The server's verdict is one that this client does not know. Send the disclosure again
-    /// later.
+    /// This client does not know the server's verdict. Send the disclosure again later.
     #[error("the server's verdict is not one that this client knows; send the disclosure again")]
     Undecided,
-    /// The disclosure is not one that the experiment can count, for good.
+    /// The experiment can never count the disclosure.
     #[error("the server refused the disclosure for good: {message}")]
     Malformed {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The disclosure came after the server's replay window: it was refused for good. The
-    /// server has forgotten whether it came before, so it may have counted then: don't disclose
-    /// the reward again.
+    /// The disclosure came after the server's replay window: it was refused for good. The server no
+    /// longer knows whether it came before, so it may have counted then: don't disclose the reward
+    /// again.
     #[error(
         "the disclosure came too late, and was refused for good: {message}; it may have counted \
          before, don't disclose the reward again"
     )]
     Expired {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The experiment has ended: the disclosure was refused for good.
     #[error("the experiment has ended, so the disclosure was refused for good: {message}")]
     Stopped {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The disclosure was kept for so long that it was erased. If it was sent, it may have
+    /// The disclosure was kept for too long and was erased. If an attempt was made, it may have
     /// counted before: don't disclose the reward again.
     #[error(
         "no server has told in {} days what became of the disclosure, so it was erased; it may \
@@ -97,18 +96,18 @@ pub enum TrustedError {
         days
     )]
     KeptTooLong {
-        /// How long it was kept at most.
+        /// The longest time for keeping a disclosure.
         days: u32,
     },
-    /// The server did not answer, or refused. A disclosure may count or not; send it again.
+    /// The server did not answer, or refused. The disclosure may have counted; send it again.
     #[error("the server refused or did not answer")]
     Call(#[from] Box<Status>),
 }
 
 impl TrustedError {
-    /// Whether sending a disclosure again is of no use. That does not say that it never
-    /// counted: an answer to an earlier attempt may have been lost. Only one that never had a
-    /// day, since it was never sent, certainly did not count.
+    /// Whether sending a disclosure again is of no use. That does not mean that it never counted:
+    /// an answer to an earlier attempt may have been lost. Only a disclosure without a day, for
+    /// which no attempt was made, certainly did not count.
     ///
     /// ```
     /// use bandana_client::trusted::TrustedError;
@@ -125,8 +124,8 @@ impl TrustedError {
         )
     }
 
-    /// How long to wait at least before the disclosure is sent again, if the server has said
-    /// so: one hour at most. Add a random wait that grows with every failure.
+    /// Shortest wait before the disclosure is sent again, if the server has asked for one: one hour
+    /// at most. Add a random wait that grows with every failure.
     ///
     /// ```
     /// use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::day::HeardDay;
 use crate::grpc::Transport;
 use crate::time::{Clock as _, SystemClock};
 
-/// An experiment that was judged. Needs a tokio runtime. Clones share what they hear.
+/// A trusted experiment that was judged. Needs a tokio runtime. Clones share the server's day.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -41,7 +41,7 @@ pub struct TrustedExperiment {
     heard_day: SharedDay,
 }
 
-/// What several experiments have heard of a server's day.
+/// The server's day as last received, shared by several experiments.
 pub(super) type SharedDay = Arc<Mutex<HeardDay>>;
 
 impl TrustedExperiment {
@@ -64,7 +64,7 @@ impl TrustedExperiment {
     /// ```
     ///
     /// # Errors
-    /// [`TrustedError::Beyond`] when a reward would cost more than the app agreed to,
+    /// [`TrustedError::Beyond`] when the price of a reward exceeds the agreement,
     /// [`TrustedError::NotUnderstood`], and [`TrustedError::Call`].
     pub async fn open(
         transport: Transport,
@@ -74,8 +74,9 @@ impl TrustedExperiment {
         Self::open_and_hear(transport, id, agreement, SharedDay::default()).await
     }
 
-    /// Opens an experiment, and hears the day also when it is refused. An unbelievable day is
-    /// no error: arms are given all the same, rewards wait for a day that both agree on.
+    /// Opens an experiment, and keeps the server's day even if the experiment is refused. A day
+    /// that is not accepted is no error: arms are recommended, and rewards wait until the clocks
+    /// agree.
     pub(super) async fn open_and_hear(
         transport: Transport,
         id: ExperimentId,
@@ -86,12 +87,12 @@ impl TrustedExperiment {
         Ok(Self { transport, id, agreement, specification, heard_day })
     }
 
-    /// What a reward costs at most.
+    /// The largest price of a reward.
     pub fn rho(&self) -> Rho {
         Rho::new(self.specification.rho).unwrap_or(Rho::ZERO)
     }
 
-    /// Whether actions come with each recommendation.
+    /// Whether each recommendation takes a list of actions.
     pub fn has_contexts(&self) -> bool {
         matches!(self.specification.algorithm, Some(Algorithm::AdacOful(_)))
     }
@@ -115,14 +116,14 @@ impl TrustedExperiment {
         self.recommend_among(&[]).await
     }
 
-    /// The place of the best of these actions, where the experiment has contexts. They are
-    /// public, and at most 1 long.
+    /// The index of the best of these actions, where the experiment has contexts. The actions are
+    /// public, and each has a norm of at most 1.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
     /// # with_server(async |transport| {
     /// # let experiment = open(&transport).await?;
-    /// // Two articles of today, by what they are about.
+    /// // Two of today's articles, by topic.
     /// let articles = [vec![1.0, 0.0], vec![0.6, 0.8]];
     /// let place = experiment.recommend_among(&articles).await?;
     /// # assert!(place < 2);
@@ -143,7 +144,7 @@ impl TrustedExperiment {
         Ok(answer.arm)
     }
 
-    /// Names the reward of an arm that was played.
+    /// Makes the disclosure of the reward of an arm that was played.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -151,7 +152,7 @@ impl TrustedExperiment {
     /// # with_server(async |transport| {
     /// # let experiment = open(&transport).await?;
     /// let arm = experiment.recommend().await?;
-    /// // The other one was played.
+    /// // The user saw the other arm.
     /// let disclosure = experiment.disclosure(1 - arm, DisclosedReward::new(1.0)?)?;
     /// # experiment.disclose(&disclosure).await?;
     /// # Ok(())
@@ -169,7 +170,8 @@ impl TrustedExperiment {
         Disclosure::new(self.id.clone(), Played::Arm(arm), reward)
     }
 
-    /// Names the reward of an action that was played, where the experiment has contexts.
+    /// Makes the disclosure of the reward of an action that was played, where the experiment has
+    /// contexts.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -194,8 +196,8 @@ impl TrustedExperiment {
         Disclosure::new(self.id.clone(), Played::Action(Vector { coordinates: action }), reward)
     }
 
-    /// Sends a reward, and returns when it is durable. Sent again, it still counts once: what
-    /// is sent never changes.
+    /// Sends a reward, and returns when it is durable. If it is sent again, it still counts once:
+    /// its message never changes.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -215,8 +217,8 @@ impl TrustedExperiment {
     /// ```
     ///
     /// # Errors
-    /// [`TrustedError::is_final`] says whether to send it again. With [`TrustedError::Call`]
-    /// it may count or not; with all others this attempt did not count, but one before it may
+    /// [`TrustedError::is_final`] says whether to send it again. After [`TrustedError::Call`] it
+    /// may have counted. After any other error this attempt did not count, but an earlier one may
     /// have.
     pub async fn disclose(&self, disclosure: &Disclosure) -> Result<(), TrustedError> {
         if *disclosure.experiment_id() != self.id {
@@ -229,7 +231,7 @@ impl TrustedExperiment {
         self.submit(disclosure.message(day)).await
     }
 
-    /// The server's day, asked for if it was not heard lately.
+    /// The server's day, fetched if it was not received lately.
     pub(super) async fn day(&self) -> Result<Day, TrustedError> {
         if let Some(day) = self.known_day() {
             return Ok(day);
@@ -239,7 +241,7 @@ impl TrustedExperiment {
         self.known_day().ok_or(TrustedError::Day { device, server })
     }
 
-    /// The server's day, if it was heard lately and is believed.
+    /// The server's day, if it was received lately and is accepted.
     pub(super) fn known_day(&self) -> Option<Day> {
         known(&self.heard_day)
     }
@@ -257,7 +259,7 @@ impl TrustedExperiment {
     }
 }
 
-/// The server's day, if it was heard lately and is believed.
+/// The server's day, if it was received lately and is accepted.
 pub(super) fn known(heard_day: &SharedDay) -> Option<Day> {
     lock(heard_day).get(SystemClock.now())
 }
@@ -266,7 +268,7 @@ fn lock(heard_day: &SharedDay) -> MutexGuard<'_, HeardDay> {
     heard_day.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks for an experiment, hears the day, and judges the answer.
+/// Fetches an experiment, keeps the server's day, and judges the answer.
 async fn ask(
     transport: &Transport,
     id: &ExperimentId,
@@ -292,7 +294,7 @@ fn verdict(status: DisclosureStatus, message: String) -> Result<(), TrustedError
         DisclosureStatus::Stopped => Err(TrustedError::Stopped { message }),
         DisclosureStatus::Paused => Err(TrustedError::Paused),
         DisclosureStatus::FutureDay => Err(TrustedError::FutureDay),
-        // Newer servers may answer what this client does not know.
+        // Newer servers may send a verdict that this client does not know.
         DisclosureStatus::Unspecified => Err(TrustedError::Undecided),
     }
 }

@@ -1,4 +1,4 @@
-//! A server for devices that answers by a script, and remembers what it heard.
+//! A scripted server for devices, which records the disclosures that it receives.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,18 +17,18 @@ use super::Disclosures;
 use crate::grpc::Transport;
 use crate::time::{Clock as _, SystemClock};
 
-/// What the server does with a disclosure.
+/// The server's response to a disclosure.
 #[derive(Debug)]
 pub(super) enum Answer {
     Verdict(DisclosureStatus),
     /// A verdict of a newer server.
     Number(i32),
     Error(Status),
-    /// None, ever.
+    /// No answer, ever.
     Silence,
     /// The connection ends.
     HangUp,
-    /// The user withdraws these, and then it counts.
+    /// The user withdraws these disclosures, and then this one counts.
     Withdraw(Disclosures),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Script {
     /// Experiments that the server does not know.
     pub(super) unknown: BTreeSet<String>,
     pub(super) rho: f64,
-    /// Days by which its clock is ahead of the device's.
+    /// Days by which the server's clock is ahead of the device's.
     pub(super) ahead: i32,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Script {
 pub(super) struct Scripted(Arc<Mutex<Script>>);
 
 impl Scripted {
-    /// Starts it in the runtime that this is called in, with which it ends.
+    /// Starts the server in the current runtime, with which it ends.
     pub(super) fn start() -> Result<(Self, Transport), Box<dyn std::error::Error>> {
         let (answers, heard, unknown) = (VecDeque::new(), Vec::new(), BTreeSet::new());
         let script = Script { answers, heard, unknown, rho: 0.1, ahead: 0 };
@@ -115,7 +115,7 @@ impl Trusted for Scripted {
                 DisclosureStatus::Counted.into()
             }
             Answer::Silence => std::future::pending().await,
-            // Ends the connection's task, without a word on standard error.
+            // Ends the connection's task without output on standard error.
             Answer::HangUp => std::panic::resume_unwind(Box::new("hung up")),
         };
         let (message, server_day) = ("as the script says".to_owned(), self.day());

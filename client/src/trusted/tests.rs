@@ -1,4 +1,4 @@
-//! An app, its directory, and a server that answers by a script.
+//! An app, its directory, and a scripted server.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::time::{Clock as _, SystemClock};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Its digits and its bytes are easy to find.
+/// A reward whose digits and bytes are easy to find.
 const REWARD: f64 = 0.739_118_273;
 
 fn agreement() -> Result<Agreement, Failure> {
@@ -113,7 +113,7 @@ fn each_verdict_has_its_end_and_what_waits_comes_again() -> Result<(), Failure> 
         assert_eq!(flushed.retry_after, Some(Duration::from_secs(90)));
         assert!(flushed.storage.is_none());
 
-        // Another process goes on.
+        // Another process continues.
         drop(disclosures);
         let disclosures = Disclosures::open(directory.path())?;
         server.script().answers.push_back(Answer::Verdict(DisclosureStatus::Paused));
@@ -148,7 +148,7 @@ fn an_experiment_that_can_not_be_asked_for_holds_up_no_other() -> Result<(), Fai
         let held_up: Vec<_> = flushed.held_up.iter().map(|(id, _)| id.as_str()).collect();
         assert_eq!(held_up, ["a-gone", "b-paused"]);
 
-        // It asks for more than the app has agreed to.
+        // The experiment's price exceeds the agreement.
         server.script().rho = 0.2;
         server.script().unknown.clear();
         let before = server.script().heard.len();
@@ -233,7 +233,7 @@ fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(),
         waiting.write()?;
         drop(waiting);
 
-        // The clocks are 100 days apart, and nobody knows whose is right.
+        // The clocks are 100 days apart, and it is unknown whose is right.
         for ahead in [-100, 100] {
             server.script().ahead = ahead;
             let disclosures = Disclosures::open(directory.path())?;
@@ -242,8 +242,8 @@ fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(),
             assert_eq!((flushed.waiting, flushed.dropped.len()), (1, 0));
         }
 
-        // Heard from an experiment that asks for more than the app has agreed to, a day counts
-        // as well. What was kept meanwhile ages from here.
+        // The day in an answer whose experiment is beyond the agreement counts too. Disclosures
+        // kept meanwhile age from then on.
         let disclosures = Disclosures::open(directory.path())?;
         keep(&disclosures, &open(&transport, "fresh").await?)?;
         server.script().ahead = 0;
@@ -330,7 +330,7 @@ fn rewards_are_in_one_file_of_their_owner_and_in_no_text() -> Result<(), Failure
     })
 }
 
-/// Disclosures of a format that is still to come.
+/// Disclosures of a future format.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Newer(u64);
 

@@ -1,4 +1,4 @@
-//! Disclosures that wait, in memory and on the disk: neither network nor clock.
+//! Waiting disclosures, in memory and on the disk, without network and clock.
 
 use std::collections::BTreeSet;
 
@@ -15,22 +15,23 @@ use crate::trusted::disclosures_file::{DisclosuresFile, KeptByName};
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) disclosure: Disclosure,
-    /// The first day on which it was seen to wait, by a server; [`UNCONFIRMED`] before.
+    /// The first day on which it waited, as sent by a server; [`UNCONFIRMED`] before.
     pub(crate) kept_on: Day,
 }
 
-/// No server has said a day while it waited. The device's own day is not asked: its clock may
-/// stand in 1970 or in 2099, and either would erase what waits or keep it for ever.
+/// The day before any server has sent one. The device's own day is not used: its clock may stand in
+/// 1970 or in 2099, and either would erase disclosures or keep them for ever.
 const UNCONFIRMED: Day = Day::new(0);
 
-/// What waits, by its random names: so it leaves in random order.
+/// The waiting disclosures by their random names, so that they leave in random order.
 #[derive(Debug)]
 pub(super) struct Waiting {
     file: DisclosuresFile,
     kept: KeptByName,
-    /// Whether the disk has what the memory has.
+    /// Whether the disk has the content of the memory.
     written: bool,
-    /// The experiments of what was kept for too long, for whoever asks next.
+    /// The experiments of disclosures that were kept for too long, until the next call of
+    /// [`Self::take_dropped`].
     dropped: Vec<ExperimentId>,
 }
 
@@ -57,18 +58,18 @@ impl Waiting {
         self.write().map_err(KeepError::NotDurable)
     }
 
-    /// The experiments of what waits.
+    /// The experiments with waiting disclosures.
     pub(super) fn experiments(&self) -> BTreeSet<ExperimentId> {
         self.kept.values().map(|kept| kept.disclosure.experiment_id().clone()).collect()
     }
 
-    /// Whether something of an experiment waits.
+    /// Whether a disclosure of an experiment waits.
     pub(super) fn waits_for(&self, id: &ExperimentId) -> bool {
         self.kept.values().any(|kept| kept.disclosure.experiment_id() == id)
     }
 
-    /// Hears a day that a server has said and the device believes. What waited without one ages
-    /// from here; what was kept for too long is forgotten, and leaves the disk with the next
+    /// Receives a day that a server has sent and the device accepts. Disclosures without a first
+    /// day age from here. Those kept for too long are dropped, and leave the disk with the next
     /// write.
     pub(super) fn hear(&mut self, today: Day) {
         for kept in self.kept.values_mut() {
@@ -85,7 +86,7 @@ impl Waiting {
         }
     }
 
-    /// Of which experiment each was that was kept for too long.
+    /// The experiment of each disclosure that was kept for too long.
     pub(super) fn take_dropped(&mut self) -> Vec<ExperimentId> {
         std::mem::take(&mut self.dropped)
     }
@@ -95,11 +96,11 @@ impl Waiting {
         self.kept.contains_key(name)
     }
 
-    /// What is to be sent next of an experiment, apart from what was tried. What was never
-    /// sent is given this day, if there is one, and that is durable on return.
+    /// The messages to be sent next for an experiment, apart from those already tried. Disclosures
+    /// without a day get `day`, if there is one, and that is durable on return.
     ///
-    /// A disclosure keeps its day, and a server that is away for longer than its replay window
-    /// refuses it then; so few of them have one at a time.
+    /// A disclosure keeps its day, and a server that was away for longer than its replay window
+    /// refuses it. So only a few disclosures have a day at a time.
     pub(super) fn batch(
         &mut self,
         id: &ExperimentId,
@@ -124,13 +125,13 @@ impl Waiting {
         Ok(batch.collect())
     }
 
-    /// Whether something of an experiment waits for a day.
+    /// Whether a disclosure of an experiment needs a day.
     pub(super) fn needs_day(&self, id: &ExperimentId) -> bool {
         let mut disclosures = self.kept.values().map(|kept| &kept.disclosure);
         disclosures.any(|disclosure| disclosure.experiment_id() == id && disclosure.day().is_none())
     }
 
-    /// Forgets a disclosure, and says whether it was there. It leaves the disk with the next
+    /// Drops a disclosure, and returns whether it was waiting. It leaves the disk with the next
     /// write.
     pub(super) fn settle(&mut self, name: &Name) -> bool {
         let was_there = self.kept.remove(name).is_some();
@@ -138,14 +139,14 @@ impl Waiting {
         was_there
     }
 
-    /// Forgets everything, and says how much.
+    /// Drops all disclosures, and returns their number.
     pub(super) fn withdraw(&mut self) -> Result<usize, StorageError> {
         let count = std::mem::take(&mut self.kept).len();
         self.written = false;
         self.write().map(|()| count)
     }
 
-    /// Writes what is to be written.
+    /// Writes the disclosures, if they have changed.
     pub(super) fn write(&mut self) -> Result<(), StorageError> {
         if !self.written {
             self.file.write(&self.kept)?;

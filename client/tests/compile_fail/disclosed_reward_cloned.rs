@@ -1,4 +1,4 @@
-//! There is one disclosed reward, and whoever takes it has it.
+//! A disclosed reward can't be cloned: it is moved into the call that takes it.
 
 fn main() {
     let reward = bandana_client::trusted::DisclosedReward::new(0.25).unwrap();

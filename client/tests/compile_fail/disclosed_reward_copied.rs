@@ -1,4 +1,4 @@
-//! A reward that was disclosed once is gone.
+//! A disclosed reward can't be used twice.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure, TrustedExperiment};
 

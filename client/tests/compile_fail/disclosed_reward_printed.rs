@@ -1,4 +1,4 @@
-//! A disclosed reward has no text, and neither has its disclosure.
+//! A disclosed reward can't be printed, nor can its disclosure.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure};
 

@@ -1,4 +1,4 @@
-//! What a user discloses, they disclose to the server.
+//! The number in a disclosed reward can't be read: only the server receives it.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure};
 

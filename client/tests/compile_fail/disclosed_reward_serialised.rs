@@ -1,4 +1,4 @@
-//! A disclosed reward has an encoding on the wire and on the device's disk, and no other.
+//! A disclosed reward is encoded for the wire and for the device's disk only.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure};
 

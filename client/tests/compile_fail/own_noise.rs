@@ -1,4 +1,4 @@
-//! Nobody adds a source of noise: the privacy of every report rests on it.
+//! An app can't add a source of noise: the privacy of every report rests on it.
 
 use bandana_client::{EntropyError, NoiseSource};
 

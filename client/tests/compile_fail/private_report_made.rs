@@ -1,4 +1,4 @@
-//! Private reports come from the privatizer, not from whoever has a bit.
+//! Only the privatizer makes private reports; a bit can't be turned into one.
 
 use bandana_client::PrivateReport;
 

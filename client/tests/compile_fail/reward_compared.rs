@@ -1,4 +1,4 @@
-//! Comparing rewards would tell about them, a bit at a time.
+//! Rewards can't be compared: comparisons would reveal them bit by bit.
 
 fn main() {
     let reward = bandana_client::Reward::new(0.25).unwrap();

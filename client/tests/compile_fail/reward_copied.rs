@@ -1,4 +1,4 @@
-//! A reward that was given away is gone.
+//! A reward can't be used twice.
 
 fn main() {
     let reward = bandana_client::Reward::new(0.25).unwrap();

@@ -1,4 +1,4 @@
-//! What was stored can't come back as a reward either.
+//! A reward can't be deserialised.
 
 fn load<T: serde::de::DeserializeOwned>() {}
 

@@ -1,4 +1,4 @@
-//! The number in a reward is for the privatizer alone.
+//! Only the privatizer can read the number in a reward.
 
 fn main() {
     let reward = bandana_client::Reward::new(0.25).unwrap();

@@ -1,4 +1,4 @@
-//! A report takes a bit. A reward is none, and becomes none by a conversion.
+//! A report takes a bit. A reward is not a bit, and can't be converted to one.
 
 use bandana_client::Reward;
 use bandana_shared::identity::ArmIndex;

@@ -1,4 +1,4 @@
-//! A reward has no encoding, so it can't rest or travel by way of serde.
+//! A reward can't be serialised, so serde can't store or send it.
 
 fn store<T: serde::Serialize>(_: T) {}
 

@@ -1,5 +1,5 @@
-//! What the programs of `compile_fail` get wrong is possible when done right, so
-//! they fail for their reasons and not for want of a crate.
+//! The correct forms of the programs in `compile_fail` compile, so those programs fail for their
+//! own reasons and not because a crate is missing.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure, TrustedError, TrustedExperiment};
 use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};

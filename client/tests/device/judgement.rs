@@ -10,7 +10,7 @@ use bandana_shared::specification::{Arm, Specification, SpecificationParts};
 
 use super::{Failure, acceptance, answer, at, client, id, parts, policy};
 
-/// What a client that accepts `acceptance` says to `specification`.
+/// The refusal of `specification` by a client with `acceptance`, if any.
 fn judge(acceptance: Acceptance, specification: Specification) -> Result<Option<Refusal>, Failure> {
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance);
@@ -49,7 +49,8 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
         ),
         (agreed(), bounded, Some(Refusal::Kind { accepted: RewardKind::Binary })),
         (Acceptance::new(epsilon, wider), offered.clone(), Some(Refusal::Range)),
-        // An app that counts no reaction as 0 does not take part where it is 1.
+        // An app that counts no reaction as 0 does not take part in an experiment that counts it as
+        // 1.
         (Acceptance::new(epsilon, liked), offered.clone(), Some(Refusal::Rewards)),
         (
             agreed().pinned(vec![Digest::new([0; 16])]),
@@ -101,7 +102,7 @@ fn only_a_later_revision_changes_arms_and_nothing_else_changes() -> Result<(), F
     }
     let renamed = Arm::new("crimson")?;
     for (offered, expected) in [
-        // Less privacy loss is a change too: the estimates would mix channels.
+        // A smaller privacy loss is a change too: the estimates would mix channels.
         (
             with(&|p| (p.epsilon, p.floor) = (lower, Floor::for_epsilon(lower).get()))?,
             Refusal::Changed,
@@ -123,7 +124,7 @@ fn only_a_later_revision_changes_arms_and_nothing_else_changes() -> Result<(), F
         assert_eq!(client.specification(&id()?), Some(&held), "it goes on with what it held");
         client.choose(&id()?, at(1))?;
     }
-    // Neither back to an older revision, nor an arm back from retirement.
+    // Neither an older revision nor the revival of a retired arm is accepted.
     let mut client = client(&retired)?;
     let back = client.on_fetched(&id()?, answer(held.clone(), 10)?, at(1));
     assert_eq!(refusal(back)?, Some(Refusal::Revision { offered: 1, held: 2 }));

@@ -1,5 +1,4 @@
-//! The client from outside: what it decides, when it reports, and that rewards
-//! change nothing but the bit.
+//! The client from outside: its decisions, its schedule, and that rewards change only the bit.
 
 mod judgement;
 mod rewards;
@@ -23,10 +22,10 @@ use prost::Message as _;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// So little noise that a bit equals its reward, but for once in `10^13`.
+/// Noise so small that a bit equals its reward, except once in `10^13`.
 const ALMOST_NO_PRIVACY: f64 = 32.0;
 
-/// The store that specifications come from.
+/// The store of the specifications.
 const STORE: StoreId = StoreId::new([1; 16]);
 
 fn at(seconds: u64) -> Timestamp {
@@ -42,7 +41,7 @@ fn day(number: u32) -> Day {
     at(0).day().forward(number).back(10)
 }
 
-/// The question for a newer policy that a choice at `now` leads to, within five minutes.
+/// The fetch of a newer policy that follows a choice at `now`, within five minutes.
 fn question<N: bandana_client::NoiseSource>(
     client: &mut bandana_client::Core<N>,
     now: Timestamp,
@@ -93,7 +92,7 @@ fn acceptance(specification: &Specification) -> Acceptance {
     Acceptance::new(specification.epsilon(), specification.rewards())
 }
 
-/// A client that has heard of an experiment at second 0 of day 10.
+/// A client that received an experiment at second 0 of day 10.
 fn client(specification: &Specification) -> Result<Client, Failure> {
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance(specification));
@@ -101,7 +100,7 @@ fn client(specification: &Specification) -> Result<Client, Failure> {
     Ok(client)
 }
 
-/// The same with seeded noise.
+/// The same client with seeded noise.
 fn simulated(specification: &Specification, seed: u64) -> Result<SimulatedClient, Failure> {
     let mut client = SimulatedClient::seeded(seed, 0);
     client.enroll(id()?, acceptance(specification));
@@ -109,7 +108,7 @@ fn simulated(specification: &Specification, seed: u64) -> Result<SimulatedClient
     Ok(client)
 }
 
-/// The upload of a task that must be one.
+/// The upload of a task, which must be one.
 fn upload(task: Result<Task, ClientError>) -> Result<Upload, Failure> {
     match task? {
         Task::Upload(task) => Ok(Upload::try_from(&UploadRequest::decode(task.bytes())?)?),

@@ -1,4 +1,4 @@
-//! Reports tell of the rewards of their assignment.
+//! Reports of the rewards of an assignment.
 
 use bandana_client::{
     BulkNoise, ClientError, PrivatizeError, Privatizer, Reward, SeededNoise, Task,
@@ -187,7 +187,7 @@ fn kary(symbols: u32, rewards: Rewards) -> Result<Specification, Failure> {
     Ok(Specification::new(SpecificationParts { mechanism, floor, ..parts })?)
 }
 
-/// The number that is reported after these rewards.
+/// The symbol that is reported after these rewards.
 fn symbol_after(specification: &Specification, added: &[f64]) -> Result<u8, Failure> {
     let mut client = client(specification)?;
     let assignment = client.choose(&id()?, at(1))?;

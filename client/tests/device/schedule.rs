@@ -1,4 +1,4 @@
-//! The schedule of a client: when it asks, reports and retries.
+//! The schedule of a client: fetches, reports and retries.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ fn timed(window: u32, delay: u32, simulation: bool) -> Result<Specification, Fai
     })?)
 }
 
-/// Everything that an observer of a client sees over ten minutes, without the
-/// bits: time, arm and length of every upload.
+/// All that an observer of a client sees over ten minutes, without the bits: time, arm and length
+/// of every upload.
 fn observe(
     client: &mut SimulatedClient,
     specification: &Specification,
@@ -35,7 +35,7 @@ fn observe(
         }
         for (_, value) in rewards.iter().filter(|(when, _)| *when == second) {
             for assignment in &assignments {
-                // Those whose window has ended take no more.
+                // Assignments whose window has ended take no more rewards.
                 client.reward(assignment.id(), Reward::new(*value)?, at(second)).ok();
             }
         }
@@ -122,7 +122,7 @@ fn a_retry_resends_the_same_bytes_after_a_growing_wait() -> Result<(), Failure> 
         assert!(wait >= Duration::from_secs(2) && wait <= bound, "{attempt}: {wait:?}");
         longest = longest.max(wait);
         now = next;
-        // Meanwhile the policy has aged; the upload goes out all the same.
+        // Meanwhile the policy has become stale; the upload is sent all the same.
         let Task::Upload(again) = client.next_task(now)? else { return Err("no retry".into()) };
         assert_eq!(again, first);
     }
@@ -141,7 +141,7 @@ fn a_refused_upload_is_dropped_and_counted() -> Result<(), Failure> {
     let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
     let refused = UploadOutcome::Refused { message: "stopped".to_owned() };
     client.on_upload_result(task.id(), &refused, at(1))?;
-    // Told twice, counted once.
+    // A repeated result counts once.
     client.on_upload_result(task.id(), &refused, at(1))?;
     assert!(matches!(client.next_task(at(100_000))?, Task::Done));
     assert_eq!(client.statistics().uploads_refused, 1);
@@ -210,7 +210,7 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(10))?;
     assert!(matches!(client.next_task(at(10_000))?, Task::Done), "nobody needs a policy");
 
-    // A choice by an old policy works at once, and asks for a new one.
+    // A choice by a stale policy works at once, and schedules a fetch.
     client.choose(&id()?, at(10_000))?;
     let (task, now) = question(&mut client, at(10_000))?;
     assert_eq!(task.known, Some((specification.digest(), 7)));
@@ -229,7 +229,7 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
 
 #[test]
 fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
-    // Sent with the day of weeks ago, they would be refused for good.
+    // Sent with the day of weeks ago, the reports would be refused for good.
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
     client.choose(&id()?, at(1_000_000))?;
@@ -251,13 +251,13 @@ fn a_question_for_the_day_is_also_the_one_for_a_policy() -> Result<(), Failure> 
     for seed in 0..20 {
         let specification = timed(0, 0, true)?;
         let mut client = simulated(&specification, seed)?;
-        // The policy is old, and the report needs a day.
+        // The policy is stale, and the report needs a day.
         client.choose(&id()?, at(1_000_000))?;
         let (_, asked) = question(&mut client, at(1_000_000))?;
         client.on_fetched(&id()?, answer(specification, 22)?, asked)?;
         let sent = upload(client.next_task(asked))?;
         assert_eq!(sent.day, day(22), "{seed}");
-        // A refresh that was still due would come within five minutes.
+        // A refresh that was still scheduled would come within five minutes.
         for minute in 0..=5 {
             let now = asked.after(Duration::from_mins(minute));
             let next = client.next_task(now)?;
@@ -340,7 +340,7 @@ fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
     assert!(matches!(client.next_task(at(120))?, Task::Wait(_)));
     let Task::Upload(again) = client.next_task(at(121))? else { return Err("it is lost".into()) };
     assert_eq!(again, first);
-    // Both calls end after all; the report counts once.
+    // Both calls end in the end; the report counts once.
     for outcome in [UploadOutcome::Accepted, UploadOutcome::Duplicate] {
         client.on_upload_result(first.id(), &outcome, at(122))?;
     }
@@ -363,7 +363,7 @@ fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
     client.enroll(id()?, acceptance(&specification));
     client.choose(&id()?, at(1))?;
     assert_eq!(upload(client.next_task(at(1)))?.day, day(10));
-    // An acceptance that the experiment is beyond ends the choosing.
+    // After a stricter acceptance the client draws no more arms.
     let stricter = bandana_client::Acceptance::new(
         bandana_shared::epsilon::Epsilon::new(0.5)?,
         specification.rewards(),
@@ -381,7 +381,7 @@ fn a_clock_that_steps_back_a_little_loses_no_report() -> Result<(), Failure> {
         client.choose(&id()?, at(1_000_000))?;
         let now = at(1_000_000 - step);
         client.on_fetched(&id()?, answer(specification, 22)?, now)?;
-        // Within an hour it is waited for, beyond that it has come.
+        // A time within an hour is waited for; a time further ahead counts as passed.
         let due = if step < 3600 { at(1_000_000) } else { now };
         assert_eq!(upload(client.next_task(due))?.day, day(22), "{step} s back");
     }
@@ -409,8 +409,7 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     let Task::Upload(task) = client.next_task(at(year))? else { return Err("no upload".into()) };
     let retry = UploadOutcome::Retry { retry_after: Some(Duration::MAX) };
     client.on_upload_result(task.id(), &retry, at(year))?;
-    // Back to the truth: what was heard is of unknown age, and waits that end in
-    // a year are over.
+    // The clock is right again: held data is of unknown age, and waits that end in a year are over.
     client.choose(&id()?, at(5))?;
     let Task::Upload(again) = client.next_task(at(5))? else { return Err("not due".into()) };
     assert_eq!(again, task, "the retry is due");

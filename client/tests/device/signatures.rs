@@ -109,7 +109,7 @@ fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
     client.on_fetched(&id()?, signed(&specification, sign(30))?, at(2 * DAY))?;
     client.choose(&id()?, at(29 * DAY))?;
 
-    // An app that pins another key does not go on with what it holds.
+    // An app that pins another key does not use the held specification.
     client.enroll(id()?, acceptance.clone());
     client.choose(&id()?, at(29 * DAY))?;
     client.enroll(id()?, acceptance.signed_by(Signers::key(key(3).public_key())));

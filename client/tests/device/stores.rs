@@ -1,4 +1,4 @@
-//! Stores know for good which specifications are their own.
+//! Answers of stores about specifications that they do not know.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn the_store_that_a_specification_came_from_drops_its_reports() -> Result<(), Fa
 
 #[test]
 fn no_other_store_does_and_the_same_bytes_are_sent_again() -> Result<(), Failure> {
-    // The last two are of servers that do not say, or did not when they told the specification.
+    // In the last two cases the server names no store now, or named none with the specification.
     let cases =
         [(Some(STORE), Some(OTHER)), (Some(STORE), None), (None, Some(STORE)), (None, None)];
     for (origin, answers) in cases {
@@ -44,7 +44,7 @@ fn no_other_store_does_and_the_same_bytes_are_sent_again() -> Result<(), Failure
         client.on_upload_result(task.id(), &unknown(answers), at(2))?;
         let statistics = client.statistics();
         assert_eq!((client.waiting_reports(), statistics.uploads_postponed), (1, 1));
-        // One wait in a thousand is none.
+        // One wait in a thousand is zero.
         let (next, time) = match client.next_task(at(2))? {
             Task::Wait(time) => (client.next_task(time)?, time),
             at_once => (at_once, at(2)),
@@ -61,12 +61,12 @@ fn no_other_store_does_and_the_same_bytes_are_sent_again() -> Result<(), Failure
 fn a_report_belongs_to_the_store_that_was_heard_when_its_arm_was_drawn() -> Result<(), Failure> {
     let (mut client, task) = reporting(Some(STORE))?;
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
-    // Another store has the same experiment, and does not know it any more later.
+    // Another store has the same experiment, and later does not know it.
     let fetched = Fetched { store: Some(OTHER), ..answer(specification, 10)? };
     client.on_fetched(&id()?, fetched, at(2))?;
     client.choose(&id()?, at(3))?;
     let Task::Upload(second) = client.next_task(at(3))? else { return Err("no upload".into()) };
-    // A server that leaves out what is known, and does not say its store, changes nothing.
+    // A server that leaves out known parts and names no store changes nothing.
     let (specification, policy) = (None, None);
     let same = Fetched { specification, signatures: Vec::new(), policy, day: day(10), store: None };
     client.on_fetched(&id()?, same, at(5))?;
@@ -81,7 +81,7 @@ fn a_report_belongs_to_the_store_that_was_heard_when_its_arm_was_drawn() -> Resu
     Ok(())
 }
 
-/// What a liar can say within what the app accepts, and no revision leads from it to the truth.
+/// Specifications of an impostor within the app's acceptance, of which the true one is no revision.
 fn lies() -> Result<[Specification; 2], Failure> {
     let (mut later, weaker) = (parts(1.0, Rewards::binary())?, parts(0.5, Rewards::binary())?);
     later.revision = Revision::new(u32::MAX)?;
@@ -103,7 +103,7 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
         let spent = client.spent(at(1));
         client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
 
-        // Nothing more is paid for until the truth is heard, and what was paid stays so.
+        // Nothing more is debited until the true specification is received; earlier debits stay.
         assert!(matches!(client.choose(&id()?, at(3)), Err(ClientError::NoPolicy { .. })));
         assert_eq!((client.spent(at(3)), client.waiting_reports()), (spent, 0));
         let Task::Fetch(question) = client.next_task(at(60))? else {
@@ -144,11 +144,11 @@ fn signers_and_what_was_reported_once_outlast_a_stores_word() -> Result<(), Fail
 #[test]
 fn what_waits_for_a_store_that_is_gone_does_not_hold_up_the_others() -> Result<(), Failure> {
     let (mut client, _) = reporting(Some(STORE))?;
-    // As many as are sealed at a time, and more.
+    // More reports than are sealed at a time.
     for _ in 0..40 {
         client.choose(&id()?, at(1))?;
     }
-    // How long one waits is drawn, and can be nothing: then it comes once more.
+    // The wait is random, and can be zero: then the report is sent once more.
     let mut first = BTreeSet::new();
     while let Task::Upload(task) = client.next_task(at(1))? {
         client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(1))?;

@@ -1,4 +1,4 @@
-//! Agreeing, withdrawing, coming back.
+//! Consenting, opting out, opting in again.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn opting_out_stops_everything_and_leaves_what_was_spent() -> Result<(), Failure
     assert!(matches!(tasks.next_task()?, Task::Done), "nothing is asked for or sent");
     drop((bandana, tasks, choice));
 
-    // It outlives a restart, whatever the app says then.
+    // The opt-out survives a restart, whatever the app then sets.
     let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
     assert!(matches!(bandana.status().reporting, Reporting::OptedOut));
     assert!(matches!(tasks.next_task()?, Task::Done));

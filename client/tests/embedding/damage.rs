@@ -1,5 +1,4 @@
-//! Files that are not what was written. Each has its outcome, and none refills the
-//! budget.
+//! Damaged and exchanged files. Each case has its outcome, and none refills the budget.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +8,7 @@ use bandana_shared::stored::{self, Stored};
 
 use super::{Failure, Hands, NAME, builder, choose, serve, started};
 
-/// A directory in which three reports were paid for.
+/// A directory after the debits of three reports.
 fn used(clock: &std::sync::Arc<Hands>) -> Result<tempfile::TempDir, Failure> {
     let directory = tempfile::tempdir()?;
     let (bandana, mut tasks) = started(directory.path(), clock, 10)?;
@@ -26,8 +25,8 @@ fn trouble(bandana: &Bandana) -> Option<String> {
     }
 }
 
-/// Opens the directory: either nothing is reported, or all that was spent is known.
-/// Says which error it was.
+/// Opens the directory. Checks that either nothing is reported, or the whole spent budget is known.
+/// Returns the error, if any.
 fn open(directory: &Path, clock: &std::sync::Arc<Hands>) -> Result<Option<String>, Failure> {
     let before: Vec<_> = ["ledger", "state"].map(|n| fs::read(directory.join(n)).ok()).into();
     let (bandana, mut tasks) = builder(directory, clock, 10)?.build();
@@ -106,7 +105,7 @@ fn missing_files_are_missed() -> Result<(), Failure> {
     Ok(())
 }
 
-/// State of a format that is still to come.
+/// A state of a future format.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Newer(u64);
 
@@ -153,7 +152,7 @@ fn a_disk_that_takes_nothing_sends_nothing_until_it_does() -> Result<(), Failure
     let clock = Hands::new();
     let directory = tempfile::tempdir()?;
     let (bandana, mut tasks) = started(directory.path(), &clock, 10)?;
-    // A directory in the place of the state's file makes every write fail.
+    // A directory in place of the state's file makes every write fail.
     let (state, aside) = (directory.path().join("state"), directory.path().join("aside"));
     fs::rename(&state, &aside)?;
     fs::create_dir(&state)?;

@@ -51,7 +51,7 @@ fn whoever_waits_for_an_experiment_is_told_when_it_is_there() -> Result<(), Fail
         assert_eq!(waiting.join().map_err(|_| "it panicked")?, Ok(()));
         Ok(())
     })?;
-    // Who would wait for nothing is told at once.
+    // A wait of zero returns at once.
     let unknown = bandana.experiment("unknown")?;
     std::thread::scope(|scope| -> Result<(), Failure> {
         let waiting = scope.spawn(|| unknown.wait_until_ready(LONG));
@@ -93,7 +93,7 @@ fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     };
     let refusal = Refusal::Epsilon { offered: 1.0, accepted: 0.5 };
     assert_eq!(reason, DefaultReason::Refused(refusal));
-    // Whoever waits is told at once.
+    // A waiting thread is woken at once.
     let told = bandana.experiment(NAME)?.wait_until_ready(Duration::from_mins(1)).unwrap_err();
     assert_eq!(told.reason(), &reason);
     assert!(told.to_string().contains("asks for an epsilon of 1; the app accepts 0.5"), "{told}");
@@ -203,7 +203,7 @@ fn a_clock_set_back_a_year_opens_no_window() -> Result<(), Failure> {
     };
     clock.back(YEAR);
     assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
-    // The question for the server's day comes within five minutes.
+    // The fetch of the server's day comes within five minutes.
     clock.forward(300);
     assert_eq!(serve(&mut tasks, &clock)?.len(), 3, "what was paid for leaves");
     drop((bandana, tasks));

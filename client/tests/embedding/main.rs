@@ -1,4 +1,4 @@
-//! The client as an app holds it: one handle, a directory, a clock that tests move.
+//! The client as an app holds it: one handle, a directory, and a clock that tests set.
 
 mod consent;
 mod damage;
@@ -54,7 +54,7 @@ impl Clock for Hands {
     }
 }
 
-/// Two arms, ten minutes for a reaction, a report within an hour after.
+/// Two arms, an attribution window of ten minutes, a release delay of up to an hour.
 fn specification() -> Result<Specification, Failure> {
     Ok(Specification::first(
         ExperimentId::new(NAME)?,
@@ -70,7 +70,7 @@ fn acceptance() -> Result<Acceptance, Failure> {
     Ok(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
 }
 
-/// Room for `window` reports in a week and ten times as many in all.
+/// A budget of `window` reports in a week and ten times as many in all.
 fn budget(window: u32) -> Result<Budget, Failure> {
     let nats = |count: u32| PrivacyLoss::new(f64::from(count));
     Ok(Budget::new(nats(window)?, 7, nats(10 * window)?)?)
@@ -97,7 +97,7 @@ fn fetched(specification: &Specification, now: Timestamp) -> Result<Fetched, Fai
     Ok(Fetched { specification, signatures: Vec::new(), policy, day: now.day(), store: None })
 }
 
-/// Answers every question, takes every upload, and returns them.
+/// Answers every fetch, accepts every upload, and returns the uploads.
 fn serve(tasks: &mut Tasks, clock: &Hands) -> Result<Vec<Upload>, Failure> {
     let mut uploads = Vec::new();
     loop {
@@ -114,7 +114,7 @@ fn serve(tasks: &mut Tasks, clock: &Hands) -> Result<Vec<Upload>, Failure> {
     }
 }
 
-/// An app that has heard of the experiment.
+/// An app that has received the experiment.
 fn started(directory: &Path, clock: &Arc<Hands>, window: u32) -> Result<(Bandana, Tasks), Failure> {
     let (bandana, mut tasks) = builder(directory, clock, window)?.build();
     bandana.experiment(NAME)?;
@@ -122,7 +122,7 @@ fn started(directory: &Path, clock: &Arc<Hands>, window: u32) -> Result<(Bandana
     Ok((bandana, tasks))
 }
 
-/// Chooses so often, and writes it.
+/// Makes `times` choices, and writes them.
 fn choose(bandana: &Bandana, tasks: &mut Tasks, times: u32) -> Result<(), Failure> {
     for _ in 0..times {
         let choice = bandana.experiment(NAME)?.choose();

@@ -1,4 +1,4 @@
-//! Experiments that report once.
+//! Experiments in which each arm reports once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn started(path: &Path, clock: &Arc<Hands>, days: u32) -> Result<(Bandana, Tasks
     Ok((bandana, tasks))
 }
 
-/// How often each arm reports among 60 choices.
+/// Number of reports of each arm among 60 choices.
 fn reports(bandana: &Bandana) -> Result<BTreeMap<String, u32>, Failure> {
     let experiment = bandana.experiment(NAME)?;
     let mut reports = BTreeMap::new();
@@ -36,7 +36,7 @@ fn an_arm_reports_once_in_an_epoch_also_after_a_restart() -> Result<(), Failure>
     let directory = tempfile::tempdir()?;
     let clock = Hands::new();
     let (bandana, mut tasks) = started(directory.path(), &clock, 30)?;
-    // Of 60 draws none is of one arm with a probability of 2^-59.
+    // All of 60 draws are of one arm with a probability of 2^-59.
     let once = BTreeMap::from([("green".to_owned(), 1), ("red".to_owned(), 1)]);
     assert_eq!(reports(&bandana)?, once);
     assert_eq!(bandana.status().spent.lifetime.get(), 2_000_000_000);
@@ -48,7 +48,7 @@ fn an_arm_reports_once_in_an_epoch_also_after_a_restart() -> Result<(), Failure>
     clock.forward(5000);
     assert_eq!(serve(&mut tasks, &clock)?.len(), 2);
     assert_eq!(reports(&bandana)?, BTreeMap::new(), "sent is not forgotten");
-    // A clock that is set back does not bring an earlier epoch.
+    // A clock that is set back does not restore an earlier epoch.
     clock.back(90 * 86_400);
     assert_eq!(reports(&bandana)?, BTreeMap::new());
     clock.forward(121 * 86_400);

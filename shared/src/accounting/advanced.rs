@@ -1,4 +1,4 @@
-//! Advanced composition: losses mostly add up like the steps of a random walk.
+//! Advanced composition: the total loss grows like a random walk.
 //!
 //! Over k rounds the privacy loss is a sum of k terms, each at most ε in
 //! magnitude and each with a mean of at most μ whatever came before. By the
@@ -7,8 +7,8 @@
 //! differentially private (Dwork, Rothblum and Vadhan, "Boosting and
 //! differential privacy", 2010, theorem III.3). The forms here differ in μ.
 //!
-//! The mechanisms may be chosen adaptively, the losses and their number not.
-//! With a slack of 0 nothing is promised: use [`crate::accounting::basic`].
+//! The mechanisms may be chosen adaptively; their losses and number may not. A slack of 0 gives no
+//! bound: use [`crate::accounting::basic`].
 
 use thiserror::Error;
 
@@ -21,14 +21,13 @@ use crate::epsilon::Epsilon;
 /// root of e^x = 1 + 2x, 1.2564312..., rounded down.
 pub const LECTURE_LOSS_MAX: f64 = 1.256_431_208_626_169_5;
 
-/// `rounds` rounds of loss ε, as lectures teach it:
-/// sqrt(2 k ln(1/δ)) ε + 2 k ε², rounded up.
+/// The total loss of `rounds` rounds of loss ε in textbook form: sqrt(2 k ln(1/δ)) ε + 2 k ε²,
+/// rounded up.
 ///
-/// It takes μ = 2ε². Dwork, Rothblum and Vadhan show a mean loss of at most
-/// ε (e^ε - 1) (lemma III.2), and the step from there to 2ε² needs
-/// e^ε <= 1 + 2ε, which fails above [`LECTURE_LOSS_MAX`]. The number would
-/// still be a bound there, since [`sharp`] is smaller and holds everywhere; use
-/// that one.
+/// It takes μ = 2ε². Dwork, Rothblum and Vadhan show a mean loss of at most ε (e^ε - 1) (lemma
+/// III.2), and the step from there to 2ε² needs e^ε <= 1 + 2ε, which fails above
+/// [`LECTURE_LOSS_MAX`]. The value is still a bound there, since [`sharp`] is smaller and always
+/// holds; use [`sharp`].
 ///
 /// # Errors
 /// [`LectureError`] when `loss` is above [`LECTURE_LOSS_MAX`].
@@ -52,7 +51,7 @@ pub fn lecture(loss: Epsilon, rounds: u64, slack: Delta) -> Result<PrivacyLoss, 
     Ok(PrivacyLoss::at_most(add_up(spread, drift)))
 }
 
-/// `rounds` rounds of any loss ε: sqrt(2 k ln(1/δ)) ε + k ε tanh(ε/2), rounded
+/// The total loss of `rounds` rounds of any loss ε: sqrt(2 k ln(1/δ)) ε + k ε tanh(ε/2), rounded
 /// up.
 ///
 /// The mean loss is at its largest for randomized response, see
@@ -73,11 +72,10 @@ pub fn sharp(loss: PrivacyLoss, rounds: u64, slack: Delta) -> PrivacyLoss {
     PrivacyLoss::at_most(add_up(spread, drift))
 }
 
-/// Rounds of different losses, fixed in advance:
-/// sqrt(2 ln(1/δ) Σ ε²) + Σ ε tanh(ε/2), rounded up (Kairouz, Oh and Viswanath
-/// 2015, theorem 3.5, third expression).
+/// The total loss of rounds with different losses, fixed in advance: sqrt(2 ln(1/δ) Σ ε²) + Σ ε
+/// tanh(ε/2), rounded up (Kairouz, Oh and Viswanath 2015, theorem 3.5, third expression).
 ///
-/// With equal losses it is [`sharp`].
+/// For equal losses it equals [`sharp`].
 pub fn heterogeneous(losses: &[PrivacyLoss], slack: Delta) -> PrivacyLoss {
     let sum = |of: fn(PrivacyLoss) -> f64| losses.iter().copied().map(of).fold(0.0, add_up);
     let drift = sum(PrivacyLoss::largest_mean);
@@ -90,7 +88,7 @@ fn deviation(sum_of_squares: f64, slack: Delta) -> f64 {
     sqrt_up(mul_up(mul_up(2.0, slack.log_reciprocal()), sum_of_squares))
 }
 
-/// A loss for which the lecture's lemma doesn't prove its form.
+/// A loss for which the proof of [`lecture`] does not hold.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error(
     "the lecture's lemma proves the form with 2 k epsilon^2 up to an epsilon of 1.2564 (where e^x \

@@ -6,8 +6,7 @@
 
 use crate::accounting::loss::PrivacyLoss;
 
-/// The loss of all these mechanisms on the same data, rounded up after every
-/// addition.
+/// The total loss of these mechanisms on the same data, rounded up after every addition.
 ///
 /// ```
 /// use bandana_shared::accounting::{basic, loss::PrivacyLoss};
@@ -18,7 +17,7 @@ pub fn compose(losses: impl IntoIterator<Item = PrivacyLoss>) -> PrivacyLoss {
     losses.into_iter().fold(PrivacyLoss::ZERO, PrivacyLoss::plus)
 }
 
-/// The loss of `rounds` mechanisms with the same loss, rounded up once.
+/// The total loss of `rounds` mechanisms with the same loss, rounded up once.
 pub fn repeat(loss: PrivacyLoss, rounds: u64) -> PrivacyLoss {
     loss.times(rounds)
 }

@@ -1,14 +1,14 @@
-//! The number of rounds in which randomized response flips, and its
-//! probabilities relative to one of them.
+//! The distribution of the number of flips in rounds of randomized response, with probabilities
+//! relative to one of them.
 
 use std::f64::consts::PI;
 
 use crate::accounting::rounding::GuardedSum;
 
-/// Where the asymptotic series of a factorial is used.
+/// Smallest number whose factorial is computed by the asymptotic series.
 const SERIES_FROM: f64 = 24.0;
 
-/// Terms are left out when all of them together are below this part of the sum.
+/// Terms are left out when their sum is below this fraction of the total.
 const NEGLIGIBLE: f64 = 1.0 / (1_u64 << 62) as f64;
 
 /// k trials, each a flip with probability 1/(1 + e^ε).
@@ -84,7 +84,7 @@ impl Binomial {
         sum(flips, step, weight)
     }
 
-    /// Σ P(l) w(l)/P(`from`) over l from `from` + 1 up to `last`, likewise.
+    /// Σ P(l) w(l)/P(`from`) over l from `from` + 1 up to `last`, for weights in (0, 1].
     pub(super) fn above(self, from: u32, last: u32, weight: impl Fn(u32) -> f64) -> RelativeSum {
         // P(l + 1)/P(l) = (n - l) e^-ε/(l + 1), which falls as l grows.
         let step = |l: u32| f64::from(self.trials - l) / f64::from(l + 1) / self.growth;

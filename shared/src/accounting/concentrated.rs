@@ -29,7 +29,7 @@ use crate::accounting::rounding::{add_up, count_up, exp_up, mul_up, sqrt_up};
 pub struct Rho(f64);
 
 impl Rho {
-    /// Nothing is revealed.
+    /// No information is revealed.
     pub const ZERO: Self = Self(0.0);
 
     /// Checks the range.
@@ -45,8 +45,8 @@ impl Rho {
         self.0
     }
 
-    /// What an ε-differentially private mechanism satisfies at best, rounded
-    /// up: ρ = ε tanh(ε/2).
+    /// The smallest ρ of an arbitrary ε-differentially private mechanism, rounded up: ρ = ε
+    /// tanh(ε/2).
     ///
     /// Randomized response has the largest divergence of every order (Steinke,
     /// "Tight RDP & zCDP bounds from pure DP", 2024, theorem 4):
@@ -77,29 +77,29 @@ impl Rho {
         Self(mul_up(mul_up(x, x), 0.5))
     }
 
-    /// Two mechanisms on the same data, chosen adaptively: the sum, rounded up
-    /// (Bun and Steinke 2016, lemma 1.7).
+    /// The ρ of two mechanisms on the same data, chosen adaptively: the sum, rounded up (Bun and
+    /// Steinke 2016, lemma 1.7).
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(add_up(self.0, other.0))
     }
 
-    /// `count` mechanisms on the same data: `count` ρ, rounded up.
+    /// The ρ of `count` mechanisms on the same data: `count` ρ, rounded up.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
         Self(mul_up(count_up(count), self.0))
     }
 
-    /// Two mechanisms on disjoint data: the larger one. The parts must not depend on the data, or
-    /// neighbours must differ by adding or removing one person: someone whose
-    /// data change could otherwise move from one part to the other.
+    /// The ρ of two mechanisms on disjoint data: the larger one. Either the partition must not
+    /// depend on the data, or neighbours must differ by adding or removing one person: otherwise a
+    /// change of one person's data could move that person from one part to the other.
     #[must_use]
     pub fn alongside(self, other: Self) -> Self {
         Self(self.0.max(other.0))
     }
 
-    /// A group of `people` whose data all change: `people`² ρ, rounded up (Bun
-    /// and Steinke 2016, proposition 1.9).
+    /// The ρ for a group of `people` whose data all change: `people`² ρ, rounded up (Bun and
+    /// Steinke 2016, proposition 1.9).
     #[must_use]
     pub fn for_group(self, people: u64) -> Self {
         self.times(people).times(people)
@@ -143,7 +143,7 @@ impl Rho {
     }
 }
 
-/// Not a ρ.
+/// A number that is not a valid ρ.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("rho is {0}; it must be 0 or more, and may be infinite")]
 pub struct RhoError(f64);

@@ -1,10 +1,9 @@
 //! Conversion of a Rényi divergence to ε and δ.
 //!
-//! An (α, r)-Rényi differentially private mechanism is (ε, δ)-differentially
-//! private with δ = exp((α - 1)(r - ε)) (1 - 1/α)^α/(α - 1) (Canonne, Kamath and
-//! Steinke, "The discrete Gaussian for differential privacy", 2020, proposition
-//! 12). It holds for every α > 1, so an order that is not the best one costs
-//! tightness only.
+//! An (α, r)-Rényi differentially private mechanism is (ε, δ)-differentially private with δ =
+//! exp((α - 1)(r - ε)) (1 - 1/α)^α/(α - 1) (Canonne, Kamath and Steinke, "The discrete Gaussian for
+//! differential privacy", 2020, proposition 12). This holds for every α > 1, so an order that is
+//! not optimal costs only tightness.
 
 use crate::accounting::delta::Delta;
 use crate::accounting::order::Order;
@@ -40,8 +39,7 @@ pub(super) fn log_delta_bound(order: Order, divergence: f64, loss: f64) -> f64 {
         .upper()
 }
 
-/// The least value found of a function of the order, by golden section over
-/// ln(α - 1).
+/// The least value found of a function of the order, by golden-section search over ln(α - 1).
 ///
 /// For α times a constant in place of r, ln δ is a convex function of α: its
 /// derivative (2α - 1) ρ - ε + ln(1 - 1/α) grows. The orders at which ε for a

@@ -6,10 +6,9 @@ use crate::accounting::rounding::{add_up, after_library};
 
 /// A probability δ in 0..=1.
 ///
-/// A mechanism is (ε, δ)-differentially private if for every pair of
-/// neighbouring inputs and every set S of outputs, P(S) is at most e^ε times
-/// what it is for the neighbour, plus δ. With 0 that is pure differential
-/// privacy, with 1 it is true of everything.
+/// A mechanism is (ε, δ)-differentially private if for every pair of neighbouring inputs and every
+/// set S of outputs, P(S) is at most e^ε times the probability for the neighbour, plus δ. A δ of 0
+/// is pure differential privacy; a δ of 1 holds for every mechanism.
 ///
 /// ```
 /// use bandana_shared::accounting::delta::Delta;
@@ -23,7 +22,7 @@ pub struct Delta(f64);
 impl Delta {
     /// Pure differential privacy.
     pub const ZERO: Self = Self(0.0);
-    /// No promise.
+    /// The trivial δ, which every mechanism satisfies.
     pub const VACUOUS: Self = Self(1.0);
 
     /// Checks the range.
@@ -38,7 +37,7 @@ impl Delta {
         }
     }
 
-    /// A bound on a probability that may have come out above 1.
+    /// A bound on a probability, cut to 1.
     pub(super) fn at_most(bound: f64) -> Self {
         Self(bound.clamp(0.0, 1.0))
     }
@@ -61,7 +60,7 @@ impl Delta {
     }
 }
 
-/// Not a probability.
+/// A number that is not a probability.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("delta is {0}; it must be a number from 0 (pure privacy) to 1 (no promise)")]
 pub struct DeltaError(f64);

@@ -20,8 +20,8 @@ use crate::accounting::rounding::{div_up, mul_up};
 /// ```
 ///
 /// # Privacy
-/// What is said here is about exact real noise; a sampler of floating-point
-/// numbers doesn't draw it.
+/// The bounds hold for exact real noise; a sampler of floating-point numbers doesn't draw such
+/// noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaussianMechanism {
     sensitivity: f64,
@@ -45,33 +45,33 @@ impl GaussianMechanism {
         Ok(Self { sensitivity, deviation })
     }
 
-    /// Its zero-concentrated privacy, rounded up: ρ = Δ²/(2 σ²) (Bun and
-    /// Steinke 2016, proposition 1.6). No smaller ρ holds.
+    /// The zero-concentrated privacy, rounded up: ρ = Δ²/(2 σ²) (Bun and Steinke 2016, proposition
+    /// 1.6). No smaller ρ holds.
     pub fn rho(self) -> Rho {
         Rho::half_square(div_up(self.sensitivity, self.deviation))
     }
 
-    /// Its Rényi divergence of one order, rounded up: α Δ²/(2 σ²) (Mironov,
-    /// "Rényi differential privacy", 2017, proposition 7).
+    /// The Rényi divergence of one order, rounded up: α Δ²/(2 σ²) (Mironov, "Rényi differential
+    /// privacy", 2017, proposition 7).
     pub fn renyi(self, order: Order) -> PrivacyLoss {
         PrivacyLoss::at_most(mul_up(order.get(), self.rho().get()))
     }
 }
 
-/// Not a Gaussian mechanism.
+/// Invalid parameters of a Gaussian mechanism.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum GaussianError {
     /// A sensitivity out of range.
     #[error("sensitivity {sensitivity} is not a finite number of at least 0")]
     Sensitivity {
-        /// The value that was given.
+        /// The given sensitivity.
         sensitivity: f64,
     },
     /// A standard deviation out of range.
     #[error("standard deviation {deviation} is not a finite number above 0")]
     Deviation {
-        /// The value that was given.
+        /// The given standard deviation.
         deviation: f64,
     },
 }

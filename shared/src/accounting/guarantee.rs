@@ -39,16 +39,16 @@ impl Guarantee {
         self.delta
     }
 
-    /// Basic composition on the same data, rounded up: both sums (Dwork and
-    /// Roth 2014, theorem 3.16).
+    /// Basic composition on the same data, rounded up: both ε and δ are summed (Dwork and Roth
+    /// 2014, theorem 3.16).
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self::new(self.loss.plus(other.loss), self.delta.plus(other.delta))
     }
 
-    /// Composition on disjoint data: both maxima. The parts must not depend on the data, or
-    /// neighbours must differ by adding or removing one person: someone whose
-    /// data change could otherwise move from one part to the other.
+    /// Composition on disjoint data: the larger ε and the larger δ. Either the partition must not
+    /// depend on the data, or neighbours must differ by adding or removing one person: otherwise a
+    /// change of one person's data could move that person from one part to the other.
     #[must_use]
     pub fn alongside(self, other: Self) -> Self {
         let delta = if self.delta < other.delta { other.delta } else { self.delta };

@@ -7,13 +7,13 @@ use crate::accounting::optimal::OptimalComposition;
 use crate::accounting::{advanced, basic};
 use crate::epsilon::Epsilon;
 
-/// A loss with which mechanisms of these losses, fixed in advance, are
-/// (ε, `delta`)-differentially private together, rounded up.
+/// A loss ε for which mechanisms with these losses, fixed in advance, are (ε,
+/// `delta`)-differentially private together, rounded up.
 ///
-/// The exact answer is #P-complete to compute (Murtagh and Vadhan 2016). This is the least of four bounds that each hold: basic composition;
-/// advanced composition; zero-concentrated privacy; and the exact composition
-/// of as many mechanisms with the largest of the losses, where the number and
-/// the losses are in its range. With equal losses the last one is exact.
+/// The exact value is #P-complete to compute (Murtagh and Vadhan 2016). This is the least of four
+/// valid bounds: basic composition; advanced composition; zero-concentrated privacy; and the exact
+/// composition of the same number of mechanisms with the largest of the losses, if number and loss
+/// are in its range. For equal losses the last bound is exact.
 ///
 /// ```
 /// use bandana_shared::accounting::{basic, delta::Delta, heterogeneous, loss::PrivacyLoss};
@@ -33,8 +33,8 @@ pub fn compose(losses: &[PrivacyLoss], delta: Delta) -> PrivacyLoss {
     bounds.into_iter().fold(PrivacyLoss::UNBOUNDED, |a, b| if b < a { b } else { a })
 }
 
-/// The exact composition with the largest loss, if it is in range. Losses of 0
-/// don't count, and smaller ones than a report can have count as the smallest.
+/// The exact composition with the largest loss, if it is in range. Losses of 0 are left out. Losses
+/// below [`Epsilon::MIN`] count as that.
 fn as_if_equal(losses: &[PrivacyLoss], delta: Delta) -> PrivacyLoss {
     let counted = losses.iter().filter(|&&loss| loss > PrivacyLoss::ZERO);
     let largest = counted.clone().fold(Epsilon::MIN, |a, b| a.max(b.get()));

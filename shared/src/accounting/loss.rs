@@ -7,8 +7,8 @@ use crate::epsilon::Epsilon;
 
 /// A privacy loss bound ε in nats, from 0 to infinity.
 ///
-/// [`Epsilon`] is the loss of one report and lies in a narrow range; this is
-/// the loss of any number of them, or of none. Infinity promises nothing.
+/// [`Epsilon`] is the loss of one report and lies in a narrow range; this type is the loss of any
+/// number of reports, or of none. An infinite loss is no bound.
 ///
 /// ```
 /// use bandana_shared::{accounting::loss::PrivacyLoss, epsilon::Epsilon};
@@ -22,9 +22,9 @@ use crate::epsilon::Epsilon;
 pub struct PrivacyLoss(f64);
 
 impl PrivacyLoss {
-    /// Nothing is revealed.
+    /// No information is revealed.
     pub const ZERO: Self = Self(0.0);
-    /// Nothing is promised.
+    /// No bound.
     pub const UNBOUNDED: Self = Self(f64::INFINITY);
 
     /// Checks the range.
@@ -35,7 +35,7 @@ impl PrivacyLoss {
         if nats >= 0.0 { Ok(Self(nats.abs())) } else { Err(PrivacyLossError(nats)) }
     }
 
-    /// A bound that may have come out below 0.
+    /// A bound, cut to at least 0.
     pub(super) fn at_most(nats: f64) -> Self {
         if nats > 0.0 { Self(nats) } else { Self::ZERO }
     }
@@ -60,22 +60,21 @@ impl PrivacyLoss {
         Self(mul_up(count_up(count), self.0))
     }
 
-    /// The loss of two mechanisms on disjoint data: the larger one (McSherry,
-    /// "Privacy integrated queries", 2009, theorem 4). The parts must not depend on the data, or
-    /// neighbours must differ by adding or removing one person: someone whose
-    /// data change could otherwise move from one part to the other.
+    /// The loss of two mechanisms on disjoint data: the larger one (McSherry, "Privacy integrated
+    /// queries", 2009, theorem 4). Either the partition must not depend on the data, or neighbours
+    /// must differ by adding or removing one person: otherwise a change of one person's data could
+    /// move that person from one part to the other.
     #[must_use]
     pub fn alongside(self, other: Self) -> Self {
         Self(self.0.max(other.0))
     }
 
-    /// The largest mean of the privacy loss that an ε-differentially private
-    /// mechanism can have: ε tanh(ε/2), rounded up.
+    /// The largest possible mean of the privacy loss of an ε-differentially private mechanism: ε
+    /// tanh(ε/2), rounded up.
     ///
-    /// The likelihood ratio lies in e^-ε..=e^ε and has mean 1 under the second
-    /// distribution. `x ln x` is convex, so its mean is largest when the ratio
-    /// is at its ends only, which is randomized response; that has this mean.
-    /// It is below both ε and ε²/2.
+    /// The likelihood ratio lies in e^-ε..=e^ε and has mean 1 under the second distribution. `x ln
+    /// x` is convex, so its mean is largest when the ratio takes only its two extreme values.
+    /// Randomized response does so, and has this mean. It is below both ε and ε²/2.
     pub fn largest_mean(self) -> f64 {
         // tanh(ε/2) = m/(2 - m) with m = 1 - e^-ε; it grows with m.
         let m = after_library(-libm::expm1(-self.0)).min(1.0);
@@ -90,7 +89,7 @@ impl From<Epsilon> for PrivacyLoss {
     }
 }
 
-/// Not a privacy loss.
+/// A number that is not a valid privacy loss.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("a privacy loss of {0} nats; it must be 0 or more, and may be infinite")]
 pub struct PrivacyLossError(f64);

@@ -1,21 +1,20 @@
-//! Privacy accounting: what many private reports lose together.
+//! Privacy accounting: the total loss of many private reports.
 //!
 //! - [`nano_nats`]: the integer unit of a device's ledger.
 //! - [`loss`], [`delta`], [`guarantee`]: (ε, δ)-differential privacy.
 //! - [`basic`], [`advanced`], [`optimal`], [`heterogeneous`]: composition of
 //!   mechanisms that are each purely ε-differentially private.
-//! - [`gaussian`], [`concentrated`], [`renyi`]: what is not purely private.
-//! - [`planner`]: how many reports fit a budget, and how large each may be.
+//! - [`gaussian`], [`concentrated`], [`renyi`]: mechanisms without pure differential privacy.
+//! - [`planner`]: the number and size of reports that fit a budget.
 //!
-//! A ledger admits by basic composition in integers. All else is for planning
-//! and for what is said about a running experiment.
+//! A ledger admits by basic composition in integers. The other modules are for planning and for
+//! statements about a running experiment.
 //!
 //! # Rounding
-//! Every result is a bound that holds for the exact parameters given: losses
-//! and δ are rounded up, numbers of reports down. The error analyses rest on
-//! IEEE 754 arithmetic and on `libm`'s `exp`, `expm1`, `log` and `log1p` being
-//! within one unit in the last place. A result that exceeds every float is
-//! infinite, which promises nothing and is therefore true.
+//! Every result is a bound that holds for the exact parameters given: losses and δ are rounded up,
+//! numbers of reports down. The error analyses rest on IEEE 754 arithmetic and on `libm`'s `exp`,
+//! `expm1`, `log` and `log1p` being within one unit in the last place. A result that exceeds every
+//! float is infinite, which is trivially a bound.
 //!
 //! ```
 //! use bandana_shared::accounting::{advanced, basic, delta::Delta, optimal::OptimalComposition};

@@ -1,4 +1,4 @@
-//! Whole nano-nats, the unit in which a ledger counts.
+//! Whole nano-nats, the unit of a ledger.
 
 use thiserror::Error;
 
@@ -8,9 +8,8 @@ use crate::epsilon::Epsilon;
 
 /// A privacy loss of 0 to 2^64 - 1 nano-nats, about 1.8e10 nats.
 ///
-/// Sums of whole numbers don't depend on their order and don't drift, so that
-/// a ledger of a million reports is exact. The price of one report is rounded
-/// up.
+/// Sums of whole numbers don't depend on their order and don't drift, so a ledger of a million
+/// reports is exact. The price of one report is rounded up.
 ///
 /// ```
 /// use bandana_shared::{accounting::nano_nats::NanoNats, epsilon::Epsilon};
@@ -31,7 +30,7 @@ impl NanoNats {
     /// Nano-nats in one nat.
     pub const PER_NAT: u64 = 1_000_000_000;
 
-    /// That many nano-nats.
+    /// A loss of this many nano-nats.
     pub const fn new(nano_nats: u64) -> Self {
         Self(nano_nats)
     }
@@ -96,8 +95,8 @@ impl NanoNats {
         }
     }
 
-    /// How many reports of `price` a cap of this size admits, by basic
-    /// composition. What costs nothing is admitted `u64::MAX` times.
+    /// The number of reports of `price` that a cap of this size admits, by basic composition;
+    /// `u64::MAX` for a price of 0.
     pub const fn reports(self, price: Self) -> u64 {
         match self.0.checked_div(price.0) {
             Some(reports) => reports,
@@ -105,8 +104,8 @@ impl NanoNats {
         }
     }
 
-    /// The highest price at which `reports` reports fit a cap of this size, by
-    /// basic composition. Without reports it is the whole cap.
+    /// The highest price at which `reports` reports fit a cap of this size, by basic composition.
+    /// For 0 reports it is the whole cap.
     #[must_use]
     pub const fn price_of(self, reports: u64) -> Self {
         match self.0.checked_div(reports) {
@@ -138,7 +137,7 @@ fn ceiling_of_nats(nats: f64) -> Option<u64> {
     u64::try_from(ceiling).ok()
 }
 
-/// A loss beyond what a ledger can count.
+/// A loss too large for a ledger.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("a loss of {0} nats is beyond 2^64 nano-nats, about 1.8e10 nats")]
 pub struct NanoNatsError(f64);

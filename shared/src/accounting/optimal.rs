@@ -1,17 +1,15 @@
 //! The exact composition of pure mechanisms.
 //!
-//! Randomized response dominates every ε-differentially private mechanism, so
-//! k rounds of it, with independent flips, are the worst that k rounds can be,
-//! also when the mechanisms are chosen adaptively (Kairouz, Oh and Viswanath,
-//! "The composition theorem for differential privacy", 2015, theorem 3.3). With
-//! l flips the privacy loss is (k - 2l) ε, and
+//! Randomized response dominates every ε-differentially private mechanism. So k rounds of it, with
+//! independent flips, are the worst case of k rounds, also when the mechanisms are chosen
+//! adaptively (Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", 2015,
+//! theorem 3.3). With l flips the privacy loss is (k - 2l) ε, and
 //!
 //! δ(ε') = Σ P(l flips) (1 - exp(ε' - (k - 2l) ε)), over l with (k - 2l) ε > ε'.
 //!
-//! The theorem lists this at ε' = (k - 2i) ε; in between it is the same sum,
-//! which Murtagh and Vadhan, "The complexity of computing the optimal
-//! composition of differential privacy", 2016, theorem 1.5, give for losses
-//! that may differ.
+//! The theorem states this at ε' = (k - 2i) ε. Between these values the sum is the same, as Murtagh
+//! and Vadhan, "The complexity of computing the optimal composition of differential privacy", 2016,
+//! theorem 1.5, show for losses that may differ.
 
 use thiserror::Error;
 
@@ -22,8 +20,8 @@ use crate::accounting::rounding::exp_up;
 use crate::accounting::{advanced, basic};
 use crate::epsilon::Epsilon;
 
-/// The largest number of rounds, 2^20. Ten thousand terms of the sum count
-/// then, and rounding costs a relative 2^-27 of δ.
+/// The largest number of rounds, 2^20. The sum then has ten thousand significant terms, and
+/// rounding costs a relative 2^-27 of δ.
 pub const ROUNDS_MAX: u32 = 1 << 20;
 
 /// `rounds` rounds of mechanisms with the same loss.
@@ -47,7 +45,7 @@ pub struct OptimalComposition {
 }
 
 impl OptimalComposition {
-    /// 0 to [`ROUNDS_MAX`] rounds of loss `loss`.
+    /// A composition of 0 to [`ROUNDS_MAX`] rounds of loss `loss`.
     ///
     /// # Errors
     /// [`TooManyRounds`] above [`ROUNDS_MAX`].
@@ -58,9 +56,8 @@ impl OptimalComposition {
         }
     }
 
-    /// The least δ with which the rounds together are (`loss`, δ)-differentially
-    /// private, rounded up: by at most a relative 2^-27, and to at least
-    /// 2^-1022 where it isn't 0.
+    /// The least δ with which the rounds together are (`loss`, δ)-differentially private, rounded
+    /// up by at most a relative 2^-27. A δ other than 0 is rounded up to at least 2^-1022.
     pub fn delta(self, loss: PrivacyLoss) -> Delta {
         let Some(last) = self.last_exceeding(loss) else {
             return Delta::ZERO;
@@ -102,7 +99,7 @@ impl OptimalComposition {
         if fits(low) {
             return PrivacyLoss::ZERO;
         }
-        // Halves the interval until it is 2^-60 of what it was.
+        // Halves the interval until its length is 2^-60 of the initial one.
         for _ in 0..60 {
             let middle = f64::midpoint(low, high);
             if fits(middle) {
@@ -150,7 +147,7 @@ fn power(exponent: i32) -> f64 {
     libm::ldexp(1.0, exponent)
 }
 
-/// More rounds than can be composed exactly.
+/// A number of rounds too large for exact composition.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{0} rounds; the exact composition takes at most 2^20, advanced composition any number")]
 pub struct TooManyRounds(u64);

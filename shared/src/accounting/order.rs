@@ -7,7 +7,7 @@ use thiserror::Error;
 pub struct Order(f64);
 
 impl Order {
-    /// What every order is below.
+    /// The exclusive upper bound of all orders.
     pub const END: f64 = (1_u64 << 53) as f64;
 
     /// Checks the range.

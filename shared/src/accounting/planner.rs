@@ -1,4 +1,4 @@
-//! The planner: how many reports fit a budget, and how large each may be.
+//! The planner: the number and size of reports that fit a budget.
 
 use crate::accounting::guarantee::Guarantee;
 use crate::accounting::nano_nats::NanoNats;
@@ -6,7 +6,7 @@ use crate::accounting::optimal::OptimalComposition;
 use crate::accounting::{advanced, basic};
 use crate::epsilon::Epsilon;
 
-/// A way to account for many reports of the same loss.
+/// A method of accounting for many reports of the same loss.
 ///
 /// ```
 /// use bandana_shared::accounting::{delta::Delta, guarantee::Guarantee, loss::PrivacyLoss};
@@ -25,8 +25,8 @@ pub enum Accountant {
     Basic,
     /// [`advanced::sharp`], with the budget's δ as slack.
     Advanced,
-    /// [`OptimalComposition`], and beyond its number of rounds the better of
-    /// the other two. Admits whatever one of them admits.
+    /// [`OptimalComposition`], and beyond its number of rounds the better of the other two. Admits
+    /// everything that one of them admits.
     Optimal,
 }
 
@@ -47,8 +47,8 @@ impl Accountant {
         }
     }
 
-    /// The largest number of reports of loss `loss` that is shown to fit
-    /// `budget`; `u64::MAX` where there is no end.
+    /// The largest number of reports of loss `loss` that is shown to fit `budget`; `u64::MAX` if
+    /// every number fits.
     pub fn reports(self, loss: Epsilon, budget: Guarantee) -> u64 {
         let fits = |reports| self.admits(loss, reports, budget);
         let (mut low, mut high) = (0, 1);

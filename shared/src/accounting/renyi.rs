@@ -10,16 +10,15 @@ use crate::accounting::loss::PrivacyLoss;
 pub use crate::accounting::order::{Order, OrderError};
 use crate::accounting::rounding::{GuardedSum, exp_up};
 
-/// A set of orders: at least one.
+/// A non-empty set of orders.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Orders(Vec<Order>);
 
 impl Orders {
-    /// These orders, in any arrangement.
+    /// The set of these orders, in any arrangement.
     ///
     /// # Errors
-    /// [`RenyiError::Order`] for an α out of range, [`RenyiError::NoOrders`]
-    /// without any.
+    /// [`RenyiError::Order`] for an α out of range, [`RenyiError::NoOrders`] for an empty set.
     pub fn new(alphas: &[f64]) -> Result<Self, RenyiError> {
         if alphas.is_empty() {
             return Err(RenyiError::NoOrders);
@@ -68,25 +67,24 @@ impl RenyiCurve {
         Self { points: orders.iter().map(|order| (order, divergence(order))).collect() }
     }
 
-    /// A mechanism that reveals nothing.
+    /// The curve of a mechanism that reveals nothing.
     pub fn zero(orders: &Orders) -> Self {
         Self::new(orders, |_| PrivacyLoss::ZERO)
     }
 
-    /// The Gaussian mechanism (Mironov 2017, proposition 7).
+    /// The curve of the Gaussian mechanism (Mironov 2017, proposition 7).
     pub fn gaussian(orders: &Orders, mechanism: GaussianMechanism) -> Self {
         Self::new(orders, |order| mechanism.renyi(order))
     }
 
-    /// A ρ-zero-concentrated differentially private mechanism: ρ α.
+    /// The curve of a ρ-zero-concentrated differentially private mechanism: ρ α.
     pub fn concentrated(orders: &Orders, rho: Rho) -> Self {
         Self::new(orders, |order| rho.renyi(order))
     }
 
-    /// An ε-differentially private mechanism, rounded up:
-    /// ε - ln((1 + e^-ε)/(1 + e^-(2α - 1)ε))/(α - 1), which randomized response
-    /// attains (Steinke 2024, theorem 4). Where rounding would cost more, for
-    /// small ε, it is the ρ α of [`Rho::of_pure`].
+    /// The curve of an ε-differentially private mechanism, rounded up: ε - ln((1 + e^-ε)/(1 +
+    /// e^-(2α - 1)ε))/(α - 1), which randomized response attains (Steinke 2024, theorem 4). For
+    /// small ε, where rounding would cost more, the curve is the ρ α of [`Rho::of_pure`].
     pub fn pure(orders: &Orders, loss: PrivacyLoss) -> Self {
         let rho = Rho::of_pure(loss);
         Self::new(orders, |order| {
@@ -100,11 +98,11 @@ impl RenyiCurve {
         })
     }
 
-    /// Two mechanisms on the same data, chosen adaptively: the sums, rounded up
+    /// The curve of two mechanisms on the same data, chosen adaptively: the sums, rounded up
     /// (Mironov 2017, proposition 1).
     ///
     /// # Errors
-    /// [`RenyiError::OrdersDiffer`] when the two are not about the same orders.
+    /// [`RenyiError::OrdersDiffer`] when the two have different orders.
     pub fn plus(&self, other: &Self) -> Result<Self, RenyiError> {
         let same = self.points.len() == other.points.len()
             && self.points.iter().zip(&other.points).all(|(a, b)| a.0 == b.0);
@@ -115,7 +113,7 @@ impl RenyiCurve {
         Ok(Self { points: pairs.map(|(a, b)| (a.0, a.1.plus(b.1))).collect() })
     }
 
-    /// `count` mechanisms on the same data, rounded up.
+    /// The curve of `count` mechanisms on the same data, rounded up.
     #[must_use]
     pub fn times(&self, count: u64) -> Self {
         let points = self.points.iter().map(|&(order, loss)| (order, loss.times(count)));
@@ -127,10 +125,9 @@ impl RenyiCurve {
         self.points.iter().copied()
     }
 
-    /// An ε for `delta`, rounded up: the least that any of the orders gives
-    /// (Canonne, Kamath and Steinke 2020, proposition 12, which is below
-    /// Mironov's proposition 3). Unbounded for a δ of 0, unless a divergence is
-    /// 0.
+    /// An ε for `delta`, rounded up: the least over the orders (Canonne, Kamath and Steinke 2020,
+    /// proposition 12, which is below Mironov's proposition 3). Unbounded for a δ of 0, unless a
+    /// divergence is 0.
     pub fn loss(&self, delta: Delta) -> PrivacyLoss {
         let at = |(order, loss): (Order, PrivacyLoss)| match loss {
             PrivacyLoss::ZERO => 0.0,
@@ -139,7 +136,7 @@ impl RenyiCurve {
         PrivacyLoss::at_most(self.iter().map(at).fold(f64::INFINITY, f64::min))
     }
 
-    /// A δ for `loss`, rounded up, likewise.
+    /// A δ for `loss`, rounded up: the least over the orders.
     pub fn delta(&self, loss: PrivacyLoss) -> Delta {
         let at = |(order, divergence): (Order, PrivacyLoss)| match divergence {
             PrivacyLoss::ZERO => f64::NEG_INFINITY,
@@ -156,10 +153,10 @@ pub enum RenyiError {
     /// An order out of range.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// A set without orders.
+    /// The set is empty.
     #[error("a Rényi bound needs at least one order")]
     NoOrders,
-    /// Bounds at different orders don't add.
+    /// The bounds have different orders, so they can't be added.
     #[error("the two bounds are about different orders; build both from the same set")]
     OrdersDiffer,
 }

@@ -1,8 +1,7 @@
 //! Arithmetic on non-negative numbers that never rounds down.
 //!
-//! The elementary operations below give a float that is not below the exact
-//! result, the least one for results above 2^-962; infinity stands for a result
-//! beyond every float.
+//! Each elementary operation below returns a float that is not below the exact result: the least
+//! such float for results above 2^-962, and infinity for a result beyond every float.
 
 /// Above it, 2^-962, the error of a product or the remainder of a quotient is a
 /// float: a multiple of 2^-106 of the product, and so of the least float.
@@ -21,7 +20,7 @@ pub(super) fn add_up(a: f64, b: f64) -> f64 {
     if error > 0.0 { sum.next_up() } else { sum }
 }
 
-/// `a b`, rounded up. Nothing times infinity is nothing.
+/// `a b`, rounded up. Zero times infinity is zero.
 pub(super) fn mul_up(a: f64, b: f64) -> f64 {
     if a == 0.0 || b == 0.0 {
         return 0.0;
@@ -60,8 +59,8 @@ pub(super) fn count_up(count: u64) -> f64 {
     if (rounded as u128) < u128::from(count) { rounded.next_up() } else { rounded }
 }
 
-/// A bound above the exact value that a library function found to within one
-/// unit in the last place.
+/// An upper bound of an exact value that a library function computed to within one unit in the last
+/// place.
 pub(super) fn after_library(x: f64) -> f64 {
     x.next_up().next_up()
 }
@@ -74,7 +73,7 @@ pub(super) fn exp_up(x: f64) -> f64 {
     if value < f64::MIN_POSITIVE { least } else { after_library(value) }
 }
 
-/// A sum of positive and negative terms that knows how far it may be off.
+/// A sum of positive and negative terms with a bound of its error.
 ///
 /// At most 8 terms, each within 8 units of 2^-53 of its exact value,
 /// relatively. With M the sum of their magnitudes, the terms err by 8 M 2^-53
@@ -90,7 +89,7 @@ impl GuardedSum {
     /// The guard in units of the sum of the magnitudes, 2^-48.
     const GUARD: f64 = 1.0 / (1_u64 << 48) as f64;
 
-    /// The sum with one term more.
+    /// The sum with one more term.
     pub(super) fn plus(self, term: f64) -> Self {
         Self { value: self.value + term, magnitude: self.magnitude + term.abs() }
     }

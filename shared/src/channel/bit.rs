@@ -1,10 +1,9 @@
 //! The one-bit channel, in integers.
 //!
-//! Everything about its privacy follows from one integer, the floor `t0`. A
-//! device computes a threshold `T` from the reward and sends `u < T` for one
-//! uniform random `u`. However `T` came about, an integer clamp keeps
-//! `t0/2^64 <= P(1) <= 1 - t0/2^64`, so the likelihood ratio of either bit
-//! between any two rewards is at most `(2^64 - t0)/t0`: the channel is
+//! The privacy of the channel follows from one integer, the floor `t0`. A device computes a
+//! threshold `T` from the reward and sends `u < T` for one uniform random `u`. Whatever the
+//! computation of `T`, an integer clamp keeps `t0/2^64 <= P(1) <= 1 - t0/2^64`, so the likelihood
+//! ratio of either bit between any two rewards is at most `(2^64 - t0)/t0`: the channel is
 //! ε-locally differentially private with `ε = ln((2^64 - t0)/t0)`.
 //!
 //! The threshold has 128 bits: with 64, its rounding would bias an estimate by
@@ -41,17 +40,16 @@ impl Floor {
         Self(Share::for_epsilon(2, epsilon).get())
     }
 
-    /// Accepts a floor that somebody else computed, if it keeps the promise:
-    /// `(2^64 - t0)/t0 <= e^ε`, checked in integers with `e^ε - 1` taken
-    /// `2^-50` too small.
+    /// Accepts a floor from another party, if its loss is at most ε: `(2^64 - t0)/t0 <= e^ε`,
+    /// checked in integers with `e^ε - 1` taken `2^-50` too small.
     ///
     /// # Errors
     /// [`FloorError::OutOfRange`] for 0 and for `2^63` and above,
     /// [`FloorError::LossTooLarge`] when the loss would exceed `epsilon`.
     ///
     /// # Privacy
-    /// This is the check that makes a device independent of its server: the
-    /// guarantee of every report follows from it alone.
+    /// This check makes a device independent of its server: the guarantee of every report follows
+    /// from it alone.
     pub fn verify(floor: u64, epsilon: Epsilon) -> Result<Self, FloorError> {
         let share = Share::verify(floor, 2, epsilon)?;
         Ok(Self(share.get()))
@@ -63,8 +61,8 @@ impl Floor {
         self.0
     }
 
-    /// `2^64 - 2 t0`, the number of words that tell the highest reward from the
-    /// lowest.
+    /// `2^64 - 2 t0`, the number of words for which the bit distinguishes the highest reward from
+    /// the lowest.
     #[inline]
     pub fn width(self) -> u64 {
         0_u64.wrapping_sub(self.0 << 1)
@@ -76,8 +74,8 @@ impl Floor {
         Share::loss(self.width(), self.0)
     }
 
-    /// `1 - 2 t0/2^64`: how much of a difference between two rewards the
-    /// private means keep, in (0, 1).
+    /// `1 - 2 t0/2^64`, in (0, 1): the factor by which the channel scales the difference between
+    /// the means of two rewards.
     pub fn contrast(self) -> f64 {
         self.width() as f64 / TWO_POW_64
     }
@@ -92,9 +90,9 @@ impl Floor {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken apart")]
     pub fn threshold(self, level: Level) -> Threshold {
-        // In units of 2^-128: t0 2^64 + level width 2^11. level <= 2^53 and
-        // width < 2^64, so the upper half is at most 2^64 - t0, and it is only
-        // if the lower half is 0. The clamp holds even if that were wrong.
+        // In units of 2^-128: t0 2^64 + level width 2^11. level <= 2^53 and width < 2^64, so the
+        // upper half is at most 2^64 - t0, with equality only if the lower half is 0. The clamp
+        // holds even if that were wrong.
         let (lowest, highest) = (self.0, 0_u64.wrapping_sub(self.0));
         let rise = u128::from(level.get()) * u128::from(self.width());
         // `clamp` would become branches in a program that is optimised for size.
@@ -122,11 +120,11 @@ impl Threshold {
         ((u128::from(high) << 64) | u128::from(low)) < self.to_u128()
     }
 
-    /// The private bit, drawing uniform random words from `word`: one, and a
-    /// second one only when the first can't decide, once in `2^64` reports.
+    /// The private bit, drawing uniform random words from `word`. A second word is drawn only if
+    /// the first does not decide, once in `2^64` reports.
     ///
     /// # Errors
-    /// Passes on the error of `word`; there is no bit then.
+    /// Returns the error of `word`; there is no bit then.
     #[inline]
     pub fn draw<E>(self, mut word: impl FnMut() -> Result<u64, E>) -> Result<bool, E> {
         let high = word()?;

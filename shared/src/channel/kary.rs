@@ -7,9 +7,9 @@
 //! t)/t` (Kairouz, Bonawitz and Ramage, "Discrete Distribution Estimation under Local
 //! Privacy", 2016, section 4.1, with rounding to the private side).
 //!
-//! For rewards in a range the true symbol is one of k evenly spaced levels, drawn so that
-//! its expectation is the reward: [`KaryChannel::nearby_symbol`]. What is drawn before
-//! randomized response costs no privacy, and the order of mean rewards is kept.
+//! For rewards in a range the true symbol is one of k evenly spaced levels, drawn so that its
+//! expectation is the reward: [`KaryChannel::nearby_symbol`]. Drawing the level before randomized
+//! response costs no privacy, and keeps the order of mean rewards.
 
 use std::hint::select_unpredictable;
 
@@ -19,7 +19,7 @@ use crate::alphabet::{Alphabet, Symbol};
 use crate::curve::Level;
 use crate::epsilon::Epsilon;
 
-/// k-ary randomized response with the share `t` of every wrong symbol.
+/// k-ary randomized response in which every wrong symbol has the share `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KaryChannel {
     alphabet: Alphabet,
@@ -42,9 +42,8 @@ impl KaryChannel {
         Self { alphabet, share: Share::for_epsilon(alphabet.len(), epsilon).get() }
     }
 
-    /// Accepts a share that somebody else computed, if it keeps the promise:
-    /// `(2^64 - (k-1) t)/t <= e^ε`, checked in integers as
-    /// [`Floor::verify`](super::Floor::verify) does.
+    /// Accepts a share from another party, if its loss is at most ε: `(2^64 - (k-1) t)/t <= e^ε`,
+    /// checked in integers as [`Floor::verify`](super::Floor::verify) does.
     ///
     /// # Errors
     /// [`FloorError`].
@@ -61,17 +60,17 @@ impl KaryChannel {
         self.alphabet
     }
 
-    /// `t`: how many of the `2^64` words lead to any one wrong symbol.
+    /// `t`: the number of the `2^64` words that lead to any one wrong symbol.
     pub fn share(self) -> u64 {
         self.share
     }
 
-    /// `2^64 - (k-1) t`: how many of the words lead to the true symbol.
+    /// `2^64 - (k-1) t`: the number of words that lead to the true symbol.
     pub fn truth(self) -> u64 {
         self.width() + self.share
     }
 
-    /// `2^64 - k t`: how many more words lead to the true symbol than to any other.
+    /// `2^64 - k t`: the number of words for the true symbol beyond those for any other symbol.
     pub fn width(self) -> u64 {
         Share::width(self.share, self.alphabet.len())
     }
@@ -82,8 +81,8 @@ impl KaryChannel {
         Share::loss(self.width(), self.share)
     }
 
-    /// `1 - k t/2^64`: how much of a difference between two symbols' shares, or between
-    /// two mean rewards, is left, in (0, 1).
+    /// `1 - k t/2^64`, in (0, 1): the factor by which the channel scales the difference between two
+    /// symbols' shares, or between two mean rewards.
     pub fn contrast(self) -> f64 {
         self.width() as f64 / TWO_POW_64
     }
@@ -92,23 +91,23 @@ impl KaryChannel {
     /// `word` so that its expectation is the reward, exactly.
     ///
     /// # Privacy
-    /// As secret as the reward. No branch depends on it.
+    /// The level is as secret as the reward. No branch depends on it.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the quotient is below 16")]
     pub fn nearby_symbol(self, reward: Level, word: u64) -> Symbol {
         // reward <= 2^53 in units of 2^-53, so its product with k - 1 is below 2^57. The
-        // upper 53 bits of the word are below the fraction in so many cases as it says.
+        // probability that the upper 53 bits of the word are below the fraction is the fraction.
         let steps = reward.get() * u64::from(self.alphabet.len() - 1);
         let fraction = steps & ((1 << 53) - 1);
         let above = u64::from((word >> 11) < fraction);
         Symbol::of_checked(((steps >> 53) + above) as u8)
     }
 
-    /// The symbol to be sent for a true one, drawn with a uniformly random `word`.
+    /// The symbol to be sent for a true symbol, drawn with a uniformly random `word`.
     ///
     /// # Privacy
-    /// No branch depends on the true symbol, nor on whether it is sent: the number of the
-    /// other symbol is counted, since the time of a division would tell.
+    /// No branch depends on the true symbol, nor on whether it is sent. The number of the other
+    /// symbol is counted, since the time of a division would depend on it.
     #[inline]
     pub fn answer(self, truth: Symbol, word: u64) -> Symbol {
         let others = self.alphabet.len() - 1;
@@ -120,11 +119,11 @@ impl KaryChannel {
         Symbol::of_checked(select_unpredictable(number == others, truth.get(), other))
     }
 
-    /// What [`Self::answer`] says to a level that [`Self::nearby_symbol`] draws, from two
+    /// The answer of [`Self::answer`] to a level drawn by [`Self::nearby_symbol`], from two
     /// uniformly random words.
     ///
     /// # Errors
-    /// Passes on the error of `word`; there is no symbol then.
+    /// Returns the error of `word`; there is no symbol then.
     #[inline]
     pub fn draw<E>(
         self,

@@ -1,8 +1,8 @@
-//! The channels that a report goes through, in integers.
+//! The channels of reports, in integers.
 //!
-//! - [`Floor`]: one bit, a curve and then randomized response.
+//! - [`Floor`]: one bit, by a curve and then randomized response.
 //! - [`KaryChannel`]: one of up to 16 symbols, by k-ary randomized response.
-//! - [`Channel`]: either of them, as estimates and learners see it.
+//! - [`Channel`]: either of them, for estimates and learners.
 
 mod bit;
 mod kary;
@@ -19,9 +19,9 @@ pub(crate) const TWO_POW_64: f64 = (1_u128 << 64) as f64;
 
 /// The channel of an experiment.
 ///
-/// Symbols are scaled to 0..=1, the first one to 0 and the last one to 1. The private mean
-/// is the mean of what is sent on that scale. It is `lowest + contrast m` for rewards whose
-/// mean, after the curve, is m: one increasing function for all arms.
+/// Symbols are scaled to 0..=1, the first one to 0 and the last one to 1. The private mean is the
+/// mean of the scaled symbols that are sent. It is `lowest + contrast m` for rewards with mean m
+/// after the curve: one increasing function for all arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
     /// One bit.
@@ -31,7 +31,7 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// The symbols that are sent.
+    /// The alphabet of the sent symbols.
     pub fn alphabet(self) -> Alphabet {
         match self {
             Self::Bit(_) => Alphabet::BITS,
@@ -39,8 +39,8 @@ impl Channel {
         }
     }
 
-    /// The integer that its privacy rests on: how many of the `2^64` words at least lead
-    /// to each symbol, whatever the reward.
+    /// The integer that the privacy rests on: the least number of the `2^64` words that lead to any
+    /// one symbol, whatever the reward.
     pub fn floor(self) -> u64 {
         match self {
             Self::Bit(floor) => floor.get(),
@@ -64,13 +64,13 @@ impl Channel {
         }
     }
 
-    /// How much of a difference between two rewards the private means keep, in (0, 1).
+    /// The factor by which the channel scales a difference between two mean rewards, in (0, 1).
     pub fn contrast(self) -> f64 {
         self.width() as f64 / TWO_POW_64
     }
 
-    /// The private mean of the lowest reward, `(1 - contrast)/2`, in (0, 1/2). That of the
-    /// highest one is 1 minus this.
+    /// The private mean of the lowest reward, `(1 - contrast)/2`, in (0, 1/2). That of the highest
+    /// reward is 1 minus this.
     pub fn lowest_private_mean(self) -> f64 {
         match self {
             Self::Bit(floor) => floor.lowest_private_mean(),
@@ -82,8 +82,8 @@ impl Channel {
         }
     }
 
-    /// The log-odds of the private mean of the highest reward; those of the lowest one are
-    /// its negative.
+    /// The log-odds of the private mean of the highest reward; those of the lowest reward are the
+    /// negative.
     pub fn highest_log_odds(self) -> f64 {
         match self {
             Self::Bit(floor) => floor.certified_epsilon(),

@@ -1,8 +1,8 @@
-//! The one integer that privacy rests on, for a channel with any number of symbols.
+//! The share: the integer that privacy rests on, for a channel with any number of symbols.
 //!
-//! Every symbol has at least the probability `t/2^64`, whatever the reward, and none more
-//! than `1 - (k-1) t/2^64`, k the number of symbols. So the loss is at most
-//! `ln((2^64 - (k-1) t)/t)`, which is `ln(1 + (2^64 - k t)/t)`.
+//! Every symbol has at least the probability `t/2^64`, whatever the reward, and at most `1 - (k-1)
+//! t/2^64`, k the number of symbols. So the loss is at most `ln((2^64 - (k-1) t)/t)`, which is
+//! `ln(1 + (2^64 - k t)/t)`.
 
 use thiserror::Error;
 
@@ -11,12 +11,12 @@ use crate::epsilon::Epsilon;
 /// Relative guard below `exp(ε) - 1` when a share is computed.
 const WIDE_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 48) as f64;
 
-/// Relative guard below `exp(ε) - 1` when a share is verified. The distance to
-/// [`WIDE_GUARD`] is what lets two math libraries differ by several units in
-/// the last place without refusing each other.
+/// Relative guard below `exp(ε) - 1` when a share is verified. Because of the distance to
+/// [`WIDE_GUARD`], shares computed by two math libraries that differ by several units in the last
+/// place are both accepted.
 const NARROW_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 50) as f64;
 
-/// `t`, with `1 <= t` and `k t < 2^64`.
+/// The integer `t`, with `1 <= t` and `k t < 2^64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share(u64);
 
@@ -92,24 +92,24 @@ fn decompose(x: f64) -> (u64, u32) {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum FloorError {
-    /// Not from 1 on, or too large for the number of symbols.
+    /// The floor is 0, or too large for the number of symbols.
     #[error("floor {floor} is not between 1 and (2^64 - 1)/{symbols}, for {symbols} symbols")]
     OutOfRange {
-        /// The value that was given.
+        /// The given floor.
         floor: u64,
-        /// How many symbols the channel has; a bit has 2.
+        /// Number of symbols of the channel; a bit has 2.
         symbols: u8,
     },
-    /// The floor is too low for the ε it comes with.
+    /// The floor is too low for the declared ε.
     #[error(
         "floor {floor} has a privacy loss of {loss}, above the epsilon of {epsilon} it comes with"
     )]
     LossTooLarge {
-        /// The value that was given.
+        /// The given floor.
         floor: u64,
-        /// Its loss in nats.
+        /// The loss of the floor in nats.
         loss: f64,
-        /// The promised bound in nats.
+        /// The declared bound in nats.
         epsilon: f64,
     },
 }

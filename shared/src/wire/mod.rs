@@ -1,9 +1,8 @@
 //! The protobuf messages and gRPC stubs, and the only conversions between them
 //! and the validated types.
 //!
-//! The code in [`v1`] is generated from `proto/` and committed. Messages that
-//! come from outside become validated types by `TryFrom`, which checks every
-//! field.
+//! The code in [`v1`] is generated from `proto/` and committed. Received messages become validated
+//! types by `TryFrom`, which checks every field.
 
 use prost::Message as _;
 use thiserror::Error;
@@ -137,8 +136,7 @@ impl TryFrom<&v1::Specification> for Specification {
     }
 }
 
-/// The message of a specification; its canonical encoding is that of
-/// [`Specification::canonical_bytes`].
+/// The message of a specification. Its canonical encoding is [`Specification::canonical_bytes`].
 impl From<&Specification> for v1::Specification {
     fn from(specification: &Specification) -> Self {
         use v1::specification::Mechanism as Wire;
@@ -188,9 +186,9 @@ impl From<&Specification> for v1::Specification {
 /// Reads a specification from its canonical encoding.
 ///
 /// # Errors
-/// [`WireError`] when the bytes do not decode, break a rule, or are not the
-/// canonical encoding of what was understood: then they hold something that
-/// this program does not know, and taking part would mean agreeing to it.
+/// [`WireError`] when the bytes do not decode, break a rule, or are not the canonical encoding of
+/// the decoded specification. In the last case they contain something unknown to this program, and
+/// taking part would mean agreeing to it.
 pub fn decode_specification(bytes: &[u8]) -> Result<Specification, WireError> {
     let specification = Specification::try_from(&v1::Specification::decode(bytes)?)?;
     if specification.canonical_bytes() == bytes {
@@ -200,7 +198,7 @@ pub fn decode_specification(bytes: &[u8]) -> Result<Specification, WireError> {
     }
 }
 
-/// Reads an experiment and checks that its digest is that of its bytes.
+/// Reads an experiment and checks its digest against its bytes.
 ///
 /// # Errors
 /// As [`decode_specification`], and [`WireError::DigestMismatch`].
@@ -253,7 +251,7 @@ impl From<&Policy> for v1::Policy {
     }
 }
 
-/// An upload of bits; for others see [`read_upload`].
+/// An upload of bits; for other symbols see [`read_upload`].
 impl TryFrom<&v1::UploadRequest> for Upload {
     type Error = UploadError;
 
@@ -262,11 +260,11 @@ impl TryFrom<&v1::UploadRequest> for Upload {
     }
 }
 
-/// Reads an upload of reports with these symbols, which the specification that its digest
-/// names says.
+/// Reads an upload of reports with these symbols. The alphabet is that of the specification with
+/// the upload's digest.
 ///
 /// # Errors
-/// [`UploadError`] says which rule is broken.
+/// [`UploadError`] for the first rule that is broken.
 pub fn read_upload(message: &v1::UploadRequest, alphabet: Alphabet) -> Result<Upload, UploadError> {
     Ok(Upload {
         id: UploadId::try_from(&message.upload_id[..])?,
@@ -286,14 +284,14 @@ impl From<Estimand> for v1::Estimand {
     }
 }
 
-/// A message that is not what it should be.
+/// An invalid message.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Not protobuf, or not this message.
+    /// The bytes are not protobuf, or not this message.
     #[error("the message can't be decoded")]
     Decode(#[from] prost::DecodeError),
-    /// Bytes with more in them than this program understands.
+    /// The bytes contain more than this program understands.
     #[error(
         "the specification holds fields that this version does not know, or is not in canonical \
          form; update the program"
@@ -302,35 +300,35 @@ pub enum WireError {
     /// Bytes and digest belong to different specifications.
     #[error("the digest is not that of the specification's bytes")]
     DigestMismatch,
-    /// A field that must be set.
+    /// A required field is not set.
     #[error("the field `{0}` must be set")]
     Missing(&'static str),
-    /// A name or number.
+    /// A name or number is invalid.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The privacy loss bound.
+    /// The privacy loss bound is invalid.
     #[error(transparent)]
     Epsilon(#[from] EpsilonError),
-    /// The curvature of a quadratic mechanism.
+    /// The curvature of a quadratic mechanism is invalid.
     #[error(transparent)]
     Curvature(#[from] CurvatureError),
-    /// The number of symbols of k-ary randomized response.
+    /// The number of symbols of k-ary randomized response is invalid.
     #[error(transparent)]
     Alphabet(#[from] AlphabetError),
-    /// What rewards may be.
+    /// The declaration of rewards is invalid.
     #[error(transparent)]
     Rewards(#[from] RewardsError),
-    /// The specification as a whole.
+    /// The specification as a whole is invalid.
     #[error(transparent)]
     Specification(#[from] SpecificationError),
-    /// The weights of a policy.
+    /// The weights of a policy are invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The public key of a signature.
+    /// The public key of a signature is invalid.
     #[cfg(feature = "signatures")]
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A signature of another length.
+    /// A signature has another length.
     #[cfg(feature = "signatures")]
     #[error("a signature has 64 bytes; this one has {0}")]
     SignatureLength(usize),

@@ -1,4 +1,4 @@
-//! Signatures, to and from messages.
+//! Conversions of signatures to and from messages.
 
 use super::{WireError, v1};
 use crate::identity::UnixSeconds;
@@ -37,9 +37,9 @@ pub fn experiment_with_signatures(
     v1::Experiment { signatures, ..specification.into() }
 }
 
-/// The signatures that came with a specification, unverified. Malformed ones are
-/// left out, since nobody made them, and so is what comes after the first
-/// [`SIGNATURES_MAX`]: reading a key takes time, and anybody can send many.
+/// The signatures received with a specification, unverified. Malformed ones are left out, since no
+/// key made them. So are all after the first [`SIGNATURES_MAX`]: reading a key takes time, and any
+/// party can send many.
 pub fn signatures(message: &v1::Experiment) -> Vec<Signature> {
     let first = message.signatures.iter().take(SIGNATURES_MAX);
     first.filter_map(|signature| Signature::try_from(signature).ok()).collect()

@@ -8,12 +8,12 @@ pub(crate) type Real = FBig<Down, 2>;
 
 const BITS: usize = 256;
 
-/// `x` itself.
+/// The exact value of `x`.
 pub(crate) fn real(x: f64) -> Real {
     Real::try_from(x).unwrap().with_precision(BITS).value()
 }
 
-/// `n` itself.
+/// The exact value of `n`.
 pub(crate) fn whole(n: u64) -> Real {
     Real::from(n).with_precision(BITS).value()
 }
@@ -28,7 +28,7 @@ pub(crate) fn larger(a: Real, b: Real) -> Real {
     if a < b { b } else { a }
 }
 
-/// More than thousands of operations on numbers below 2^40 err by.
+/// A bound of the error of thousands of operations on numbers below 2^40.
 pub(crate) fn slack() -> Real {
     power_of_two(-200)
 }

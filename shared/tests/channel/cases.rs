@@ -36,7 +36,7 @@ pub(crate) fn mechanisms() -> Vec<Mechanism> {
     mechanisms
 }
 
-/// Rewards in [0, 1] that are likely to go wrong, and `drawn` random ones.
+/// Rewards in [0, 1] that are likely to cause errors, and `drawn` random ones.
 pub(crate) fn unit_rewards(drawn: usize) -> Vec<f64> {
     let mut random = random(2);
     let mut rewards = vec![

@@ -1,4 +1,4 @@
-//! Exact binary fractions, and bounds for what is not a fraction.
+//! Exact binary fractions, and bounds for numbers that are not fractions.
 
 use dashu_float::FBig;
 use dashu_float::round::Round;
@@ -10,12 +10,12 @@ pub(crate) type Exact = FBig<Down, 2>;
 /// Precision of exponentials and logarithms.
 const BITS: usize = 256;
 
-/// `x` itself.
+/// The exact value of `x`.
 pub(crate) fn exact(x: f64) -> Exact {
     Exact::try_from(x).unwrap().with_precision(0).value()
 }
 
-/// `n` itself.
+/// The exact value of `n`.
 pub(crate) fn whole(n: u128) -> Exact {
     Exact::from(n).with_precision(0).value()
 }

@@ -1,4 +1,4 @@
-//! Floors: accepted when private enough, refused otherwise, and near the best.
+//! Floors: accepted when private enough, refused otherwise, and near the optimum.
 
 use bandana_shared::channel::{Floor, FloorError};
 use bandana_shared::epsilon::Epsilon;
@@ -94,7 +94,7 @@ fn no_accepted_floor_loses_more_than_epsilon() {
             };
             assert!(named, "{epsilon:?} {step}");
         }
-        // From where the narrow guard ends, floors are accepted.
+        // Floors are accepted from the end of the narrow guard on.
         let cost = u64::try_from(ceiling(&cost_of_guard(epsilon, &narrow))).unwrap();
         let high = least + cost + 2;
         assert!(Floor::verify(high.min((1 << 63) - 1), epsilon).is_ok(), "{epsilon:?}");
@@ -105,7 +105,7 @@ fn no_accepted_floor_loses_more_than_epsilon() {
 fn floors_a_step_beyond_the_guards_are_refused() {
     let (wide, _) = guards();
     for epsilon in epsilons(80) {
-        // One less than the least floor, seen from the computed one.
+        // One less than the least floor, relative to the computed floor.
         let cost = u64::try_from(ceiling(&cost_of_guard(epsilon, &wide))).unwrap();
         let low = Floor::for_epsilon(epsilon).get().saturating_sub(cost + 3);
         assert!(Floor::verify(low, epsilon).is_err(), "{epsilon:?}");

@@ -17,9 +17,9 @@ fn alphabets() -> impl Iterator<Item = Alphabet> {
     (Alphabet::MIN..=Alphabet::MAX).map(|symbols| Alphabet::new(symbols).unwrap())
 }
 
-/// How many of the `2^64` words lead from each true symbol (the row) to each one that is
-/// sent: by asking at both ends of every run of words with one answer. The answer is the
-/// number of multiples of t that a word reaches, so it changes nowhere else.
+/// The number of the `2^64` words that lead from each true symbol (the row) to each sent symbol,
+/// found by testing both ends of every run of words with one answer. The answer is the number of
+/// multiples of t that a word reaches, so it changes nowhere else.
 fn words(channel: KaryChannel) -> Vec<Vec<u128>> {
     let (share, others) = (channel.share(), channel.alphabet().len() - 1);
     let row = |truth: Symbol| {
@@ -73,7 +73,7 @@ fn no_pair_of_rewards_and_no_symbol_exceeds_epsilon() {
             let last = u64::from(alphabet.last().get());
             let (mut least, mut greatest) = (vec![u128::MAX; 16], vec![0_u128; 16]);
             for level in &levels {
-                // In units of 2^-117, exactly: with so many of 2^53 words the level above.
+                // In units of 2^-117, exactly: the number of the 2^53 words for the level above.
                 let steps = level.get() * last;
                 let (below, fraction) = (steps >> 53, steps & ((1 << 53) - 1));
                 let place = |number: u64| Symbol::new(u8::try_from(number).unwrap()).unwrap();

@@ -57,8 +57,7 @@ fn the_extreme_rewards_use_the_whole_budget() {
 
 #[test]
 fn the_loss_of_any_verified_floor_stays_within_its_epsilon() {
-    // Not only floors of our own: a curve prepared for another epsilon, too,
-    // is bounded by the floor alone.
+    // A curve prepared for another epsilon is also bounded by the floor alone.
     let (one, eight) = (Epsilon::new(1.0).unwrap(), Epsilon::new(8.0).unwrap());
     let floor = Floor::verify(1 << 62, Epsilon::new(1.2).unwrap()).unwrap();
     for curve_epsilon in [one, eight] {

@@ -30,8 +30,8 @@ fn fields(bytes: &[u8]) -> Vec<&[u8]> {
     fields
 }
 
-/// Asserts that `bytes` mean `specification` to a protobuf decoder and are
-/// refused all the same.
+/// Asserts that a protobuf decoder reads `bytes` as `specification`, and that they are refused all
+/// the same.
 fn assert_not_canonical(bytes: &[u8], specification: &Specification, what: &str) {
     let message = v1::Specification::decode(bytes).unwrap();
     assert_eq!(&Specification::try_from(&message).unwrap(), specification, "{what}");
@@ -64,11 +64,11 @@ proptest! {
         let parts = fields(&bytes);
         prop_assert_eq!(parts.concat(), bytes.clone());
         let refused = |bytes: &[u8], what| assert_not_canonical(bytes, &specification, what);
-        // A field of the future, of each wire type that is in use.
+        // An unknown field, of each wire type that is in use.
         refused(&[&bytes[..], &[0xa0, 0x06, 0x01]].concat(), "varint field 100");
         refused(&[&bytes[..], &[0xa2, 0x06, 0x01, 0x00]].concat(), "bytes field 100");
         refused(&[&bytes[..], &[0xa1, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]].concat(), "fixed64 field 100");
-        // The name last, where a decoder does not mind.
+        // The name last, which a decoder accepts.
         refused(&[parts[1..].concat(), parts[0].to_vec()].concat(), "reordered");
         // The revision twice; the last one counts.
         refused(&[parts[0], parts[1], &parts[1..].concat()].concat(), "repeated");
@@ -184,7 +184,7 @@ fn golden_bytes_of_categories() {
     assert_eq!(specification.canonical_bytes(), by_hand);
 }
 
-/// Every way to change one thing about [`full`].
+/// Every change of a single part of [`full`].
 fn single_changes() -> Vec<SpecificationParts> {
     use OutOfRange::{Clamp, Refuse};
     use RewardKind::{Binary, Bounded};
@@ -235,7 +235,7 @@ fn single_changes() -> Vec<SpecificationParts> {
 #[test]
 fn every_change_changes_the_digest() {
     let mut changes = single_changes();
-    // All arms of one of them are retired, which is no experiment.
+    // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
     assert_eq!(changes.len(), 28);
     let digests: HashSet<_> =

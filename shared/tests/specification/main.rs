@@ -1,4 +1,4 @@
-//! Specifications: their canonical encoding, their digest, and what is refused.
+//! Specifications: their canonical encoding, their digest, and refusals.
 
 #![cfg(test)]
 #![cfg(feature = "messages")]

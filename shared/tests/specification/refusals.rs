@@ -1,4 +1,4 @@
-//! Every way in which a specification is refused, and bytes that are noise.
+//! Every refusal of a specification, and random bytes.
 
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::{Floor, FloorError};

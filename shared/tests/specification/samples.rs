@@ -14,7 +14,7 @@ use proptest::collection::{hash_set, vec};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Runs that replay: a fixed seed, and no file of past failures.
+/// Reproducible runs: a fixed seed, and no file of past failures.
 pub(crate) fn replayable(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -76,7 +76,7 @@ fn mechanisms() -> impl Strategy<Value = Mechanism> {
     ]
 }
 
-/// Arms with labels in any script, at least one of them in play.
+/// Arms with labels in any script, at least one of them active.
 fn arms() -> impl Strategy<Value = Vec<Arm>> {
     let labels = hash_set("\\PC{1,32}", 1..30);
     (labels, vec(any::<bool>(), 30), any::<prop::sample::Index>()).prop_map(
@@ -111,7 +111,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                 revision: Revision::new(revision).unwrap(),
                 simulation,
                 epsilon,
-                // Any floor above the least one is as good.
+                // Any floor above the least one is valid.
                 floor: smallest_floor(mechanism, epsilon) + extra,
                 rewards,
                 mechanism,

@@ -1,4 +1,4 @@
-//! Signatures of specifications: what is good, and that nothing else is.
+//! Signatures of specifications: which are valid, and that no others are.
 
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -19,7 +19,7 @@ use crate::samples::{replayable, specifications};
 const SECRET: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
 const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
-/// What OpenSSL makes of that key, the expiry below and the specification below.
+/// OpenSSL's signature with that key, the expiry below and the specification below.
 const SIGNATURE: &str = "2f32ceaf8c23e52e08543421727921246955516445b3575dcf5c05aa3e96fdc6\
                          a126b1b48796b581ac8b4199ad0a95f2366b7c985581034044046329b0e63709";
 
@@ -125,7 +125,7 @@ fn weak_and_malformed_keys_are_refused() {
     }
     assert_eq!(PublicKey::new(point(2, 0, 0)), Err(KeyError::Point), "not on the curve");
     assert!(PublicKey::new(point(3, 0, 0)).is_ok(), "on the curve");
-    // y from p = 2^255 - 19 on stands for y - p, which has an encoding of its own.
+    // y from p = 2^255 - 19 on stands for y - p, which has its own encoding.
     for low in 0xed..=0xff {
         for top in [0x7f, 0xff] {
             assert!(PublicKey::new(point(low, 0xff, top)).is_err(), "{low:x} {top:x}");
@@ -165,7 +165,7 @@ fn malformed_signatures_on_the_wire_are_nobodys() {
     assert!(matches!(refused[1], Err(WireError::SignatureLength(63))));
     experiment.signatures = vec![short_key.clone(), message.clone(), short_signature];
     assert_eq!(signatures(&experiment), [good]);
-    // No more than the limit are looked at.
+    // No more signatures than the limit are checked.
     experiment.signatures = vec![short_key; SIGNATURES_MAX - 1];
     experiment.signatures.extend([message.clone(), message]);
     assert_eq!(signatures(&experiment), [good]);

@@ -1,4 +1,4 @@
-//! Files that are not of one time, or not there.
+//! Files of different writes, and missing files.
 
 use bandana_shared::policy::{Policy, Weights};
 
@@ -22,13 +22,12 @@ fn files_of_another_time_are_refused() -> Result<(), Failure> {
         let opened = open(ledger, state)?;
         assert!(matches!(opened, Err(StorageError::Damaged { .. })), "{ledger}, {state}");
     }
-    // The ledger one behind is what a failed write and a crash leave.
+    // A failed write and a crash leave the ledger one behind.
     for (ledger, state) in [(4, 4), (3, 4)] {
         let (_, (state, _)) = open(ledger, state)??;
         assert_eq!(state.ledger.lifetime().get(), 5_000_000_000);
     }
-    // And one ahead is what a crash leaves, before it is known that the write was carried
-    // through.
+    // A crash before the number of the completed write is stored leaves the ledger one ahead.
     let (ledger, _) = &mut versions[4];
     ledger.as_mut().ok_or("no ledger")?.truncate(2 * SLOT);
     let (ledger, state) = (versions[4].0.clone(), versions[3].1.clone());
@@ -79,7 +78,7 @@ fn ids_are_never_given_twice() -> Result<(), Failure> {
     let mut given = BTreeSet::new();
     for start in 0..5 {
         for _ in 0..10 {
-            // Most of them without a report, which no disk knows of.
+            // Most of the assignments never report, and are in no file.
             let chosen = device.core.choose(&id()?, at(start))?;
             assert!(given.insert(chosen.id()), "{:?} was given twice", chosen.id());
         }
@@ -133,7 +132,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     device.core.choose(&gone, at(0))?;
     device.core.choose(&id()?, at(1))?;
     device.write(2);
-    // Two hours later nobody knows the server's day any more.
+    // Two hours later the server's day is no longer known.
     let mut sent = 0;
     for second in (7200..86_400).step_by(60) {
         loop {

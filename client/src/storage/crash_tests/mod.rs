@@ -1,5 +1,5 @@
-//! Whatever fails, and whenever: no bit leaves that the reopened ledger does not know,
-//! and no assignment is reported twice.
+//! At every failure: no bit leaves that the reopened ledger does not include, and no assignment is
+//! reported twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ fn budget() -> Result<Budget, Failure> {
     Ok(Budget::new(PrivacyLoss::new(7.0)?, 7, PrivacyLoss::new(100.0)?)?)
 }
 
-/// A device on a disk that fails, and what a server sees of it.
+/// A device on a faulty disk, and the server's view of it.
 struct Device {
     disk: Disk,
     seed: u64,
@@ -74,7 +74,7 @@ struct Device {
     /// The upload of every assignment that was reported.
     reported: BTreeMap<AssignmentId, (UploadId, Vec<u8>)>,
     attempts: BTreeMap<AssignmentId, u32>,
-    /// Assignments that a restart knew of.
+    /// Assignments that were there after a restart.
     durable: BTreeSet<AssignmentId>,
 }
 
@@ -117,7 +117,7 @@ impl Device {
         Ok(())
     }
 
-    /// Starts again after a power cut.
+    /// Restarts after a power cut.
     fn restart(&mut self, second: u64) -> Result<(), Failure> {
         self.disk.reboot();
         self.starts += 1;
@@ -131,7 +131,7 @@ impl Device {
         self.enroll(second)
     }
 
-    /// The ledger knows of everything that has left, and keeps to the budget.
+    /// Checks that the ledger includes every sent report, and is within the budget.
     fn check_ledger(&self, second: u64) -> Result<(), Failure> {
         let price = NanoNats::from_epsilon(Epsilon::new(1.0)?);
         let left = price.checked_mul(self.reported.len() as u64).ok_or("overflow")?;
@@ -141,7 +141,7 @@ impl Device {
         Ok(())
     }
 
-    /// Writes what is to be written, and says whether anything was.
+    /// Makes the pending writes, and returns whether one succeeded.
     fn write(&mut self, second: u64) -> bool {
         let mut some = false;
         while let Some(write) = self.core.take_write(at(second)) {
@@ -156,8 +156,7 @@ impl Device {
         some
     }
 
-    /// Sends what is due to a server whose first answer about every second assignment is
-    /// lost.
+    /// Sends due uploads to a server whose first answer about every second assignment is lost.
     fn send(&mut self, second: u64) -> Result<(), Failure> {
         loop {
             let task = self.core.next_task(at(second))?;
@@ -182,15 +181,15 @@ impl Device {
                     self.core.on_upload_result(task.id(), &outcome, at(second))?;
                 }
                 Task::Fetch(_) => self.enroll(second)?,
-                // What was sealed just now can leave once it is written.
+                // A report that was sealed just now can leave once it is written.
                 Task::Wait(_) | Task::Done if written => {}
                 Task::Wait(_) | Task::Done => return Ok(()),
             }
         }
     }
 
-    /// One minute of a user who gets an arm every four seconds and reacts by
-    /// `reward`, on a disk that fails. Then the disk works, and all is sent.
+    /// Simulates one minute of a user who gets an arm every four seconds and reacts by `reward`, on
+    /// a faulty disk. Then the disk works, and all reports are sent.
     fn live(&mut self, reward: impl Fn(u64) -> Option<f64>) -> Result<(), Failure> {
         let mut given = Vec::new();
         for second in 0..SECONDS {
@@ -227,7 +226,7 @@ fn liked(second: u64) -> Option<f64> {
     (second % 5 == 1).then_some(1.0)
 }
 
-/// Operations of a life without faults.
+/// Number of operations of a run without faults.
 fn operations(keeps_rewards: bool) -> Result<u32, Failure> {
     let mut device = Device::start(Disk::new(1, None), 1, keeps_rewards)?;
     device.live(liked)?;
@@ -284,7 +283,7 @@ fn an_error_and_then_a_crash() -> Result<(), Failure> {
             let seed = u64::from(operation * 12 + later);
             let disk = Disk::new(seed, Some((operation, Fault::Error)));
             let mut device = Device::start(disk.clone(), seed, false)?;
-            // The crash comes so many operations after the error.
+            // The crash comes `later` operations after the error.
             let mut second = 0;
             while disk.operations() <= operation && second < SECONDS {
                 device.core.choose(&id()?, at(second)).ok();
@@ -301,7 +300,7 @@ fn an_error_and_then_a_crash() -> Result<(), Failure> {
 
 #[test]
 fn a_killed_process_and_then_a_power_cut() -> Result<(), Failure> {
-    // What the next start reads may be in no more than the memory of the operating system.
+    // The next start may read data that only the operating system's cache holds.
     for operation in 0..12 {
         for seed in 0..16 {
             let disk = Disk::new(seed, None);
@@ -336,7 +335,7 @@ fn a_killed_process_and_then_a_power_cut() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Dies up to six times within few operations of each start, after an error or not.
+/// Crashes up to six times within few operations of each start, with or without an earlier error.
 fn many_deaths(seed: u64, first: Fault) -> Result<(), Failure> {
     let mut chance = SeededNoise::new(seed, 1000);
     let mut below = |bound: u32| -> Result<u32, Failure> {

@@ -1,4 +1,4 @@
-//! The one place where raw rewards rest.
+//! The file of rewards, the only place where raw rewards are stored.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn kept_rewards_survive_a_crash_and_are_erased_with_the_bit() -> Result<(), Failure> {
-    // So little noise that the bit is the reward.
+    // The noise is so small that the bit equals the reward.
     let disk = Disk::new(3, None);
     let mut device = Device::start(disk.clone(), 3, true)?;
     let chosen = device.core.choose(&id()?, at(0))?;
@@ -20,7 +20,7 @@ fn kept_rewards_survive_a_crash_and_are_erased_with_the_bit() -> Result<(), Fail
     device.core.next_task(at(6))?;
     device.write(6);
     assert!(disk.content(REWARDS).is_none(), "the bit is there, the reward gone");
-    // Without the app's wish nothing is kept, and what was kept before is removed.
+    // Without the app's setting nothing is kept, and earlier sums are removed.
     let chosen = device.core.choose(&id()?, at(10))?;
     device.core.reward(chosen.id(), Reward::new(1.0)?, at(10))?;
     device.write(10);
