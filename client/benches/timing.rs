@@ -1,13 +1,15 @@
-//! Does the time from reward to bit tell the reward? The method is that of
-//! Reparaz, Balasch and Verbauwhede, "Dude, is my code constant time?" (DATE
-//! 2017): two classes of rewards in random order, the times of each call, and
-//! Welch's t-test between the classes, also on the shorter times alone, which
-//! interruptions touch least.
+//! Tests whether the time from reward to bit depends on the reward. The method is that of Reparaz,
+//! Balasch and Verbauwhede, "Dude, is my code constant time?" (DATE 2017): two classes of rewards
+//! in random order, the times of each call, and Welch's t-test between the classes, also on the
+//! shorter times alone, which interruptions affect least.
 //!
 //! `cargo bench -p bandana-client --bench timing`, and again with `--profile
 //! embedded`: optimised for size, code that was free of branches may have some.
 //!
-//! |t| above 4.5 is evidence of a difference; above 10 it is nearly certain. If there is a difference, |t| grows with the number of measurements, so run again, and longer, if a value is suspicious. Two controls show the power of the test: it must catch a privatizer that skips work for low rewards, and must not report one whose classes are the same.
+//! A |t| above 4.5 is evidence of a difference; above 10 it is nearly certain. If there is a
+//! difference, |t| grows with the number of measurements, so run again, and longer, if a value is
+//! suspicious. Two controls show the power of the test: it must catch a privatizer that skips work
+//! for low rewards, and must not report one whose classes are the same.
 //!
 //! All rows use the smallest epsilon, where the bits of both classes are fair coins. The time of a
 //! bit may depend on the bit, which is sent anyway.

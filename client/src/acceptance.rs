@@ -10,8 +10,8 @@ use thiserror::Error;
 use crate::signers::{SignatureRefusal, Signers};
 use crate::time::Timestamp;
 
-/// An app's terms for one experiment. The client refuses a specification outside these terms,
-/// whoever sent it.
+/// An app's terms for one experiment. The client refuses a specification outside these terms, even
+/// from its own server.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -255,10 +255,10 @@ pub enum Refusal {
          the app declared"
     )]
     Rewards,
-    /// Not signed by the keys that the app pins.
+    /// The specification lacks a valid signature by a key that the app pins.
     #[error(transparent)]
     Signature(#[from] SignatureRefusal),
-    /// Not one of the pinned specifications.
+    /// The specification is not one of the pinned ones.
     #[error("the specification {0} is not one that the app has pinned")]
     Digest(Digest),
     /// An older revision, or another specification under the same one.

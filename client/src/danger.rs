@@ -27,8 +27,8 @@ use crate::storage::{Directory, Storage, StorageError};
 /// start is a first one. The only way to recover from [`crate::Reporting::StorageUnusable`].
 ///
 /// # Privacy
-/// The budget starts again from zero: an installation that is reset n times may lose n + 1 times
-/// its caps, like one that is installed anew. A user's opt-out is kept. Do not call it for
+/// The spent budget starts again from zero: an installation that is reset n times may lose n + 1
+/// times its caps, like one that is installed anew. A user's opt-out is kept. Do not call it for
 /// temporary failures: a directory that another process has locked, or that can't be read for the
 /// moment, is tried again by the next start.
 ///

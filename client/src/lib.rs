@@ -124,8 +124,8 @@
 //!
 //! # Questions
 //!
-//! *Why does `choose` return no error?* Product code has nothing to do about one. It shows
-//! a default, and [`Bandana::status`] tells whoever wants to know.
+//! *Why does `choose` return no error?* Product code can't handle one. It shows a default, and
+//! [`Bandana::status`] has the reason.
 //!
 //! *Why can an arm come without a report?* The budget of the installation is shared by all
 //! experiments. An arm without a report is still better than none.

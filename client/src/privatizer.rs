@@ -115,7 +115,7 @@ impl Privatizer {
     /// [`PrivatizeError::NotCategory`] for rewards that the experiment does not admit;
     /// [`PrivatizeError::SimulationMark`] when noise and experiment are not both
     /// simulated or both real; [`PrivatizeError::Entropy`] without randomness.
-    /// There is no report then.
+    /// No report is made then.
     pub fn privatize(
         &self,
         reward: &Reward,
@@ -216,7 +216,7 @@ pub enum PrivatizeError {
         /// The experiment's mark.
         experiment: bool,
     },
-    /// No randomness.
+    /// The operating system has no randomness.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
 }

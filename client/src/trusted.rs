@@ -34,8 +34,8 @@
 //! | expired | the same; it may have counted before, so don't disclose the reward again |
 //! | paused, a day in the future, no verdict | sent again, with the same bytes |
 //!
-//! It has no day before it is first sent. Then it gets the server's day, if that is within one of
-//! the device's own, and keeps it: by its name and day together it counts once.
+//! A disclosure has no day before it is first sent. Then it gets the server's day, if that is
+//! within one of the device's own, and keeps it: by its name and day together it counts once.
 //!
 //! # Privacy
 //! ρ is the price of one reward. A user with k rewards pays up to k² ρ. The server, and anyone who

@@ -7,8 +7,9 @@ use std::process::Command;
 /// for them the documentation tests of `Reward` compare error codes.
 const COMPILER: &str = "rustc 1.95.";
 
-/// After a change of the compiler or of the cited code, `TRYBUILD=overwrite cargo test -p
-/// bandana-client --test compile_fail` rewrites the expected output. Review the difference.
+/// After a change of the compiler or of the cited code,
+/// `TRYBUILD=overwrite cargo test -p bandana-client --test compile_fail` rewrites the expected
+/// output. Review the difference.
 #[test]
 fn rewards_and_noise_can_not_be_misused() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());

@@ -185,8 +185,8 @@ pub fn best_among(
 const INITIAL_SHARE: f64 = 0.75;
 
 /// The share of α for a pair of arms, of which `later` is the larger index. Over all possible pairs
-/// the shares sum to at most 1: of the a-th added arm, all pairs with earlier arms have `1/(a
-/// (a+1))` of the share of added arms.
+/// the shares sum to at most 1: of the a-th added arm, all pairs with earlier arms have
+/// `1/(a (a+1))` of the share of added arms.
 fn pair_share(initial: usize, later: usize) -> f64 {
     if later < initial {
         let pairs = initial as f64 * (initial as f64 - 1.0) / 2.0;

@@ -34,8 +34,8 @@ impl Estimand {
         }
     }
 
-    /// The estimand's name in reports: `mean reward`, `mean of g(reward)` or `shares of the
-    /// categories`.
+    /// The estimand's name in reports: `mean reward`, `mean of g(reward)` or
+    /// `shares of the categories`.
     pub fn name(self) -> &'static str {
         match self {
             Self::MeanReward(_) => "mean reward",
@@ -146,9 +146,9 @@ pub fn manipulation_shift(channel: impl Into<Channel>, dishonest_share: f64) -> 
 }
 
 impl Channel {
-    /// The debiased mean of g(r) for any symbols: [`debiased_mean`] for bits, and for levels `1/2 +
-    /// (m - 1/2)/(1 - k t/2^64)`, m the mean of the sent symbols, scaled to 0..=1. `None` without
-    /// reports. Not clamped.
+    /// The debiased mean of g(r) for any symbols: [`debiased_mean`] for bits, and for levels
+    /// `1/2 + (m - 1/2)/(1 - k t/2^64)`, m the mean of the sent symbols, scaled to 0..=1. `None`
+    /// without reports. Not clamped.
     pub fn debiased_mean(self, tally: &Tally) -> Option<f64> {
         let channel = match self {
             Self::Bit(floor) => return debiased_mean(floor, *tally),

@@ -52,12 +52,12 @@ impl RewardRange {
         }
     }
 
-    /// Its lower end.
+    /// The lower end.
     pub fn low(self) -> f64 {
         self.low
     }
 
-    /// Its upper end.
+    /// The upper end.
     pub fn high(self) -> f64 {
         self.high
     }

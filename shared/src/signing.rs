@@ -264,19 +264,19 @@ impl fmt::Debug for SigningKey {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Not 64 hexadecimal digits.
+    /// The text does not have 64 hexadecimal digits.
     #[error("a key is written as 64 hexadecimal digits; this is something else")]
     Text,
-    /// Not 32 bytes.
+    /// The key does not have 32 bytes.
     #[error("a public key has 32 bytes; this one has {0}")]
     Length(usize),
-    /// Not a point of the curve, or not in its one encoding.
+    /// The bytes are not a point of the curve, or not in its canonical encoding.
     #[error("these bytes are not an Ed25519 public key; copy the key again")]
     Point,
     /// A point of small order.
     #[error("this public key is weak: signatures under it prove nothing; generate another key")]
     Weak,
-    /// No randomness for a new key.
+    /// The operating system has no randomness for a new key.
     #[cfg(feature = "signing")]
     #[error("the operating system's random source failed; no key was made")]
     Entropy(#[source] getrandom::Error),

@@ -62,7 +62,7 @@ pub enum ClientError {
     /// The server's answer is outside the app's acceptance.
     #[error("the server's answer was refused")]
     Refused(#[from] Refusal),
-    /// No randomness.
+    /// The operating system has no randomness.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
 }

@@ -185,7 +185,7 @@ impl Client {
     /// ```
     ///
     /// # Privacy
-    /// The budget is counted from zero: a second client spends it again.
+    /// The spent budget starts from zero: a second client spends the whole budget again.
     pub fn new(budget: Budget) -> Self {
         Self::with(OsNoise, budget, State::default(), Journal::volatile())
     }

@@ -276,7 +276,7 @@ impl<T> Builder<WantsStorage<T>> {
     /// ```
     ///
     /// # Privacy
-    /// The budget starts from zero at every start, so its caps hold for one run of the app only.
+    /// The spent budget starts from zero at every start, so the caps hold for one run only.
     pub fn in_memory(self) -> Builder<WantsAcceptance<T>> {
         Builder { step: WantsAcceptance(self.step.0, Place::Memory) }
     }

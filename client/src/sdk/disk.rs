@@ -82,7 +82,8 @@ impl Disk {
 
     /// Makes the pending writes. Returns whether there was one that may allow further uploads.
     pub(super) fn write(&self, core: &Mutex<Core<OsNoise>>, clock: &dyn Clock) -> bool {
-        // A forked process has a copy of everything; only the process that opened the storage may use it.
+        // A forked process has a copy of everything; only the process that opened the storage may
+        // use it.
         if std::process::id() != self.process {
             return false;
         }

@@ -366,7 +366,7 @@ pub struct Status {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reporting {
-    /// They report, within the budget.
+    /// New assignments report, within the budget.
     On,
     /// The user has opted out, or has not consented yet.
     OptedOut,

@@ -226,8 +226,8 @@ impl Disclosures {
             Ok(experiments) => {
                 let heard_day = SharedDay::default();
                 for id in experiments {
-                    // It may have been withdrawn, or be too old by the day of another experiment's
-                    // answer.
+                    // The disclosure may have been withdrawn, or be too old by the day of another
+                    // experiment's answer.
                     if !self.0.lock().waits_for(&id) {
                         continue;
                     }
@@ -301,7 +301,7 @@ impl Disclosures {
             }
             for (name, message) in batch {
                 tried.insert(name);
-                // They may have been withdrawn meanwhile.
+                // The disclosures may have been withdrawn meanwhile.
                 if !self.0.lock().has(&name) {
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! The file of waiting disclosures: raw rewards, of trusted experiments only.
 //!
-//! It is always replaced as a whole, so that no file holds a settled disclosure. While none wait
-//! there is no file.
+//! The file is always replaced as a whole, so that no file holds a settled disclosure. While no
+//! disclosure waits there is no file.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Private rewards and disclosed ones are of two worlds, and no handle of the one takes what
-//! is of the other.
+//! Private and disclosed rewards are separate types, and no handle for rewards of one kind accepts
+//! those of the other.
 
 use bandana_client::trusted::{DisclosedReward, TrustedExperiment};
 use bandana_client::{Assignment, AssignmentId, Client, Reward, Timestamp};

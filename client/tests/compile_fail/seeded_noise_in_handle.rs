@@ -1,5 +1,5 @@
-//! The handle of an app is built from answers that say nothing of noise, and takes no
-//! client that was made elsewhere.
+//! The builder of an app's handle has no setting for noise, and does not accept a client that was
+//! made elsewhere.
 
 use bandana_client::{Bandana, SimulatedClient};
 

@@ -1,5 +1,5 @@
-//! Noise that can be repeated is for simulations: a client with such noise is
-//! no client for users, and there is no other way to give it to one.
+//! Reproducible noise is for simulations: a client with such noise is not a client for users, and
+//! there is no other way to give such noise to a client for users.
 
 use bandana_client::{Client, OsNoise, SeededNoise, SimulatedClient};
 

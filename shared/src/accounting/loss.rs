@@ -72,8 +72,8 @@ impl PrivacyLoss {
     /// The largest possible mean of the privacy loss of an ε-differentially private mechanism: ε
     /// tanh(ε/2), rounded up.
     ///
-    /// The likelihood ratio lies in e^-ε..=e^ε and has mean 1 under the second distribution. `x ln
-    /// x` is convex, so its mean is largest when the ratio takes only its two extreme values.
+    /// The likelihood ratio lies in e^-ε..=e^ε and has mean 1 under the second distribution.
+    /// `x ln x` is convex, so its mean is largest when the ratio takes only its two extreme values.
     /// Randomized response does so, and has this mean. It is below both ε and ε²/2.
     pub fn largest_mean(self) -> f64 {
         // tanh(ε/2) = m/(2 - m) with m = 1 - e^-ε; it grows with m.

@@ -81,7 +81,7 @@ impl NanoNats {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left of a cap after `spent`, at least 0.
+    /// The rest of a cap after `spent`, at least 0.
     #[must_use]
     pub const fn saturating_sub(self, spent: Self) -> Self {
         Self(self.0.saturating_sub(spent.0))

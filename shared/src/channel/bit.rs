@@ -106,7 +106,7 @@ impl Floor {
 
 /// `P(1)` of one report, as a number of `2^-128`.
 ///
-/// It is computed from a raw reward and as secret as the reward.
+/// Computed from a raw reward, and as secret as the reward.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Threshold {
     whole: u64,

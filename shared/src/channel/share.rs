@@ -1,8 +1,8 @@
 //! The share: the integer that privacy rests on, for a channel with any number of symbols.
 //!
-//! Every symbol has at least the probability `t/2^64`, whatever the reward, and at most `1 - (k-1)
-//! t/2^64`, k the number of symbols. So the loss is at most `ln((2^64 - (k-1) t)/t)`, which is
-//! `ln(1 + (2^64 - k t)/t)`.
+//! Every symbol has at least the probability `t/2^64`, whatever the reward, and at most
+//! `1 - (k-1) t/2^64`, k the number of symbols. So the loss is at most `ln((2^64 - (k-1) t)/t)`,
+//! which is `ln(1 + (2^64 - k t)/t)`.
 
 use thiserror::Error;
 
