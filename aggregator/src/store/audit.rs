@@ -28,9 +28,9 @@ pub enum AuditAction {
     RefuseDataSet,
     /// An experiment was archived: lists leave it out.
     Archive,
-    /// It is gone, but for its entries.
+    /// An experiment was deleted, except for its audit entries.
     Delete,
-    /// Lists show it again.
+    /// An experiment was unarchived: lists show it again.
     Unarchive,
 }
 

@@ -218,11 +218,11 @@ pub enum CuratorChange {
         /// The fingerprint of the file's content.
         content: Fingerprint,
     },
-    /// Debit a budget, and keep the answer that this pays for.
+    /// Debit a budget, and keep the answer that the debit pays for.
     Debit(Debit, Option<AnswerToKeep>),
     /// Debit a budget, and open a session.
     Open(Debit, SessionRecord),
-    /// Add a round to a session, if it is the next one.
+    /// Add a round to a session, if no other came first, and keep the answer.
     Round(SessionRound, Option<AnswerToKeep>),
 }
 

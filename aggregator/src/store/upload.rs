@@ -40,9 +40,9 @@ pub enum Verdict {
     Accepted,
     /// Counted before, or by another upload of the same group.
     Duplicate,
-    /// Its day is before the replay window.
+    /// The upload's day is before the replay window.
     Expired {
-        /// Oldest day that is taken.
+        /// The oldest day whose uploads are taken.
         oldest: Day,
     },
     /// The upload's day is after today.

@@ -1,4 +1,4 @@
-//! The tables, and how a store of an earlier version gets them.
+//! The tables of the embedded store, and the upgrade of earlier versions.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::checksums;
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{DatabaseError, OpenError, StoreError, damaged};
 
-/// Marks the file as ours: "BNDN".
+/// The application id that marks the file as Bandana's: "BNDN".
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
-/// What makes each version from the one before; the first one from an empty file.
+/// The steps that make each version from the one before; the first starts with an empty file.
 const STEPS: [(i64, &str); 11] = [
     (1, TABLES),
     (2, SIGNATURES),
@@ -26,7 +26,7 @@ const STEPS: [(i64, &str); 11] = [
     (WITH_CHECKSUMS, CHECKSUMS),
 ];
 
-/// Version of the tables that this program works with.
+/// The schema version of this program.
 pub(super) const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 
 /// First version with signatures, and with the audit log.
@@ -43,11 +43,10 @@ pub(super) const WITH_IDENTITY: i64 = 9;
 /// First version whose rows have checksums.
 pub(super) const WITH_CHECKSUMS: i64 = 11;
 
-/// Version 1. `upload_group` has one row per commit and day, in the order of the
-/// commits. `tally` has the sums of all days; those of days before
-/// `watermark.oldest_day` move from `upload_group` to `checkpoint`, some rows at a time.
-/// So for every experiment, day and arm, at any time: tally = checkpoint + deltas of the
-/// groups.
+/// Version 1. `upload_group` has one row per commit and day, in the order of the commits. `tally`
+/// has the sums of all days. For days before `watermark.oldest_day`, rows move from `upload_group`
+/// to `checkpoint` a few at a time. So for every experiment, day and arm, at any time: tally =
+/// checkpoint + deltas of the groups.
 const TABLES: &str = "
 CREATE TABLE experiment (
     key          INTEGER PRIMARY KEY,
@@ -104,8 +103,8 @@ CREATE TABLE signature (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 3: experiments can be drafts, which a new table has to say, since a check can't
-/// be changed; and an audit log, to which entries are only ever appended.
+/// Version 3: draft experiments, which need a new table, since a check constraint can't be changed;
+/// and an append-only audit log.
 const DRAFTS_AND_AUDIT: &str = "
 CREATE TABLE new_experiment (
     key          INTEGER PRIMARY KEY,
@@ -132,8 +131,8 @@ CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
 BEGIN SELECT raise(ABORT, 'entries of the audit log are not deleted'); END;
 ";
 
-/// Version 4: the curator's budgets, in billionths, and sessions. What was spent is never
-/// given back, and debits and updates are only ever appended.
+/// Version 4: the curator's budgets, in billionths, and sessions. Spent budget is never given back,
+/// and debits and updates are append-only.
 const CURATOR: &str = "
 CREATE TABLE curator_data_set (
     name        TEXT PRIMARY KEY,
@@ -178,9 +177,9 @@ CREATE TRIGGER curator_debit_is_not_deleted BEFORE DELETE ON curator_debit
 BEGIN SELECT raise(ABORT, 'debits are not deleted'); END;
 ";
 
-/// Version 5: reports can say more than 0 and 1. `tally` has all reports and those that say
-/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. So is
-/// it with `checkpoint` and `symbol_checkpoint`. And experiments can forget.
+/// Version 5: symbols beyond 0 and 1, and learners with limited memory. `tally` has all reports and
+/// those that say 1, as before. `symbol_tally` has the reports that say 2 and more; the others say
+/// 0. `checkpoint` and `symbol_checkpoint` are split in the same way.
 const SYMBOLS_AND_MEMORY: &str = "
 CREATE TABLE symbol_tally (
     experiment INTEGER NOT NULL REFERENCES experiment (key),
@@ -202,9 +201,9 @@ ALTER TABLE experiment ADD COLUMN window_days INTEGER CHECK (window_days > 0);
 ALTER TABLE experiment ADD COLUMN discount REAL CHECK (discount > 0 AND discount < 1);
 ";
 
-/// Version 6: trusted experiments. `private` has sums of rewards that were not released, and goes
-/// when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
-/// together with its day, which is not before `oldest_day`.
+/// Version 6: trusted experiments. `private` has sums of unreleased rewards, and is erased when the
+/// experiment is stopped; `released` may be shown. A disclosure counts once by its id and day; the
+/// day is not before `oldest_day`.
 const TRUSTED: &str = "
 CREATE TABLE trusted_experiment (
     key           INTEGER PRIMARY KEY,
@@ -226,7 +225,7 @@ CREATE TABLE trusted_disclosure (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 7: guardrails, which are off in experiments that were there before.
+/// Version 7: guardrails, which are off in earlier experiments.
 const GUARDRAILS: &str = "
 ALTER TABLE experiment ADD COLUMN burn_in_reports INTEGER NOT NULL DEFAULT 0
     CHECK (burn_in_reports >= 0);
@@ -234,10 +233,10 @@ ALTER TABLE experiment ADD COLUMN holdout_share REAL NOT NULL DEFAULT 0
     CHECK (holdout_share BETWEEN 0 AND 1);
 ";
 
-/// Version 8: a budget belongs to the content of a file, whatever it is called. `content` and
-/// `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
-/// is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
-/// count their rounds, and answers are kept for those who have not got them.
+/// Version 8: budgets belong to the content of a file, independent of its name. `content` and
+/// `fingerprint` are codes by the key of the store. In earlier data sets, `content` is missing and
+/// `fingerprint` is a plain hash until their files have been read again. Sessions count their
+/// rounds, and answers are kept for callers who did not receive them.
 const CONTENTS_AND_ROUNDS: &str = "
 CREATE TABLE curator_key (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -264,8 +263,8 @@ CREATE TABLE curator_answer (
 ) STRICT;
 ";
 
-/// Version 9: a store knows which one it is. The id is made here, with a new store or with the
-/// upgrade of an old one, and stays.
+/// Version 9: the id of the store. It is made here, with a new store or with the upgrade of an old
+/// one, and stays.
 const IDENTITY: &str = "
 CREATE TABLE store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -278,9 +277,9 @@ CREATE TRIGGER store_does_not_lose_its_id BEFORE DELETE ON store
 BEGIN SELECT raise(ABORT, 'a store keeps its id'); END;
 ";
 
-/// Version 11: every row has a checksum, and every table a sum of them. The columns are added by
-/// [`checksums`], to the tables of this version and of later ones; and rows that are not changed
-/// get their checksums after they were written.
+/// Version 11: a checksum for every row, and a sum of them for every table. [`checksums`] adds the
+/// columns to the tables of this version and of later ones; unchanged rows get their checksums
+/// afterwards.
 const CHECKSUMS: &str = "
 CREATE TABLE table_sum (
     name TEXT PRIMARY KEY,
@@ -301,16 +300,15 @@ pub(super) fn create(connection: &mut Connection) -> Result<(), StoreError> {
     upgrade(connection, 0)
 }
 
-/// Version 10: from which day on all names of disclosures to a trusted experiment are still there. Of
-/// experiments that were there before it is not known, so that it is where their window begins.
+/// Version 10: the day since which all disclosure ids of a trusted experiment are still stored. In
+/// earlier experiments the day is unknown, and taken to be the first day of their window.
 const KNOWN_DAYS: &str = "
 ALTER TABLE trusted_experiment ADD COLUMN known_from INTEGER NOT NULL DEFAULT 0
     CHECK (known_from >= 0);
 UPDATE trusted_experiment SET known_from = oldest_day;
 ";
 
-/// Brings the tables of an earlier version up to date. Damage is noticed before anything is
-/// changed.
+/// Upgrades the tables of an earlier version. Damage is noticed before anything is changed.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     let version = version_of(connection)?;
     if let Some(difference) = differences(connection, version).map_err(failed)?.pop() {
@@ -320,8 +318,8 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     if version < VERSION { upgrade(connection, version) } else { Ok(()) }
 }
 
-/// What of the tables, indexes and triggers is not as a version has it. Further ones harm
-/// nobody.
+/// The differences of tables, indexes and triggers from those of a version. Additional ones are
+/// harmless and left out.
 pub(super) fn differences(connection: &Connection, version: i64) -> rusqlite::Result<Vec<String>> {
     let found = definitions(connection)?;
     let difference = |(name, definition): (String, String)| match found.get(&name) {
@@ -332,8 +330,8 @@ pub(super) fn differences(connection: &Connection, version: i64) -> rusqlite::Re
     Ok(definitions(&example(version)?)?.into_iter().filter_map(difference).collect())
 }
 
-/// What there is, by kind and name. SQLite writes some of it anew when a table is renamed:
-/// blanks and quotes are its own choice.
+/// The definitions in a database by kind and name. SQLite rewrites some of them when a table is
+/// renamed: blanks and quotes are not significant.
 fn definitions(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
     let query = "SELECT type || ' ' || name, tbl_name || ' ' || sql FROM sqlite_schema
         WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
@@ -343,7 +341,7 @@ fn definitions(connection: &Connection) -> rusqlite::Result<BTreeMap<String, Str
     rows.collect()
 }
 
-/// The version of a file that is ours, and not of a newer program.
+/// The schema version of a file, which must be Bandana's and not of a newer program.
 pub(super) fn version_of(connection: &Connection) -> Result<i64, StoreError> {
     let (application, version) = marks(connection)?;
     known(application, version)
@@ -367,7 +365,7 @@ pub(super) fn example(version: i64) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Whose file it is, and of which version.
+/// The application id and the schema version of a file.
 fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let version = pragma("user_version").map_err(failed)?;
@@ -388,8 +386,8 @@ fn steps(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Takes all steps after version `from`, in one transaction: a crash leaves the
-/// old version or the new one.
+/// Runs all steps after version `from`, in one transaction: a crash leaves the old version or the
+/// new one.
 fn upgrade(connection: &mut Connection, from: i64) -> Result<(), StoreError> {
     let key = FingerprintKey::random()
         .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
@@ -401,8 +399,8 @@ fn take_steps(
     from: i64,
     key: &FingerprintKey,
 ) -> rusqlite::Result<()> {
-    // A table that others refer to can't be replaced while that is watched, and within a
-    // transaction nothing can be said about it.
+    // A table with references to it can't be replaced while foreign keys are enforced, and
+    // enforcement can't be switched within a transaction.
     connection.pragma_update(None, "foreign_keys", false)?;
     let transaction = connection.transaction()?;
     steps(&transaction, from, VERSION)?;
