@@ -1,4 +1,4 @@
-//! The tables, and how a database of an earlier version gets them.
+//! The tables of the database, and the upgrade of earlier versions.
 
 use bandana_shared::identity::StoreId;
 use tokio_postgres::{GenericClient, IsolationLevel};
@@ -8,10 +8,10 @@ use super::{checksums, handover};
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{DatabaseError, OpenError, Presence, StoreError, damaged, postgres};
 
-/// Oldest server that has all that is used here, as `server_version_num`.
+/// The oldest supported server, as `server_version_num`.
 const SERVER_VERSION_MIN: i32 = 130_000;
 
-/// What makes each version from the one before; the first one from an empty database.
+/// The steps that make each version from the one before; the first starts with an empty database.
 const STEPS: [(i64, &str); 9] = [
     (1, TABLES),
     (2, CURATOR),
@@ -24,20 +24,20 @@ const STEPS: [(i64, &str); 9] = [
     (9, handover::TABLES),
 ];
 
-/// Version of the tables that this program works with.
+/// The schema version of this program.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 
-/// Held by whoever changes tables, so that replicas that start together take turns.
+/// The advisory lock for changes of the tables, by which replicas that start together take turns.
 /// "BNDN", twice.
 pub(super) const CHANGING_TABLES: i64 = 0x424e_444e_424e_444e;
 
 /// Version 1.
 ///
-/// `experiment.version` is the version of the policy, and grows with every change that
-/// replicas have to hear of. `tally` has a row for each replica that counts at the same
-/// time, so that none waits for another; those of expired days are summed up as replica 0.
-/// It names no experiment as a foreign key: that would lock the experiment's row in every
-/// commit. `upload` has a partition for each day, so that a day goes at once.
+/// `experiment.version` is the version of the policy, and grows with every change that replicas
+/// must follow. `tally` has a row for each replica that counts at the same time, so that none waits
+/// for another; rows of expired days are summed up as replica 0. It has no foreign key to the
+/// experiment, which would lock the experiment's row in every commit. `upload` has a partition for
+/// each day, so that a whole day is dropped at once.
 const TABLES: &str = "
 CREATE TABLE bandana_schema (
     one     integer PRIMARY KEY CHECK (one = 1),
@@ -110,8 +110,7 @@ CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
 ";
 
-/// Version 2: the curator's budgets, in billionths, and sessions. What was spent is never
-/// given back.
+/// Version 2: the curator's budgets, in billionths, and sessions. Spent budget is never given back.
 const CURATOR: &str = "
 CREATE TABLE curator_data_set (
     name        text PRIMARY KEY,
@@ -161,9 +160,9 @@ CREATE TRIGGER curator_debit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE 
     FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();
 ";
 
-/// Version 3: reports can say more than 0 and 1. `tally` has all reports and those that say
-/// 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. And
-/// experiments can forget.
+/// Version 3: symbols beyond 0 and 1, and learners with limited memory. `tally` has all reports and
+/// those that say 1, as before. `symbol_tally` has the reports that say 2 and more; the others say
+/// 0.
 const SYMBOLS_AND_MEMORY: &str = "
 CREATE TABLE symbol_tally (
     day        integer NOT NULL,
@@ -179,10 +178,10 @@ ALTER TABLE experiment
     ADD COLUMN discount double precision CHECK (discount > 0 AND discount < 1);
 ";
 
-/// Version 4: trusted experiments. `private` has sums of rewards that were not released, and goes
-/// when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
-/// together with its day, which is not before `oldest_day`. It names its experiment by no foreign
-/// key, since the row of the experiment is written in every commit.
+/// Version 4: trusted experiments. `private` has sums of unreleased rewards, and is erased when the
+/// experiment is stopped; `released` may be shown. A disclosure counts once by its id and day; the
+/// day is not before `oldest_day`. It has no foreign key to its experiment, whose row is written in
+/// every commit.
 const TRUSTED: &str = "
 CREATE TABLE trusted_experiment (
     key           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -204,7 +203,7 @@ CREATE TABLE trusted_disclosure (
 );
 ";
 
-/// Version 5: guardrails, which are off in experiments that were there before.
+/// Version 5: guardrails, which are off in earlier experiments.
 const GUARDRAILS: &str = "
 ALTER TABLE experiment
     ADD COLUMN burn_in_reports bigint NOT NULL DEFAULT 0 CHECK (burn_in_reports >= 0),
@@ -212,10 +211,10 @@ ALTER TABLE experiment
         CHECK (holdout_share BETWEEN 0 AND 1);
 ";
 
-/// Version 6: a budget belongs to the content of a file, whatever it is called. `content` and
-/// `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
-/// is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
-/// count their rounds, and answers are kept for those who have not got them.
+/// Version 6: budgets belong to the content of a file, independent of its name. `content` and
+/// `fingerprint` are codes by the key of the store. In earlier data sets, `content` is missing and
+/// `fingerprint` is a plain hash until their files have been read again. Sessions count their
+/// rounds, and answers are kept for callers who did not receive them.
 const CONTENTS_AND_ROUNDS: &str = "
 CREATE TABLE curator_key (
     one integer PRIMARY KEY CHECK (one = 1),
@@ -245,8 +244,8 @@ CREATE TABLE curator_answer (
 );
 ";
 
-/// Version 7: a store knows which one it is. The id is made here, with a new store or with the
-/// upgrade of an old one, and stays: dumps and standbys have it too.
+/// Version 7: the id of the store. It is made here, with a new store or with the upgrade of an old
+/// one, and stays: dumps and standbys have it too.
 const IDENTITY: &str = "
 CREATE TABLE store (
     one integer PRIMARY KEY CHECK (one = 1),
@@ -261,9 +260,8 @@ CREATE TRIGGER store_keeps_its_id BEFORE UPDATE OR DELETE OR TRUNCATE ON store
     FOR EACH STATEMENT EXECUTE FUNCTION store_keeps_its_id();
 ";
 
-/// Creates the tables where there are none and none must be, brings those of an earlier version up
-/// to date, in one transaction: a crash leaves the old version or the new one. Tells which store
-/// it is.
+/// Creates the tables or brings them up to date, as `presence` allows, in one transaction: a crash
+/// leaves the old version or the new one. Returns the store's id.
 pub(super) async fn prepare(
     session: &mut Session,
     presence: Presence,
@@ -277,7 +275,7 @@ pub(super) async fn prepare(
     let builder = session.client.build_transaction();
     let transaction = builder.isolation_level(IsolationLevel::ReadCommitted).start().await;
     let transaction = transaction.map_err(failed)?;
-    // Others may be at it: it is waited for, as nothing else can be done before.
+    // Another replica may be changing the tables. Nothing else can be done before, so this waits.
     transaction.batch_execute("SET LOCAL lock_timeout = '5s'").await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock($1)";
     transaction.execute(lock, &[&CHANGING_TABLES]).await.map_err(failed)?;
@@ -301,7 +299,7 @@ pub(super) async fn prepare(
         return Err(StoreError::Open(OpenError::NewerSchema { found: version, known: VERSION }));
     }
     if version < VERSION {
-        // All rows may have to be written anew.
+        // All rows may have to be rewritten.
         transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(failed)?;
         checksums::unseal(&transaction).await?;
     }
@@ -322,7 +320,7 @@ pub(super) async fn prepare(
     Ok(id)
 }
 
-/// Which store a database is.
+/// The id of the store in a database.
 pub(super) async fn id(client: &impl GenericClient) -> Result<StoreId, StoreError> {
     let row = client.query_opt("SELECT id FROM store", &[]).await;
     let row = row.map_err(postgres("reading"))?;
@@ -334,7 +332,7 @@ pub(super) fn store_id(bytes: &[u8]) -> Result<StoreId, StoreError> {
     StoreId::try_from(bytes).map_err(|error| damaged(error.to_string()))
 }
 
-/// The version of tables that this program knows.
+/// The schema version, which this program must know.
 pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError> {
     let failed = postgres("checking its schema");
     let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";
@@ -344,7 +342,7 @@ pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError>
     check(session).await.map(|()| VERSION)
 }
 
-/// As [`check`], and refuses one that is another store.
+/// As [`check`], and also refuses a database that holds another store.
 pub(super) async fn check_store(
     session: &mut Session,
     expected: StoreId,
