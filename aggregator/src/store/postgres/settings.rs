@@ -129,7 +129,7 @@ pub enum DatabaseUrlError {
     /// The URL names no host.
     #[error("the URL names no host; give one, or the folder of a socket as ?host=/run/postgresql")]
     Host,
-    /// It asks for TLS that can be stripped or faked.
+    /// The `sslmode` allows TLS that can be stripped or faked.
     #[error(
         "sslmode must be verify-full, or disable for a network that nobody else is on; the others \
          do not keep anybody out"
