@@ -1,4 +1,4 @@
-//! The monitor of an experiment: what it begins with, and what it is told.
+//! The monitor of an experiment: its baseline and its inputs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{PublishedExperiment, shares};
 use crate::alarms::{AlarmBaseline, ExperimentMonitor};
 use crate::store::ExperimentRecord;
 
-/// A monitor of an experiment that begins with what is served now.
+/// A monitor that begins with the state served now.
 pub(crate) fn monitor_of(
     record: &ExperimentRecord,
     serving: &PublishedExperiment,
@@ -34,14 +34,14 @@ pub(crate) fn monitor_of(
         initial_arms,
         is_history_known: revisions.len() == 1 && was_even,
         explores: conduct.learner == Learner::LdpUcb,
-        // Where others make the policies too, they draw arms too.
+        // Where other replicas compute policies, they draw arms too.
         counts_selections: policy.is_none(),
     });
     monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
     monitor
 }
 
-/// How likely an arm is the best by all reports. `None` if that is no question.
+/// The probability that an arm is best by all reports. `None` if it is not defined.
 pub(crate) fn probability_best(
     specification: &Specification,
     tallies: &[Tally],
