@@ -84,7 +84,7 @@ impl Health {
     /// uploads. While it can't, calls are better sent to other servers.
     pub(crate) async fn follow(self, able: Vec<watch::Receiver<bool>>) {
         let all = able.clone();
-        // The state may be so from the start.
+        // The store may be unable from the start.
         let told = able.into_iter().map(WatchStream::new);
         let mut told = select_all(told);
         while told.next().await.is_some() {

@@ -16,7 +16,7 @@
 //! The verdict of `bandana estimate` is not used. It holds for all moments at once, so it comes
 //! later than a good learner's choice. Without a floor weight or a holdout it may never come.
 //!
-//! # When it rings for nothing
+//! # False alarms
 //! `ldp-ts` and `truncated-ts` with unlimited memory never cause one: their weight is that
 //! probability, except for the reports since the policy was computed. With other learners the alarm
 //! is not false either, in that its statement is true. How often a learner with a short memory is

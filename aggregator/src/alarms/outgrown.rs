@@ -24,7 +24,7 @@
 //! [surges](super::AlarmName::ReportSurge), and the sample ratio for reports of arms that no device
 //! was asked for. A flood that was there from the start looks like devices that draw.
 //!
-//! # When it rings for nothing
+//! # False alarms
 //! There are none by chance where the server draws every arm, if no more than a tenth of the
 //! reports come later than assumed. Where devices draw some of the arms, a false alarm takes two
 //! mistakes at once. The share of the draws that lead to reports would have to seem below the share

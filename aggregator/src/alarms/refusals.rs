@@ -10,7 +10,7 @@
 //! share is at least [`FACTOR`] times that of the day before; and chance does not explain it (see
 //! below). It does not ring before there are [`EARLIER_MIN`] uploads in the day before.
 //!
-//! # When it rings for nothing
+//! # False alarms
 //! Suppose that uploads are refused independently of each other, at a constant rate p. With m
 //! refused of N earlier ones, p is at most `(m + 7 sqrt(m) + 25)/N`, except with a probability
 //! below 3e-11 (by Chernoff's bound for a Poisson variable). With that p, k or more of n uploads
@@ -20,7 +20,7 @@
 //! year. A single device that sends the same upload again and again is not chance; the factor and
 //! the least share are for that case.
 //!
-//! # When it ends
+//! # End of the alarm
 //! The alarm ends even if the fault goes on: after some nine hours, a third of the day before has
 //! the fault, and the jump has become the usual rate.
 

@@ -30,14 +30,14 @@
 //! Both factors fall with h. So a range that is too wide, because policies were served only after
 //! some of the reports came, makes the test weaker but never invalid.
 //!
-//! # When it rings for nothing
+//! # False alarms
 //! The probability is 1e-4 for each experiment in each run of a server, if reports come as
 //! [assumed](super::ServedShares): whatever came before, each comes later than that with a
 //! probability of at most 5%, and regardless of the arm that was drawn. The client's
 //! `Acceptance::report_once` violates the latter, and the alarm then rings without a fault; the
 //! server can't tell.
 //!
-//! # When it ends
+//! # End of the alarm
 //! After a repair the evidence falls again, over about as many reports as came with the fault, or
 //! with a restart. The message has the numbers of the days that show the mismatch best.
 

@@ -149,7 +149,7 @@ mod tests {
         // Late reports may still be of the first policy.
         near(asked.range(0), (0.88, 0.9));
         near(asked.range(1), (0.1, 0.12));
-        // An arm that there was not before.
+        // A new arm.
         asked.serve(DAY * 12, &[0.8, 0.1, 0.1]);
         near(asked.range(2), (0.0, 0.1));
     }

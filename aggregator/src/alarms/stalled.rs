@@ -16,7 +16,7 @@
 //! After a restart nothing is known of the week before. If there are no reports at all since then,
 //! the alarm rings after [`SILENCE_UNKNOWN`], for experiments with [`REPORTS_EARLIER_MIN`] reports.
 //!
-//! # When it rings for nothing
+//! # False alarms
 //! If arrivals were a Poisson process, a silence in which 30 are expected would have a probability
 //! of e^-30: below 1e-4 for a billion arrivals. Real traffic varies, for which the second condition
 //! is there. A first weekend without users can ring the alarm if the nights before were shorter

@@ -10,7 +10,7 @@
 //! pauses of the experiment. On the day after a pause, devices send the reports that they have
 //! kept, and the alarm is off.
 //!
-//! # When it rings for nothing
+//! # False alarms
 //! If reports came independently of each other at the earlier rate, the probability would be below
 //! `exp(-1000)`. In practice the alarm rings when traffic grows tenfold within a day, as with a
 //! launch after a trial, or at the end of an outage of days.

@@ -1,4 +1,4 @@
-//! The authorization check before everything restricted on the operators' port.
+//! The authorisation check before everything restricted on the operators' port.
 
 use std::fmt;
 use std::sync::Arc;

@@ -22,11 +22,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every one of them.
+    /// Every role.
     pub const ALL: [Self; 5] =
         [Self::Viewer, Self::Experimenter, Self::Analyst, Self::Custodian, Self::Administrator];
 
-    /// Its name in a tokens file, on the command line and in messages.
+    /// The role's name in a tokens file, on the command line and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",

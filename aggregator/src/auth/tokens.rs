@@ -81,6 +81,7 @@ impl Tokens {
     /// Reads the file now. A file that can't be used leaves the tokens as they are. One that is too
     /// long or truncated revokes the tokens that it lacks.
     ///
+    /// # Errors
     /// [`TokensError`] when the file can't be used.
     pub fn reload(&self) -> Result<(), TokensError> {
         self.read_after(Stamp::of(&self.path))

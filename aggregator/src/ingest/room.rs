@@ -43,7 +43,7 @@ impl Room {
         self.is_there.subscribe()
     }
 
-    /// Notes how many ids are remembered; with a maximum of 0 they are not in memory.
+    /// Records the number of remembered ids. A maximum of 0: the store has none in memory.
     pub(super) fn note(&mut self, ids: usize, ids_max: usize) {
         let level = if ids_max == 0 { Level::Enough } else { Level::of(ids, ids_max) };
         if level == self.level {

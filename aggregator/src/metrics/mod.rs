@@ -37,7 +37,7 @@ pub struct Metrics {
     pub device_connections: ConnectionMetrics,
     /// Metrics of operators' connections.
     pub operator_connections: ConnectionMetrics,
-    /// Calls and requests on the operators' port without authorization.
+    /// Calls and requests on the operators' port without authorisation.
     pub unauthorised: Counter,
     /// Metrics of the memory held for callers.
     pub held: HeldMetrics,

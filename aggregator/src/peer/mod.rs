@@ -19,8 +19,8 @@ pub struct Peer {
     pub limiters: Arc<OnceLock<Arc<Limiters>>>,
     /// The number of its calls that have a place among all calls.
     pub calls: Arc<AtomicUsize>,
-    /// Its calls until their answers are taken.
+    /// The peer's calls, each until its answer is taken.
     pub calling: Arc<Calling>,
-    /// Its watches of the server's health.
+    /// The number of its watches of the server's health.
     pub watches: Arc<AtomicUsize>,
 }

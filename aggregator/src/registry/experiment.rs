@@ -386,7 +386,7 @@ impl Experiment {
         self.serve(Arc::new(newest), state, signatures.into()).map(drop)
     }
 
-    /// Must be called with `computing` held.
+    /// Computes a policy and serves it. Must be called with `computing` held.
     fn serve(
         &self,
         specification: Arc<Specification>,
@@ -414,7 +414,7 @@ impl Experiment {
         Ok(self.show(serving))
     }
 
-    /// Must be called with `computing` held.
+    /// Replaces the served state. Must be called with `computing` held.
     fn show(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
         self.monitor().serve(serving.policy_since, &shares(&serving.policy.weights));

@@ -20,7 +20,7 @@ pub(crate) fn monitor_of(
     let initial_arms = revisions.first().map_or(0, |first| first.arms().len());
     let timing = serving.specification.timing();
     let seconds = [timing.attribution_window_seconds, timing.release_delay_seconds_max];
-    // Until the first reports, and as long as no learner decides, all arms have got the same.
+    // All arms have had the same share until the first reports, and while no learner decides.
     let was_even = conduct.learner == Learner::Uniform
         || counts.iter().all(|reports| *reports == 0)
         || conduct

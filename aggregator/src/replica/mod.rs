@@ -58,7 +58,7 @@ pub struct Follower {
     /// The time at which every experiment was last observed, and those with new reports got a
     /// policy.
     swept: Duration,
-    /// How long the database took to tell its news, the last time that it did.
+    /// The duration of the last successful poll.
     heard_in: Duration,
     holds_lease: bool,
     reachable: watch::Sender<bool>,

@@ -219,7 +219,7 @@ pub enum ExperimentState {
     Draft,
     /// Devices are served arms, and uploads are taken.
     Running,
-    /// Uploads are refused for now.
+    /// Uploads are refused until the experiment is resumed.
     Paused,
     /// Uploads are refused for good.
     Stopped,

@@ -30,7 +30,7 @@ pub(super) struct Table {
     pub(super) name: String,
     /// All columns but the checksum, in their order.
     columns: Vec<String>,
-    /// The columns of the primary key.
+    /// The columns that identify a row: the primary key, or else the row id.
     key: Vec<String>,
     /// For a table whose numbers are never reused: whether rows are never deleted, so that no
     /// number may be missing at the end.
@@ -322,8 +322,8 @@ fn statements() -> rusqlite::Result<&'static Statements> {
     Ok(STATEMENTS.get_or_init(|| Statements { views, triggers }))
 }
 
-/// Defines the functions `row_checksum(table, column...)` and `is_intact(table, checksum,
-/// column...)`. The latter fails when the checksum does not match.
+/// Defines `row_checksum(table, column...)` and `is_intact(table, checksum, column...)`. The latter
+/// fails when the checksum does not match.
 fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC

@@ -345,6 +345,7 @@ impl SqliteStore {
 
     /// Copies the log into the database file, unless a reader prevents it, and closes both.
     ///
+    /// # Errors
     /// [`StoreError::Database`]; those of [`Self::check`].
     pub fn close(mut self) -> Result<(), StoreError> {
         self.check()?;

@@ -251,7 +251,6 @@ impl PostgresStore {
     fn move_window(&mut self, today: Day) -> Result<(), StoreError> {
         let (oldest, database_day) = self.link.run("reading", days::window)?;
         self.oldest = oldest;
-        // By the earlier of the two clocks, as it will be decided: for nothing, nobody is
         // Uses the earlier of the two clocks, as the statement does, so that commits don't wait in
         // vain.
         if self.begin(today.min(database_day)) > oldest {
