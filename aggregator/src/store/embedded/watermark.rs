@@ -135,7 +135,7 @@ pub enum WatermarkError {
         /// The window's present first day.
         oldest: Day,
     },
-    /// No running experiment has this id.
+    /// No trusted experiment that has not been stopped has this id.
     #[error("there is no trusted experiment {0} that has not been stopped")]
     NoExperiment(ExperimentId),
     /// The window would contain days whose upload ids are gone.
