@@ -1,4 +1,4 @@
-//! Time, as the aggregator sees it.
+//! Clocks of the aggregator.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ pub trait Clock: Debug + Send + Sync {
     /// Seconds since 1970-01-01 (UTC).
     fn unix_seconds(&self) -> u64;
 
-    /// Time since some fixed moment; never goes back, and goes on while the host sleeps.
+    /// The time since a fixed moment. It never goes back, and goes on while the host sleeps.
     fn monotonic(&self) -> Duration;
 
-    /// Today.
+    /// The present day.
     fn day(&self) -> Day {
         Day::of_unix_seconds(self.unix_seconds())
     }
@@ -50,12 +50,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// [`std::time::Instant`] stands still while the host is suspended: of a day that was slept
-/// through it would seem that the calendar has jumped.
+/// [`std::time::Instant`] stands still while the host is suspended: after a day of sleep, the
+/// calendar would seem to have jumped.
 #[cfg(target_os = "linux")]
 fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    // It is not negative.
+    // The time is not negative.
     Duration::try_from(time).unwrap_or_default()
 }
 

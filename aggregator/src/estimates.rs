@@ -1,4 +1,4 @@
-//! Estimates of the arms, from the committed reports.
+//! Estimates of the arms from the committed reports.
 
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{NormalMixture, best_among};
@@ -9,17 +9,17 @@ use bandana_shared::wire::v1;
 
 use crate::registry::Experiment;
 
-/// What to say, beside the numbers of the experiment.
+/// Settings of estimates, beside those of the experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct EstimatesSettings {
-    /// Error level of the intervals.
+    /// The error level of the intervals.
     pub alpha: ErrorLevel,
-    /// Assumed share of dishonest reports, 0 to 1.
+    /// The assumed share of dishonest reports, 0 to 1.
     pub dishonest_share: f64,
 }
 
-/// Estimates of every arm, with anytime-valid intervals, in the units of the
-/// estimand; without alarms, which not only the experiment knows of.
+/// Estimates of every arm, with anytime-valid intervals, in the units of the estimand. Alarms are
+/// not included, since some are not the experiment's.
 pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Estimates {
     let serving = experiment.serving();
     let specification = &*serving.specification;
@@ -75,7 +75,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     }
 }
 
-/// The share of each symbol among the true ones.
+/// The estimated share of each true symbol.
 fn symbols(
     channel: KaryChannel,
     sequence: &NormalMixture,

@@ -1,7 +1,7 @@
-//! Recomputes policies.
+//! Recomputation of policies.
 //!
-//! A policy is recomputed after 100 new reports or 1% of those that it was
-//! computed from, whichever is more, and otherwise within a second.
+//! A policy is recomputed after 100 new reports or 1% of the reports that it was computed from,
+//! whichever is more, and otherwise within a second.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::registry::{Experiment, Registry};
 
-/// Longest time that reports wait to be learnt from.
+/// The longest time until a report is included in a policy.
 const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Recomputes the experiments that `due` names at once, and all others with new
-/// reports once a second; returns when the other end of `due` is gone.
+/// Recomputes the experiments from `due` at once, and all others with new reports once a second.
+/// Returns when the sender of `due` is gone.
 pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clock) {
     let mut swept = clock.monotonic();
     loop {
@@ -28,7 +28,7 @@ pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clo
             continue;
         }
         match due.recv_timeout(POLICY_AGE_MAX.saturating_sub(age)) {
-            // One policy answers all the calls that came before it.
+            // One policy covers all requests that came before it.
             Ok(experiment) if experiment.is_due() => recompute(&experiment),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

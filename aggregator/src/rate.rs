@@ -1,4 +1,4 @@
-//! Rates: how often something may happen.
+//! Rates: limits of how often events may happen.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use governor::{Quota, RateLimiter};
 
 use crate::clock::Clock;
 
-/// A number of things in a second, and how many may come at once after a pause.
+/// A number of events in a second, and the most that may come at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     per_second: NonZeroU32,
@@ -20,8 +20,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many in a second, and those of so many seconds at once. None: zero of
-    /// either, which stands for no limit.
+    /// This many events in a second, with a burst of this many seconds' worth. None: one of the
+    /// numbers is zero, which stands for no limit.
     pub fn new(per_second: u32, burst_seconds: u32) -> Option<Self> {
         let per_second = NonZeroU32::new(per_second)?;
         let burst = per_second.saturating_mul(NonZeroU32::new(burst_seconds)?);
@@ -29,16 +29,16 @@ impl Rate {
     }
 }
 
-/// How much may come from one place. None: as much as comes.
+/// The rates of one source. None: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Uploads, each by a call of its own or in a stream.
+    /// Uploads, single or in a stream.
     pub uploads: Option<Rate>,
-    /// Fetches of experiments and selections of arms.
+    /// Fetches of experiments, and selections of arms.
     pub questions: Option<Rate>,
 }
 
-/// Counts what comes from one place.
+/// The rate limiters of one source.
 #[derive(Debug)]
 pub struct Limiters {
     uploads: Option<Limiter>,
@@ -46,16 +46,16 @@ pub struct Limiters {
 }
 
 impl Limiters {
-    /// Those of a place from which nothing has come yet.
+    /// Limiters of a source with its whole burst available.
     pub fn new(rates: Rates, clock: &Arc<dyn Clock>) -> Self {
         let limiter = |rate: Option<Rate>| rate.map(|rate| Limiter::new(rate, Arc::clone(clock)));
         Self { uploads: limiter(rates.uploads), questions: limiter(rates.questions) }
     }
 
-    /// Lets one of this kind pass.
+    /// Admits one event of this kind.
     ///
     /// # Errors
-    /// The time until the next may pass, if no other comes before it.
+    /// The time until the next event may pass, if no other comes before it.
     pub fn pass(&self, kind: Kind) -> Result<(), Duration> {
         let limiter = match kind {
             Kind::Upload => &self.uploads,
@@ -65,7 +65,7 @@ impl Limiters {
     }
 }
 
-/// What has a rate.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// See [`Rates::uploads`].
@@ -74,16 +74,16 @@ pub enum Kind {
     Question,
 }
 
-/// Counts what happens, in a few words of memory, whatever comes.
+/// A rate limiter, which takes a few words of memory.
 pub struct Limiter(RateLimiter<NotKeyed, InMemoryState, Monotonic, NoOpMiddleware<Duration>>);
 
 impl Limiter {
-    /// One that has its whole burst before it.
+    /// A limiter with its whole burst available.
     pub fn new(rate: Rate, clock: Arc<dyn Clock>) -> Self {
         Self::of(Quota::per_second(rate.per_second).allow_burst(rate.burst), clock)
     }
 
-    /// Lets one thing happen in each such time.
+    /// A limiter that admits one event in each period.
     pub fn once_in(period: Duration, clock: Arc<dyn Clock>) -> Self {
         let period = period.max(Duration::from_nanos(1));
         let quota =
@@ -95,10 +95,10 @@ impl Limiter {
         Self(RateLimiter::direct_with_clock(quota, Monotonic(clock)))
     }
 
-    /// Lets one thing pass.
+    /// Admits one event.
     ///
     /// # Errors
-    /// The time until the next may pass, if no other comes before it.
+    /// The time until the next event may pass, if no other comes before it.
     pub fn pass(&self) -> Result<(), Duration> {
         self.0.check().map_err(|not_until| not_until.wait_time_from(self.0.clock().now()))
     }
@@ -110,7 +110,7 @@ impl fmt::Debug for Limiter {
     }
 }
 
-/// The aggregator's clock, for the library.
+/// The aggregator's clock as the library's.
 #[derive(Clone, Debug)]
 struct Monotonic(Arc<dyn Clock>);
 
@@ -135,7 +135,7 @@ mod tests {
         let limiter = Limiter::new(rate, Arc::<ManualClock>::clone(&clock));
         assert_eq!((0..100).filter(|_| limiter.pass().is_ok()).count(), 8);
         assert_eq!(limiter.pass(), Err(Duration::from_millis(250)));
-        // However long the pause, the burst is the most.
+        // The burst is the maximum, however long the pause.
         clock.set_day(Day::new(2));
         assert_eq!((0..100).filter(|_| limiter.pass().is_ok()).count(), 8);
     }

@@ -20,34 +20,34 @@ use crate::peer::Peer;
 use crate::pushback::exhausted;
 use crate::telemetry::methods::METHODS;
 
-/// Watches of a port at the same time. They have no end and need no key, and without a bound of
-/// their own they would hold the memory that calls of devices need.
+/// Most concurrent watches of a port. Watches have no end and need no key. Without a bound of their
+/// own they would hold the memory that calls of devices need.
 const WATCHES_MAX: usize = 64;
 
-/// The same of one connection.
+/// Most concurrent watches of one connection.
 const WATCHES_PER_CONNECTION_MAX: usize = 2;
 
-/// How long a watch should wait for which there was no place. Questions are answered meanwhile.
+/// The delay asked of a watch that found no place. Checks are answered meanwhile.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(10);
 
-/// What the health service tells about, on both ports: the server as a whole, and each service.
+/// The names that the health service knows, on both ports: the server as a whole, and each service.
 fn services() -> impl Iterator<Item = &'static str> {
     std::iter::once("").chain(METHODS.services())
 }
 
-/// Whether the server takes calls: not before the store has been read, and not once the
-/// server goes down.
+/// Whether the server takes calls: not before the store has been read, and not once the server
+/// shuts down.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<AtomicBool>);
 
 impl Readiness {
-    /// Whether it does now.
+    /// Whether the server takes calls now.
     pub fn is_ready(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// Says how the server is, over gRPC and to [`Readiness`].
+/// Reports the server's health, over gRPC and to [`Readiness`].
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     reporter: HealthReporter,
@@ -62,7 +62,7 @@ impl Health {
         health
     }
 
-    /// The service that tells it on one port.
+    /// The health service for one port.
     pub(crate) fn service(&self) -> HealthServer<FewWatches> {
         let questions = HealthService::from_health_reporter(self.reporter.clone());
         let places = Arc::new(Semaphore::new(WATCHES_MAX));
@@ -74,17 +74,17 @@ impl Health {
         self.readiness.clone()
     }
 
-    /// Says that calls are taken.
+    /// Reports that calls are taken.
     pub(crate) async fn serving(&self) {
         self.readiness.0.store(true, Ordering::Release);
         self.tell(ServingStatus::Serving).await;
     }
 
-    /// Says whether calls are taken, by whether the store can take uploads, as all of these know:
-    /// while it can't, they are better sent to others.
+    /// Reports whether calls are taken, by whether all of these say that the store can take
+    /// uploads. While it can't, calls are better sent to other servers.
     pub(crate) async fn follow(self, able: Vec<watch::Receiver<bool>>) {
         let all = able.clone();
-        // It may be so from the start.
+        // The store may be unable from the start.
         let told = able.into_iter().map(WatchStream::new);
         let mut told = select_all(told);
         while told.next().await.is_some() {
@@ -97,7 +97,7 @@ impl Health {
         }
     }
 
-    /// Says that no more calls are taken. Whoever watches is told, and the watch ends.
+    /// Reports that no more calls are taken. Watches are told, and end.
     pub(crate) async fn draining(&mut self) {
         self.readiness.0.store(false, Ordering::Release);
         self.tell(ServingStatus::NotServing).await;
@@ -113,7 +113,7 @@ impl Health {
     }
 }
 
-/// The health service of a port, with places for few watches and all questions.
+/// The health service of a port, which limits watches but not checks.
 #[derive(Debug)]
 pub(crate) struct FewWatches {
     questions: HealthService,
@@ -135,7 +135,7 @@ impl FewWatches {
     }
 }
 
-/// A place among the watches of a port and of a connection, until it is dropped.
+/// A place among the watches of a port and of a connection, released when dropped.
 struct WatchPlace {
     _of_connection: OfConnection,
     _permit: OwnedSemaphorePermit,

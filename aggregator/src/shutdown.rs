@@ -1,35 +1,35 @@
-//! The news that the server is going down.
+//! The signal that the server is shutting down.
 
 use tokio::sync::watch;
 
-/// Tells every [`ShutdownSignal`] that the server is going down.
+/// Tells every [`ShutdownSignal`] that the server is shutting down.
 #[derive(Debug)]
 pub struct ShutdownNotifier(watch::Sender<bool>);
 
-/// Can be waited for until the server goes down.
+/// A signal that can be awaited.
 #[derive(Clone, Debug)]
 pub struct ShutdownSignal(watch::Receiver<bool>);
 
-/// A notifier and what it notifies.
+/// A notifier and its signal.
 pub fn shutdown_signal() -> (ShutdownNotifier, ShutdownSignal) {
     let (sender, receiver) = watch::channel(false);
     (ShutdownNotifier(sender), ShutdownSignal(receiver))
 }
 
 impl ShutdownNotifier {
-    /// Says that the server is going down.
+    /// Signals that the server is shutting down.
     pub fn notify(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl ShutdownSignal {
-    /// Whether the server is going down.
+    /// Whether the server is shutting down.
     pub fn has_come(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Returns when the server goes down, or nobody is left to say so.
+    /// Returns when the server shuts down, or when the notifier is gone.
     pub async fn wait(mut self) {
         // An error means that the notifier is gone.
         self.0.wait_for(|ending| *ending).await.ok();

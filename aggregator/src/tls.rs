@@ -16,21 +16,21 @@ use zeroize::Zeroizing;
 
 use crate::regular_file;
 
-/// Longest certificate or key file, in bytes: far more than any chain has.
+/// Most bytes of a certificate or key file: far more than any chain has.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The files of one service, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, and those that lead from it to a root.
+    /// The server's certificate chain, up to a root.
     pub certificate: PathBuf,
     /// The key of the certificate.
     pub key: PathBuf,
-    /// Whoever calls needs a certificate that one of these has signed.
+    /// The roots of client certificates. If set, callers need a certificate signed by one of them.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What handshakes are made with.
+/// The configuration of handshakes.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -38,31 +38,30 @@ pub struct Tls {
     config: ArcSwap<ServerConfig>,
 }
 
-/// The protocols of gRPC, as TLS names them.
+/// The ALPN identifiers of gRPC.
 pub const ALPN_GRPC: &[&[u8]] = &[b"h2"];
 
-/// The protocols of gRPC and of pages.
+/// The ALPN identifiers of gRPC and of pages.
 pub const ALPN_GRPC_AND_PAGES: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 impl Tls {
-    /// TLS with these files, for one of these protocols, the preferred one first.
+    /// TLS with these files, for these protocols, the preferred one first.
     ///
     /// # Errors
-    /// [`TlsError`] when they can't be used.
+    /// [`TlsError`] when the files can't be used.
     pub fn open(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(read(&files, protocols)?);
         Ok(Self { files, protocols, config })
     }
 
-    /// Reads the files again, for the connections that come. Files that can't be used
-    /// leave everything as it is.
+    /// Reads the files again, for new connections. Files that can't be used leave everything as it
+    /// is.
     ///
-    /// A whole configuration is replaced, not the certificate alone: what clients
-    /// remember of older sessions is forgotten, so that nobody resumes one whose
-    /// certificate would not count any more.
+    /// The whole configuration is replaced, not the certificate alone. That drops the sessions that
+    /// clients could resume, so that none is resumed with a certificate that is no longer valid.
     ///
     /// # Errors
-    /// [`TlsError`] when they can't be used.
+    /// [`TlsError`] when the files can't be used.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.config.store(Arc::new(read(&self.files, self.protocols)?));
         Ok(())
@@ -73,8 +72,8 @@ impl Tls {
     }
 }
 
-/// The only implementation of cryptography here, named so that no other can slip in
-/// with a feature of some crate.
+/// The only cryptography provider here, named so that no other can be selected by a feature of some
+/// crate.
 pub(crate) fn provider() -> CryptoProvider {
     ring::default_provider()
 }
@@ -110,7 +109,7 @@ fn read(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError>
     Ok(config)
 }
 
-/// The certificates of a file, as those that others must lead to.
+/// The certificates of a file as roots.
 pub(crate) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -135,7 +134,7 @@ fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
     let file = regular_file::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let capacity = usize::try_from(length).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
-    // Long enough from the start: a buffer that grows leaves copies of a key.
+    // Allocated at full size, since a growing buffer leaves copies of a key.
     let mut bytes = Zeroizing::new(Vec::with_capacity(capacity + 1));
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > FILE_BYTES_MAX {
@@ -144,7 +143,7 @@ fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
     Ok(bytes)
 }
 
-/// Files that TLS can't be made with.
+/// The reason why TLS can't be configured.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -157,18 +156,18 @@ pub enum TlsError {
         #[source]
         source: std::io::Error,
     },
-    /// A file is too long to be what it should be.
+    /// A file is too long for its kind.
     #[error("{} has more than {FILE_BYTES_MAX} bytes; name a PEM file", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
     },
-    /// A file has not what it should.
+    /// A file does not have the expected content.
     #[error("{} has not {what} in PEM", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// The expected content.
         what: &'static str,
         /// The cause.
         #[source]
@@ -183,7 +182,7 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
-    /// Clients can't be verified.
+    /// The verifier of client certificates can't be built.
     #[error("no client can be verified with {}", path.display())]
     Verifier {
         /// The file.
@@ -212,7 +211,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Logs that what was read before still counts.
+    /// Logs that the earlier configuration stays in effect.
     pub(super) fn log(&self) {
         let error = crate::explain::explain(self);
         tracing::error!(error, "the certificates are left as they were");

@@ -1,4 +1,4 @@
-//! Admission: the gate's findings about a call, for the service behind it.
+//! Admission: the result of the gate's checks of a call, for the service behind the gate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,38 +11,37 @@ use crate::auth::{App, unknown_app};
 use crate::pushback::exhausted;
 use crate::rate::{Kind, Limiters};
 
-/// A call that was let in. It has its place among all calls until the last clone is
-/// dropped.
+/// An admitted call. It keeps its place among all calls until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     pub(super) app: Option<App>,
     pub(super) connection: Option<Arc<Limiters>>,
-    /// None: nobody counts the calls.
+    /// None: calls are not counted.
     pub(super) _place: Option<Arc<CallPermit>>,
 }
 
 impl Admission {
-    /// That of a request, as the gate noted it. Without a gate everything passes.
+    /// The admission of a request, as set by the gate. Without a gate, every request passes.
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
     }
 
-    /// The app that the call comes from, by its key.
+    /// The share of the call's app, from its key.
     pub fn app_share(&self) -> Option<AppShare> {
         self.app.as_ref().map(App::id_share)
     }
 
-    /// Lets one upload pass.
+    /// Admits one upload.
     ///
     /// # Errors
-    /// What the caller hears when its connection or its app is over its rate.
+    /// The status for a caller whose connection or app exceeds its rate.
     pub fn pass(&self) -> Result<(), Status> {
         self.check(Kind::Upload).map_err(|wait| {
             exhausted("more uploads than the server takes; send the same bytes again later", wait)
         })
     }
 
-    /// Lets one question pass.
+    /// Admits one query.
     pub(super) fn ask(&self) -> Result<(), Status> {
         self.check(Kind::Question)
             .map_err(|wait| exhausted("more calls than the server answers; call again later", wait))
@@ -50,7 +49,7 @@ impl Admission {
 
     /// Waits until one upload may pass.
     pub async fn passed(&self) {
-        // One after the other: waiting for the app must not use up the connection's rate.
+        // In this order, so that waiting for the app does not use up the connection's rate.
         while let Err(wait) = self.check_connection(Kind::Upload) {
             tokio::time::sleep(wait).await;
         }
@@ -72,7 +71,7 @@ impl Admission {
         self.app.as_ref().map_or(Ok(()), |app| app.pass(kind))
     }
 
-    /// Returns what the caller hears when its app key is revoked.
+    /// Returns the caller's status when its app key is revoked.
     pub async fn revoked(self) -> Status {
         match self.app {
             Some(app) => {

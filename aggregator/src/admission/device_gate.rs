@@ -1,4 +1,4 @@
-//! The gate of the service for devices: app keys, rates, and calls at the same time.
+//! The gate of the device service: app keys, rates and concurrent calls.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -21,12 +21,11 @@ use crate::peer::Peer;
 use crate::pushback::exhausted;
 use crate::rate::{Limiters, Rates};
 
-/// How long a call should wait that found no place. The client adds a random time of its
-/// own.
+/// The delay asked of a caller that found no place. The client adds random jitter.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
-/// The calls that upload nothing. They are counted here, before their request is read;
-/// uploads are when they have come, since a stream has many.
+/// The methods that upload nothing. The gate counts them, before it reads their request. Uploads
+/// are counted when they arrive, since a stream has many.
 const QUESTIONS: [&str; 4] = [
     "/bandana.v1.Device/GetExperiment",
     "/bandana.v1.Device/SelectArm",
@@ -34,7 +33,7 @@ const QUESTIONS: [&str; 4] = [
     "/bandana.v1.Trusted/Recommend",
 ];
 
-/// What all calls of devices share.
+/// The state that all device calls share.
 #[derive(Debug)]
 pub struct DeviceGates {
     keys: Option<Arc<AppKeys>>,
@@ -44,8 +43,8 @@ pub struct DeviceGates {
 }
 
 impl DeviceGates {
-    /// Asks for one of these keys, if there are any to be had, lets a connection send
-    /// and ask at these rates, and so many calls at the same time.
+    /// Requires one of `keys`, if given, and limits the rates of a connection and the number of
+    /// concurrent calls.
     pub fn new(
         keys: Option<Arc<AppKeys>>,
         rates: Rates,
@@ -123,8 +122,8 @@ where
     }
 }
 
-/// A call under way. It keeps its place until there is an answer; a stream keeps it for
-/// longer, by its own clone.
+/// A running call. It keeps its place until there is an answer; a stream keeps it for longer, by
+/// its own clone.
 #[derive(Debug)]
 pub struct Admitted<F> {
     call: F,
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
     use crate::telemetry::methods::METHODS;
 
-    /// Those that say themselves when they are over their rate.
+    /// Methods that check their rate themselves.
     const UPLOADS: [&str; 3] = [
         "/bandana.v1.Device/SubmitUpload",
         "/bandana.v1.Device/SubmitUploads",

@@ -1,27 +1,28 @@
-//! An HTTP/2 server with limits, and the bound of memory that follows from them.
+//! An HTTP/2 server with limits, and the bound of memory that they imply.
 //!
-//! What a service holds for its callers has a bound, whatever they do: `limits.memory_mib`. Of that,
+//! The memory that a service holds for its callers is bounded by `limits.memory_mib`, whatever they
+//! do. Of that,
 //!
 //! ```text
 //! connections x (32 KiB + 5 x header_bytes)
 //! ```
 //!
-//! are set aside, for as many connections as fit in half of it: measured were 15 KiB for an idle
-//! one, 22 KiB with TLS, and 98 KiB for one with a block of many headers that has no end. The rest
-//! is for calls. Each holds, until its answer was taken, 4 KiB (2.7 KiB were measured) and its
-//! headers; while its request comes, 10 KiB and three times what has come; a stream of uploads
-//! 192 KiB for its window and what small frames waste; and its answer. What is not known before it
-//! is made (an answer) is counted when it has been made, before it is kept. The process itself, the
-//! ids of uploads, the store's cache and the experiments are beside it.
+//! are reserved, for as many connections as fit in half of it. Measured were 15 KiB for an idle
+//! connection, 22 KiB with TLS, and 98 KiB for one with an endless block of many headers. The rest
+//! is for calls. Until its answer has been taken, each call holds 4 KiB (2.7 KiB were measured),
+//! its headers and its answer. While its request arrives, a call also holds 10 KiB and three times
+//! the bytes received. A stream of uploads also holds 192 KiB, for its window and the overhead of
+//! small frames. Sizes that are not known in advance, such as an answer's, are counted once it has
+//! been made and before it is kept. The process itself, the ids of uploads, the store's cache and
+//! the experiments are not included.
 //!
 //! An answer that is not taken in time ends its connection, and a connection that can't be written
 //! to is not read any further. The operating system keeps 128 KiB in each direction of a connection
 //! (it may take twice as much), which the process does not see.
 //!
-//! Floods that cost time rather than memory have bounds too: pings and settings are
-//! answered before more is read, streams that are reset before they were looked at are
-//! counted, and so are those that the server resets; small data frames have a budget in
-//! `h2`, and so have continued headers.
+//! Floods that cost time rather than memory are bounded too. Pings and settings are answered before
+//! more is read. Streams that are reset before the server looked at them are counted, and so are
+//! those that the server resets. `h2` has budgets for small data frames and for continued headers.
 
 use std::time::Duration;
 
@@ -31,40 +32,40 @@ use tonic::transport::Server;
 use crate::memory::Budget;
 use crate::transport::ConnectionLimits;
 
-/// Silence on a connection after which its other end is asked for a sign of
-/// life, so that connections of devices that are gone do not pile up.
+/// The silence on a connection after which the server pings, so that connections of vanished
+/// devices do not accumulate.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How long it has for that.
+/// The time within which a ping must be answered.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a stream that are sent before they are asked for. At 100 ms to a gateway and
-/// back it is good for 160 kB, more than half a million packed reports, in a second.
+/// The flow-control window of a stream, in bytes. At a round trip of 100 ms to a gateway, it allows
+/// 160 kB in a second, more than half a million packed reports.
 const STREAM_WINDOW: u32 = 16 * 1024;
 
-/// The same of a connection.
+/// The flow-control window of a connection, in bytes.
 ///
-/// `h2` ends a connection when the frames below 256 bytes that lie unread waste more than
-/// half of this; and streams of uploads are slowed down by being left unread. So there is
-/// room for two of them, full of the smallest uploads in frames of their own, and a
-/// quarter more, since senders split frames where a window ends.
+/// `h2` ends a connection when unread frames below 256 bytes waste more than half of this window,
+/// and streams of uploads are slowed down by being left unread. So the window has room for two
+/// streams full of the smallest uploads in frames of their own. A quarter more is for senders that
+/// split frames where a window ends.
 const CONNECTION_WINDOW: u32 = 320 * 1024;
 
-/// The smallest upload in a frame of its own: one report, and five bytes before it.
+/// The size of the smallest upload in its own frame: one report, and five bytes before it.
 const SMALLEST_FRAME: u32 = 52;
 
-/// Streams of a connection that were reset before the server looked at them; more end it
-/// (rapid reset, CVE-2023-44487).
+/// Most streams of a connection that were reset before the server looked at them; one more ends the
+/// connection (rapid reset, CVE-2023-44487).
 const UNSEEN_RESETS_MAX: usize = 20;
 
-/// Streams of a connection that the server has reset for what their other end did; more
-/// end it. Without being told, tonic sets no limit (RUSTSEC-2024-0003).
+/// Most streams of a connection that the server has reset for the peer's errors; one more ends the
+/// connection. Without this setting, tonic has no limit (RUSTSEC-2024-0003).
 const FAULTY_STREAMS_MAX: usize = 1024;
 
-/// Bytes of a request of operators: an experiment with as many arms as there can be.
+/// Most bytes of an operator's request: an experiment with the most arms.
 pub(crate) const OPERATOR_REQUEST_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of a question for health, which is the name of a service.
+/// Most bytes of a health request, which is the name of a service.
 pub(crate) const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
 
 const _: () = {
@@ -74,16 +75,15 @@ const _: () = {
     assert!(ARMS_MAX * (LABEL_BYTES_MAX + 16) + 4096 <= OPERATOR_REQUEST_BYTES_MAX);
 };
 
-/// Bytes that a connection takes beside its calls: those of the library and of TLS, and a frame
-/// or a block of headers that has not come to its end.
+/// The memory of a connection beside its calls, in bytes: the library, TLS, and an unfinished frame
+/// or block of headers.
 fn connection_bytes(limits: &ConnectionLimits) -> usize {
     let header_bytes = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX);
     header_bytes.saturating_mul(5).saturating_add(32 * 1024)
 }
 
-/// How many connections of devices and of operators there may be, and what is left for calls, of
-/// the bytes that may be held for all. Half at most is for connections, and an eighth of that for
-/// those of operators.
+/// Divides the memory for all connections and calls. At most half is for connections, and an eighth
+/// of that half for operators' connections; the rest is for calls.
 pub(crate) fn shares(limits: ConnectionLimits, memory: usize) -> Shares {
     let each = connection_bytes(&limits);
     let for_connections = memory / 2;
@@ -96,7 +96,7 @@ pub(crate) fn shares(limits: ConnectionLimits, memory: usize) -> Shares {
     Shares { devices: of(devices), operators: of(operators), calls }
 }
 
-/// What belongs to whom, of what may be held.
+/// The division of the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares {
     pub(crate) devices: ConnectionLimits,

@@ -1,4 +1,4 @@
-//! Admission control: app keys, places and rates, decided before a call is served.
+//! Admission control: app keys, places and rates, checked before a call is served.
 
 mod admitted;
 mod device_gate;
@@ -15,20 +15,20 @@ use std::time::Duration;
 
 use crate::rate::Rates;
 
-/// What calls may take, in time and in number.
+/// Limits of calls in time, number and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// Calls of devices at the same time, over all connections; further ones are told to
-    /// come back.
+    /// Most concurrent calls of devices over all connections; further callers are told to come
+    /// back.
     pub calls: usize,
-    /// From the beginning of a request to its end.
+    /// The time from the beginning of a request to its end.
     pub request_time: Duration,
-    /// Bytes that may be held for all calls and connections.
+    /// Bytes for all calls and connections.
     pub memory: usize,
-    /// Between two uploads of a stream, and from an answer until it is taken.
+    /// The time between two uploads of a stream, and from an answer until it is taken.
     pub stream_idle_time: Duration,
-    /// From one connection.
+    /// The rates of one connection.
     pub connection_rates: Rates,
-    /// With one app key.
+    /// The rates of one app key.
     pub app_rates: Rates,
 }

@@ -1,15 +1,15 @@
-//! The place of a call under way.
+//! Permits for running calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls that a connection may have under way once half of all places are taken. So who
-/// opens many on few connections leaves half of the places to the others.
+/// Most calls of one connection once half of all places are taken. So a caller with many calls on
+/// few connections leaves half of the places to others.
 const FEW: usize = 4;
 
-/// The places that there are for calls.
+/// The places for calls.
 #[derive(Debug)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
@@ -22,7 +22,8 @@ impl Places {
         Self { free: Arc::new(Semaphore::new(all)), all }
     }
 
-    /// One for a call of the connection that counts its own here, if there is one for it.
+    /// A place for a call of the connection that counts its calls in `of_connection`, if there is
+    /// one.
     pub(super) fn take(&self, of_connection: Arc<AtomicUsize>) -> Option<CallPermit> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         let before = of_connection.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +32,7 @@ impl Places {
     }
 }
 
-/// A place, which is free again when this is dropped.
+/// A place for a call, released when dropped.
 #[derive(Debug)]
 pub(super) struct CallPermit {
     of_connection: Arc<AtomicUsize>,
@@ -57,7 +58,7 @@ mod tests {
         assert_eq!(taken.len(), 8);
         let mut others: Vec<CallPermit> = std::iter::from_fn(|| take(&other)).collect();
         assert_eq!(others.len(), 4);
-        // Connections that have few calls get all that there is.
+        // Connections with few calls get all remaining places.
         while others.len() < 8 {
             others.extend(take(&Arc::default()));
         }

@@ -1,48 +1,49 @@
-//! Collapsed entropy: one arm gets nearly all traffic, and the reports do not say why.
+//! Collapsed entropy: one arm gets nearly all traffic, and the reports do not justify that.
 //!
-//! A learner that has learnt gives nearly everything to one arm, and that is no alarm. It is
-//! one when the policy is surer than all reports together: for [`REPORTS_MIN`] reports, and
-//! for a tenth of all there are, the same arm has at least [`WEIGHT`] of the traffic (the
-//! effective number of arms, `exp(entropy)`, is below 1.06 with two of them), but for one report
-//! in ten, since a learner that forgets tries the others now and then; while by the
-//! reports of all days the posterior probability that it is best, with uniform priors, is below
-//! [`PROBABILITY`]. Then what users like has changed, the memory of the learner is too short for
-//! its traffic, or the reports of the last days are not what they seem; and the arms that could
-//! tell get no more traffic.
+//! A learner that has learnt gives nearly all traffic to one arm, which is no alarm. The alarm
+//! rings when the policy is more certain than all reports together, that is, under two conditions.
+//! First, the same arm had at least [`WEIGHT`] of the traffic for [`REPORTS_MIN`] reports and for a
+//! tenth of all reports. (The effective number of arms, `exp(entropy)`, is below 1.06 with two
+//! arms.) One report in ten may be under another policy, since a learner with limited memory tries
+//! other arms now and then. Second, the posterior probability that this arm is best, by the reports
+//! of all days and with uniform priors, is below [`PROBABILITY`]. Possible causes are that users'
+//! preferences have changed, that the learner's memory is too short for its traffic, or that recent
+//! reports are not genuine. The arms that could tell get no more traffic.
 //!
-//! It is not for `ldp-ucb`, which gives all traffic to one arm at a time, and to an arm just
-//! because little is known of it.
+//! The alarm is off for `ldp-ucb`, which gives all traffic to one arm at a time, even just because
+//! little is known of it.
 //!
-//! The verdict of `bandana estimate` is not asked: it is made for every moment at once, comes later
-//! than a good learner's choice, and may never come without a floor weight or a holdout.
+//! The verdict of `bandana estimate` is not used. It holds for all moments at once, so it comes
+//! later than a good learner's choice. Without a floor weight or a holdout it may never come.
 //!
-//! # When it rings for nothing
-//! Never with `ldp-ts` and `truncated-ts` that forget nothing: their weight is that probability,
-//! but for the reports since the policy was made.
-//! With others it does not err either, in that it says only what is so; how often a learner with a short
-//! memory is surer than it should be is for its window and its traffic. With a floor weight or a
-//! holdout that keeps 1% from the favourite it can't ring, and need not: no arm starves.
+//! # False alarms
+//! `ldp-ts` and `truncated-ts` with unlimited memory never cause one: their weight is that
+//! probability, except for the reports since the policy was computed. With other learners the alarm
+//! is not false either, in that its statement is true. How often a learner with a short memory is
+//! more certain than it should be depends on its window and its traffic. With a floor weight or a
+//! holdout that keeps 1% from the favourite the alarm can't ring, and need not: no arm starves.
 
 use std::time::Duration;
 
 use super::{Alarm, AlarmName, percent};
 
-/// The share of the traffic of one arm.
+/// The traffic share from which on an arm is a favourite.
 const WEIGHT: f64 = 0.99;
 
-/// Reports for which it has had it.
+/// The least number of reports under a favourite.
 const REPORTS_MIN: u64 = 1000;
 
-/// The same as one in so many of all.
+/// The least number of reports under a favourite, as a part of all reports: one in this many.
 const REPORTS_PART: u64 = 10;
 
-/// What all reports together must say at least: below, other arms are likelier to be the best.
+/// The least posterior probability that the favourite is best. Below it, other arms are likelier to
+/// be the best.
 const PROBABILITY: f64 = 0.5;
 
-/// A report under another policy costs the favourite so many of its own.
+/// The number of credited reports that one report under another policy cancels.
 const BREAK: u64 = 9;
 
-/// The arm that gets nearly all traffic.
+/// The arm that gets nearly all traffic, with the reports credited to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Favourite {
     serving: Option<usize>,
@@ -57,12 +58,12 @@ struct Credited {
 }
 
 impl Favourite {
-    /// Takes note of a policy that is served from now on.
+    /// Records the policy that is served from now on.
     pub(super) fn serve(&mut self, shares: &[f64]) {
         self.serving = shares.iter().position(|share| *share >= WEIGHT);
     }
 
-    /// Counts reports that came under this policy; with them there are so many in `all`.
+    /// Counts reports that came under this policy; `all` includes them.
     pub(super) fn count(&mut self, now: Duration, reports: u64, all: u64) {
         if reports == 0 {
             return;
@@ -70,7 +71,7 @@ impl Favourite {
         let serving = self.serving;
         if let Some(credited) = &mut self.credited {
             if serving == Some(credited.arm) {
-                // Long certainty must not outlast its end.
+                // The credit is limited, so that long certainty ends in time.
                 let enough = needed(all);
                 credited.reports = (credited.reports + reports).min(enough + enough / 10);
                 return;
@@ -83,8 +84,8 @@ impl Favourite {
         self.credited = serving.map(|arm| Credited { arm, since: now, reports });
     }
 
-    /// Whether there is an alarm, with so many reports in all. `best` tells how likely an arm is the best by all reports,
-    /// if that can be told.
+    /// The alarm, if it rings, for this number of reports in all. `best` gives the probability that
+    /// an arm is best by all reports, if it can be computed.
     pub(super) fn alarm(
         &self,
         now: Duration,
@@ -115,7 +116,7 @@ impl Favourite {
     }
 }
 
-/// Reports for which an arm must have been the favourite.
+/// The number of reports for which an arm must have been the favourite.
 fn needed(all: u64) -> u64 {
     REPORTS_MIN.max(all / REPORTS_PART)
 }
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(alarm(&favourite, 50_000, 0.1), None);
         favourite.serve(&[0.005, 0.995]);
         favourite.count(second(2), 5000, 55_000);
-        // It tries the other one, and comes back.
+        // The learner tries the other arm, and returns.
         favourite.serve(&[0.1, 0.9]);
         favourite.count(second(3), 100, 55_100);
         favourite.serve(&[0.001, 0.999]);
@@ -154,7 +155,7 @@ mod tests {
         assert!(rung.message.starts_with("arm 1 "), "{rung:?}");
         assert_eq!(rung.age, Some(second(7)));
         assert_eq!(alarm(&favourite, 76_600, 0.6), None);
-        // However long it was certain, it must be so again.
+        // Despite the long certainty before, the favourite must be certain again.
         favourite.serve(&[0.1, 0.9]);
         favourite.count(second(6), 500, 77_100);
         favourite.serve(&[0.001, 0.999]);
@@ -162,10 +163,10 @@ mod tests {
         assert_eq!(alarm(&favourite, 77_200, 0.1), None);
         favourite.count(second(6), 10_000, 87_200);
         assert_eq!(alarm(&favourite, 87_200, 0.1), Some(()));
-        // An arm was added, and nobody is sure any more.
+        // An arm was added, and the learner is no longer certain.
         favourite.serve(&[0.4, 0.3, 0.3]);
         assert_eq!(alarm(&favourite, 87_200, 0.1), None);
-        // Another favourite begins anew, when this one is used up.
+        // Another favourite begins anew, once this one's credit is used up.
         favourite.serve(&[0.999, 0.001]);
         favourite.count(second(6), 2000, 89_200);
         assert_eq!(alarm(&favourite, 89_200, 0.1), None);

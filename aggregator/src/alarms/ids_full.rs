@@ -1,12 +1,12 @@
-//! All room for upload ids is taken: every upload is told to come again.
+//! Full ids: there is no room for further upload ids, and every upload is told to come again.
 //!
-//! It rings while as many ids are remembered as may be, so it can't ring for nothing. It ends when
-//! the replay window moves on and the ids of its oldest day are forgotten.
+//! The alarm rings while the number of remembered ids is at its maximum, so it is never false. It
+//! ends when the replay window moves on and the ids of its oldest day are dropped.
 
 use super::{Alarm, AlarmName};
 
-/// The alarm of a store that remembers so many ids and may remember so many. With a maximum of 0
-/// ids are not in memory.
+/// The alarm of a store with this number of remembered ids and this maximum. A maximum of 0 stands
+/// for a store without ids in memory.
 pub(crate) fn alarm(ids: u64, ids_max: u64) -> Option<Alarm> {
     (ids_max > 0 && ids >= ids_max).then(|| Alarm {
         name: AlarmName::IdsFull,

@@ -1,17 +1,17 @@
-//! Alarms: functions of counts and times that say what an operator should look at.
+//! Alarms: functions of counts and times that point operators to problems.
 //!
-//! Each alarm has a file of its own, with what it compares, its threshold, and how often it
-//! rings when nothing is wrong. A [`ExperimentMonitor`] watches over one experiment: it is told which
-//! policies are served and how many reports there are, and reads no clock and no store.
-//! [`Refusals`] is told what becomes of all uploads of a server.
+//! Each alarm has a file of its own, which describes the comparison, the threshold and the rate of
+//! false alarms. An [`ExperimentMonitor`] watches one experiment. It is given the served policies
+//! and the numbers of reports, and reads no clock and no store. [`Refusals`] is given the outcomes
+//! of all uploads of a server.
 //!
-//! What they are told is in memory, and a restart begins it anew: see [`ServedShares`] for what that
-//! means for the sample ratio; stalled reporting and surges need a day and three days of
-//! history, and reports against selections more than a week. Time stands still while an
-//! experiment is paused. Replicas are told of the same reports and policies; each has refusals of its own.
+//! This history is in memory, and begins anew with a restart. [`ServedShares`] describes the effect
+//! on the sample ratio. Stalled reporting needs a day of history, surges three days, and reports
+//! against selections more than a week. Time stands still while an experiment is paused. Replicas
+//! see the same reports and policies; each has its own refusals.
 //!
-//! Numbers of reports are all that is looked at, never what they say, except by
-//! [collapsed entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
+//! Alarms use the numbers of reports only, never their content, except [collapsed
+//! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
 
 mod collapsed;
 pub(crate) mod ids_full;
@@ -31,27 +31,27 @@ pub use refusals::Refusals;
 pub use sample_ratio::{EVIDENCE, SampleRatio};
 pub use served_shares::{LATE_SHARE, LATENESS, ServedShares};
 
-/// Which alarm it is.
+/// The kind of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AlarmName {
-    /// Arms have other shares of the reports than the policies asked for.
+    /// The arms' shares of the reports differ from those that the policies asked for.
     SampleRatioMismatch,
-    /// There used to be reports, and there are none.
+    /// Reports used to come, and have stopped.
     StalledReporting,
-    /// One arm gets nearly all traffic, and the reports do not say why.
+    /// One arm gets nearly all traffic, and the reports do not justify that.
     CollapsedEntropy,
-    /// There are more reports than arms were drawn.
+    /// There are more reports than selections of arms.
     ReportsOutgrowSelections,
     /// There are many times as many reports as before.
     ReportSurge,
-    /// Far more uploads are refused than before: of the server, not of an experiment.
+    /// Far more uploads are refused than before. About the server, not an experiment.
     RefusalsJump,
-    /// As many upload ids are remembered as may be: of the server, not of an experiment.
+    /// The maximum of upload ids is remembered. About the server, not an experiment.
     IdsFull,
 }
 
 impl AlarmName {
-    /// Those of an experiment.
+    /// The alarms of an experiment.
     pub const OF_EXPERIMENTS: [Self; 5] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
@@ -60,7 +60,7 @@ impl AlarmName {
         Self::ReportSurge,
     ];
 
-    /// Its name in messages and metrics.
+    /// The name in messages and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::SampleRatioMismatch => "sample-ratio-mismatch",
@@ -74,22 +74,22 @@ impl AlarmName {
     }
 }
 
-/// An alarm that rings.
+/// A ringing alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
-    /// Which one.
+    /// The kind of the alarm.
     pub name: AlarmName,
-    /// What was seen, for people. It has labels of arms.
+    /// The observation, for people. It includes labels of arms.
     pub message: String,
-    /// For how long, if that is known.
+    /// The time since the alarm began, if known.
     pub age: Option<Duration>,
-    /// From where on it rings, in the measure of this alarm.
+    /// The value at which the alarm rings, in the alarm's own measure.
     pub threshold: f64,
-    /// What was seen, in the same measure.
+    /// The observed value, in the same measure.
     pub seen: f64,
 }
 
-/// Seconds of an hour and of a day.
+/// One hour and one day.
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 

@@ -9,23 +9,23 @@ use super::served_shares::ServedShares;
 use super::traffic::Traffic;
 use super::{Alarm, stalled, surge};
 
-/// Watches over an experiment. Times are those of one monotonic clock.
+/// Monitors an experiment. All times are those of one monotonic clock.
 #[derive(Clone, Debug)]
 pub struct ExperimentMonitor {
     asked: ServedShares,
     ratio: SampleRatio,
     traffic: Traffic,
-    /// `None` where the learner gives all traffic to an arm to learn of it.
+    /// `None` if the learner gives all traffic to an arm in order to learn about it.
     favourite: Option<Favourite>,
-    /// `None` where nobody knows all selections.
+    /// `None` if not all selections are known to this process.
     balance: Option<Balance>,
     open: OpenTime,
-    /// The reports of each arm that were looked at.
+    /// The reports of each arm that were already observed.
     known: Vec<u64>,
 }
 
-/// A clock that stands still while reports are refused: devices keep them meanwhile, and
-/// what takes time before a pause takes the rest of it afterwards.
+/// A clock that stands still while reports are refused. Devices keep them meanwhile, so a duration
+/// that began before a pause continues after it.
 #[derive(Clone, Copy, Debug)]
 struct OpenTime {
     seen: Duration,
@@ -45,40 +45,40 @@ impl OpenTime {
     }
 }
 
-/// An experiment when monitoring begins.
+/// The state of an experiment when monitoring begins.
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmBaseline<'a> {
-    /// When that is.
+    /// The time at which monitoring begins.
     pub now: Duration,
-    /// Longest time after which a device that is used would report.
+    /// The longest time after which a device in use would report.
     pub delay: Duration,
     /// The reports of each arm.
     pub reports: &'a [u64],
-    /// How many arms there were from the start.
+    /// The number of arms at the start of the experiment.
     pub initial_arms: usize,
-    /// Whether no report can come from a policy with other shares than the one that is served.
+    /// Whether no report can come from a policy with other shares than the served one.
     pub is_history_known: bool,
-    /// Whether the learner gives all traffic to an arm because little is known of it.
+    /// Whether the learner gives all traffic to an arm because little is known about it.
     pub explores: bool,
-    /// Whether the selections that this process counts are all there are.
+    /// Whether this process counts all selections.
     pub counts_selections: bool,
 }
 
-/// What whoever asks for alarms knows.
+/// The facts that a query for alarms needs.
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmQuery<B, L> {
-    /// Now.
+    /// The present time.
     pub now: Duration,
     /// Whether reports are taken.
     pub is_running: bool,
-    /// How likely an arm is the best by all reports.
+    /// The probability that an arm is best by all reports.
     pub best: B,
     /// The label of an arm.
     pub label: L,
 }
 
 impl ExperimentMonitor {
-    /// From now on.
+    /// A monitor that begins now.
     pub fn new(beginning: AlarmBaseline<'_>) -> Self {
         let AlarmBaseline { now, delay, reports, initial_arms, .. } = beginning;
         let earlier: u64 = reports.iter().sum();
@@ -94,7 +94,7 @@ impl ExperimentMonitor {
         }
     }
 
-    /// Takes note that from now on arms are drawn by these shares.
+    /// Records the shares by which arms are drawn from now on.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
         self.asked.serve(self.open.at(now), shares);
         if let Some(favourite) = &mut self.favourite {
@@ -102,8 +102,8 @@ impl ExperimentMonitor {
         }
     }
 
-    /// Takes note of the number of reports of each arm, and of all selections that were counted
-    /// since the begin.
+    /// Records the number of reports of each arm, and the number of all selections counted since
+    /// monitoring began.
     pub fn observe(&mut self, now: Duration, reports: &[u64], selections: u64, is_running: bool) {
         let open = self.open.pass(now, is_running);
         if !is_running {
@@ -113,7 +113,7 @@ impl ExperimentMonitor {
         let more: Option<Vec<u64>> =
             reports.iter().zip(before).map(|(now, then)| now.checked_sub(then)).collect();
         reports.clone_into(&mut self.known);
-        // A database has lost some: what has come since is not known.
+        // The database has lost reports, so the number of new ones is unknown.
         let Some(more) = more else { return };
         let sum = more.iter().sum();
         self.traffic.add(open, sum);
@@ -129,7 +129,7 @@ impl ExperimentMonitor {
         self.asked.pass(open);
     }
 
-    /// The alarms that ring.
+    /// The ringing alarms.
     pub fn alarms<B, L>(&self, question: AlarmQuery<B, L>) -> Vec<Alarm>
     where
         B: FnOnce(usize) -> Option<f64>,

@@ -1,67 +1,71 @@
-//! Reports outgrow selections: there are more reports than arms were drawn.
+//! Reports outgrow selections: there are more reports than selections of arms.
 //!
-//! Where apps have the server draw every arm (`SelectArm`), each selection makes one report at
-//! most. That they do is inferred, at the end of each [`STEP`]: when in [`SPAN`] there were
-//! [`REPORTS_MIN`] reports, and no more of them than selections in the same time, nor than in
-//! as long a time one attribution window and release delay earlier. Both, as reports come later
-//! than selections: while traffic grows they are few for the selections of their own time, and
-//! while it falls, for earlier ones. Where only some apps ask the server, there are fewer selections.
+//! Where apps have the server draw every arm (`SelectArm`), each selection makes at most one
+//! report. Whether they do so is inferred at the end of each [`STEP`] from two conditions. First,
+//! in [`SPAN`] there were at least [`REPORTS_MIN`] reports, and no more than selections in the same
+//! time. Second, they were also no more than the selections in an equally long time one attribution
+//! window and release delay earlier. Both are needed, since reports come later than selections:
+//! while traffic grows, reports are few for the selections of their own time, and while it falls,
+//! for earlier ones. Where only some apps ask the server, there are fewer selections.
 //!
-//! Then there is an alarm when the reports of the last [`SPAN`] exceed all selections from which
-//! they may come, those of a longest delay and [`LATENESS`] more, by [`EXCESS_MIN`] and by a
-//! tenth. Either somebody sends reports on their own, which moves a learner in proportion to
-//! their number, or a release of the app draws arms by itself. If it goes on for [`LAPSE`], it is
-//! taken for the latter: that the server draws is no longer believed, and the alarm ends.
+//! If the server draws, the alarm rings when the reports of the last [`SPAN`] exceed all selections
+//! that they may come from by [`EXCESS_MIN`] and by a tenth. Those are the selections of that time,
+//! and of a longest delay and [`LATENESS`] before it. Either reports are forged, which moves a
+//! learner in proportion to their number, or a release of the app draws arms by itself. If the
+//! excess lasts for [`LAPSE`], the latter is assumed: the server is no longer taken to draw every
+//! arm, and the alarm ends.
 //!
-//! Selections are counted by the process that draws and are not stored. So this is for a server
-//! with its own directory; replicas do not know each other's selections and never ring. After a
-//! restart reports come whose selections were before it: for a delay and [`LATENESS`] nothing is
-//! said. Times are of an experiment that runs: pauses take none.
+//! Selections are counted by the process that draws, and are not stored. So this alarm is for a
+//! server with its own directory; replicas do not know each other's selections, and never ring.
+//! After a restart, reports arrive whose selections were before it, so the alarm is off for a delay
+//! and [`LATENESS`]. Times exclude pauses of the experiment.
 //!
 //! Where devices draw arms, there is no number to compare with: see
-//! [surges](super::AlarmName::ReportSurge), and the sample ratio for reports of arms that nobody
+//! [surges](super::AlarmName::ReportSurge), and the sample ratio for reports of arms that no device
 //! was asked for. A flood that was there from the start looks like devices that draw.
 //!
-//! # When it rings for nothing
-//! Never by chance where the server draws every arm, if no more than a tenth of the reports come
-//! later than is assumed. Where devices draw some of them, it is for two mistakes at once: the
-//! share of the draws that report would have to seem below the share that the server draws,
-//! and then reports to exceed the selections of a time that is more than twice as long.
+//! # False alarms
+//! There are none by chance where the server draws every arm, if no more than a tenth of the
+//! reports come later than assumed. Where devices draw some of the arms, a false alarm takes two
+//! mistakes at once. The share of the draws that lead to reports would have to seem below the share
+//! that the server draws. Then reports would have to exceed the selections of a time that is more
+//! than twice as long.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Alarm, AlarmName, DAY, HOUR, LATENESS};
 
-/// Time by which reports and selections are told apart.
+/// The resolution in time of reports and selections.
 const STEP: Duration = HOUR.saturating_mul(6);
 
-/// Reports of which time are looked at: whole weeks, as weekends differ.
+/// The time over which reports are counted: a whole week, as weekends differ.
 const SPAN: Duration = DAY.saturating_mul(7);
 
-/// Reports after which it is clear who draws.
+/// The number of reports after which the drawing side is inferred.
 const REPORTS_MIN: u64 = 500;
 
-/// How long it is believed that the server draws, when it no longer seems so.
+/// The time after which the server is no longer taken to draw every arm, if the counts don't
+/// confirm it.
 const LAPSE: Duration = DAY.saturating_mul(28);
 
-/// Reports beyond the selections.
+/// The least excess of reports over selections.
 const EXCESS_MIN: u64 = 100;
 
-/// The same as one in so many selections.
+/// The least excess of reports, as a part of the selections: one in this many.
 const EXCESS_PART: u64 = 10;
 
-/// Reports against selections.
+/// The comparison of reports with selections.
 #[derive(Clone, Debug)]
 pub(super) struct Balance {
     delay: Duration,
     begun: Duration,
-    /// From when on all selections are known from which reports come.
+    /// The time since when all selections are known from which reports may come.
     known_from: Duration,
     /// All selections so far.
     selections: u64,
     steps: VecDeque<Step>,
-    /// When it last seemed that all arms are drawn by the server.
+    /// The last time at which the counts indicated that the server draws every arm.
     drawn_here: Option<Duration>,
     excess: Option<Excess>,
 }
@@ -73,7 +77,7 @@ struct Step {
     selections: u64,
 }
 
-/// Too many reports.
+/// An excess of reports over selections.
 #[derive(Clone, Copy, Debug)]
 struct Excess {
     since: Duration,
@@ -82,7 +86,7 @@ struct Excess {
 }
 
 impl Balance {
-    /// From now on. `is_new`: no report can come from a selection before.
+    /// A comparison that begins now. `is_new`: no report can come from an earlier selection.
     pub(super) fn new(now: Duration, delay: Duration, is_new: bool) -> Self {
         Self {
             delay,
@@ -95,8 +99,8 @@ impl Balance {
         }
     }
 
-    /// Takes note of new reports, and of the number of all selections. `now` is by the clock,
-    /// `open` leaves out pauses.
+    /// Records new reports, and the number of all selections. `now` is the clock's time; `open`
+    /// excludes pauses.
     pub(super) fn observe(&mut self, now: Duration, open: Duration, reports: u64, selections: u64) {
         let steps = u32::try_from(open.as_secs() / STEP.as_secs()).unwrap_or(u32::MAX);
         let from = STEP * steps;
@@ -116,7 +120,7 @@ impl Balance {
         self.compare(now, open);
     }
 
-    /// Tells who draws, when a step ends.
+    /// Infers, at the end of a step, whether the server draws every arm.
     fn infer(&mut self, end: Duration) {
         let shift = self.delay.as_secs().div_ceil(STEP.as_secs());
         let shift = STEP * u32::try_from(shift).unwrap_or(u32::MAX);
@@ -145,7 +149,7 @@ impl Balance {
         }
     }
 
-    /// Reports and selections of the steps that begin in this time.
+    /// The reports and selections of the steps that begin in this time.
     fn sums(&self, from: Duration, until: Duration) -> (u64, u64) {
         let steps = self.steps.iter().filter(|step| (from..until).contains(&step.from));
         steps.fold((0, 0), |(reports, selections), step| {
@@ -153,7 +157,7 @@ impl Balance {
         })
     }
 
-    /// Whether there is an alarm.
+    /// The alarm, if it rings.
     pub(super) fn alarm(&self, now: Duration) -> Option<Alarm> {
         let Excess { since, reports, selections } = self.excess?;
         Some(Alarm {
@@ -178,8 +182,7 @@ fn threshold(selections: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Hours of so many draws, of which the server makes a share; each makes a report `lag`
-    /// hours later. Tells in which hours it rings.
+    /// A simulated fleet of devices. Each draw makes a report `lag` hours later.
     struct Fleet {
         balance: Balance,
         hour: u32,
@@ -194,7 +197,7 @@ mod tests {
             Self { balance, hour: 0, drawn: Vec::new(), selections: 0, lag: lag as usize }
         }
 
-        /// Whether it rang in these hours, first and last.
+        /// Whether the alarm rang at all in these hours, and in the last one.
         fn rung(&mut self, hours: u32, draws: u64, selected: u64, forged: u64) -> (bool, bool) {
             let (mut ever, mut last) = (false, false);
             for _ in 0..hours {
@@ -218,11 +221,11 @@ mod tests {
     fn reports_that_nobody_was_asked_for_ring_where_the_server_draws() {
         let mut fleet = Fleet::new(true, 30);
         assert_eq!(fleet.rung(4 * WEEK, 10, 10, 0), (false, false));
-        // Soon, and however much was drawn before.
+        // The alarm rings soon, however much was drawn before.
         assert!(fleet.rung(4 * 24, 10, 10, 40).1);
-        // It ends when they do.
+        // The alarm ends with the excess.
         assert!(!fleet.rung(2 * WEEK, 10, 10, 0).1);
-        // Traffic that comes and goes is none of it.
+        // Varying traffic alone does not ring it.
         for draws in [100, 0, 1, 1000, 3] {
             assert_eq!(fleet.rung(WEEK + 50, draws, draws, 0), (false, false), "{draws}");
         }
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn a_restart_forgets_selections_and_does_not_ring_for_it() {
         let mut fleet = Fleet::new(false, 30);
-        // Reports of what was drawn before.
+        // Reports of earlier selections.
         assert_eq!(fleet.rung(30, 10, 10, 10), (false, false));
         assert_eq!(fleet.rung(4 * WEEK, 10, 10, 0), (false, false));
         assert!(fleet.rung(WEEK, 10, 10, 40).1);
@@ -240,7 +243,7 @@ mod tests {
     #[test]
     fn devices_that_draw_do_not_ring() {
         for is_new in [true, false] {
-            // Probes, and apps of which some have the server draw; traffic begins, and grows.
+            // Probes, and apps of which some have the server draw, while traffic begins and grows.
             for selected in [1, 30, 70, 90] {
                 let mut fleet = Fleet::new(is_new, 200);
                 for draws in [1, 1, 2, 4, 8, 8, 8, 2, 1] {

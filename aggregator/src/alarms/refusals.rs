@@ -1,27 +1,28 @@
 //! A jump in refusals: far more uploads are refused than before.
 //!
-//! A release of the app sends what can't be read or names a specification that this server does not
-//! have, clocks are wrong, or somebody tries things out. Of each status the uploads of the last
-//! hour are compared with those of the day before it, both by whole [`STEP`]s that have ended. `paused` and `stopped` are left out:
-//! they are what operators wanted.
+//! A release of the app sends unreadable uploads or names a specification that this server does not
+//! have, clocks are wrong, or an attacker probes the server. For each status, the uploads of the
+//! last hour are compared with those of the day before it, both by whole [`STEP`]s that have ended.
+//! `paused` and `stopped` are excluded, since operators cause them on purpose.
 //!
-//! It rings for a status when in the last hour at least [`REFUSED_MIN`] uploads were refused
-//! with it, and these are at least [`SHARE_MIN`] of all of that hour, at least [`FACTOR`]
-//! times as great a share as the day before, and more than chance explains: see below. Before
-//! there are [`EARLIER_MIN`] uploads in the day before, nothing is expected.
+//! The alarm rings for a status under four conditions on the last hour: at least [`REFUSED_MIN`]
+//! uploads were refused with the status; their share of all uploads is at least [`SHARE_MIN`]; the
+//! share is at least [`FACTOR`] times that of the day before; and chance does not explain it (see
+//! below). It does not ring before there are [`EARLIER_MIN`] uploads in the day before.
 //!
-//! # When it rings for nothing
-//! If uploads were refused independently of each other, at a rate p that does not change: with m
-//! refused of N earlier ones, p is at most `(m + 7 sqrt(m) + 25)/N` but for a probability below 3e-11
-//! (by Chernoff's bound for a Poisson variable), and with it k or more of n uploads are
-//! refused with a probability of at most `exp(-(k ln(k/np) - k + np))`, which must be below [`LEVEL`].
-//! However often one asks, a step is looked at once. Six statuses in every one make 316,000 looks
-//! a year, each with a probability of 1.3e-10 at most: 5e-5 a year. A single device that sends the same thing again and again is no chance; the
-//! factor and the least share are for that.
+//! # False alarms
+//! Suppose that uploads are refused independently of each other, at a constant rate p. With m
+//! refused of N earlier ones, p is at most `(m + 7 sqrt(m) + 25)/N`, except with a probability
+//! below 3e-11 (by Chernoff's bound for a Poisson variable). With that p, k or more of n uploads
+//! are refused with a probability of at most `exp(-(k ln(k/np) - k + np))`, which must be below
+//! [`LEVEL`]. Each step is evaluated once, however often the alarm is queried. Six statuses in
+//! every step make 316,000 evaluations a year, each with a probability of at most 1.3e-10: 5e-5 a
+//! year. A single device that sends the same upload again and again is not chance; the factor and
+//! the least share are for that case.
 //!
-//! # When it ends
-//! With a fault that goes on, too: after some nine hours a third of the day before is of the fault,
-//! and what was a jump has become what is usual.
+//! # End of the alarm
+//! The alarm ends even if the fault goes on: after some nine hours, a third of the day before has
+//! the fault, and the jump has become the usual rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,29 +31,29 @@ use bandana_shared::wire::v1::UploadStatus;
 
 use super::{Alarm, AlarmName, HOUR, percent};
 
-/// What is looked at, and what it is compared with.
+/// The time that is evaluated, and the time before it that it is compared with.
 const RECENT: Duration = HOUR;
 const EARLIER: Duration = HOUR.saturating_mul(24);
 
-/// Time by which uploads are told apart.
+/// The resolution in time.
 const STEP: Duration = Duration::from_mins(10);
 
-/// Refused uploads of the last hour, at least.
+/// The least number of refused uploads in the last hour.
 const REFUSED_MIN: u64 = 20;
 
-/// Their share of all.
+/// The least share of refused uploads in the last hour.
 const SHARE_MIN: f64 = 0.01;
 
-/// How many times the share of the day before.
+/// The least ratio of this share to that of the day before.
 const FACTOR: f64 = 3.0;
 
-/// Uploads of the day before, at least.
+/// The least number of uploads in the day before.
 const EARLIER_MIN: u64 = 1000;
 
-/// Probability of a jump by chance, in one look at one status.
+/// The probability of a jump by chance, in one evaluation of one status.
 const LEVEL: f64 = 1e-10;
 
-/// The statuses that are looked at.
+/// The statuses that are evaluated.
 const WATCHED: [UploadStatus; 6] = [
     UploadStatus::Malformed,
     UploadStatus::UnknownSpecification,
@@ -62,7 +63,7 @@ const WATCHED: [UploadStatus; 6] = [
     UploadStatus::FutureDay,
 ];
 
-/// What became of the uploads of a day, of all experiments together.
+/// The outcomes of the uploads of a day, of all experiments together.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     steps: VecDeque<Step>,
@@ -72,7 +73,7 @@ pub struct Refusals {
 struct Step {
     from: Duration,
     uploads: u64,
-    /// By the place of the status in [`WATCHED`].
+    /// By the index of the status in [`WATCHED`].
     refused: [u64; WATCHED.len()],
 }
 
@@ -94,7 +95,7 @@ impl Refusals {
         }
     }
 
-    /// Whether there is an alarm: the one of the status that has the largest share.
+    /// The alarm, if it rings, for the status with the largest share.
     pub fn alarm(&self, now: Duration) -> Option<Alarm> {
         let end = begin_of_step(now);
         let begin = end.saturating_sub(RECENT);
@@ -164,8 +165,9 @@ mod tests {
 
     use super::*;
 
-    /// Two days in which a share of 2,000 uploads an hour is refused, at random, and an hour
-    /// with another share. Tells at which minutes it rang.
+    /// Simulates two days in which a share of 2,000 uploads an hour is refused at random, and an
+    /// hour with another share. Returns the number of minutes at which the alarm rang, and the last
+    /// alarm.
     fn rung(share: f64, last: f64, status: UploadStatus, seed: u64) -> (usize, Option<Alarm>) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut refusals = Refusals::default();

@@ -1,99 +1,103 @@
-//! Sample-ratio mismatch: arms have other shares of the reports than the policies asked for.
+//! Sample-ratio mismatch: the arms' shares of the reports differ from those that the policies asked
+//! for.
 //!
-//! Users of some arm do not report, or an app does not play what it was told, or somebody
-//! reports what nobody was asked for. Estimates are then of other users than one thinks.
+//! Users of some arm do not report, an app does not play the arm that was drawn, or reports are
+//! forged. The estimates then describe other users than intended.
 //!
 //! # The test
-//! Nothing is assumed but that each report, given all before it, is of an arm with a probability
-//! within the [range](super::ServedShares::range) that the policies allow; which one it is in that range, and
-//! why, is left open. For an arm whose probability is at most h, and for a factor c > 1 of its
-//! odds, the product over all reports of
+//! The only assumption is that each report, given all before it, is of an arm with a probability
+//! within the [range](super::ServedShares::range) that the policies allow. The value within that
+//! range, and its cause, are left open. For an arm whose probability is at most h, and for a factor
+//! c > 1 of its odds, the product over all reports of
 //!
 //! ```text
 //! c / (1 + h (c - 1))   if the report is of the arm,
 //! 1 / (1 + h (c - 1))   if it is not
 //! ```
 //!
-//! has an expectation of at most 1 after every report: its factors are likelihood ratios of
-//! Bernoulli variables with the odds `c h/(1-h)` and `h/(1-h)`, and their mean grows with the
-//! true probability up to 1 at h. The same holds for the other reports of an arm whose
-//! probability is at least l, with `1 - l`. A mixture over factors of the odds, over both
-//! directions, over arms, and over the day from which on reports are counted (so that what goes
-//! wrong after months is not made up for by them), with weights that are fixed in advance and sum to
-//! 1, is a nonnegative supermartingale that begins at 1: by Ville's inequality it reaches [`EVIDENCE`]
-//! with a probability of at most 1 in [`EVIDENCE`], over the whole run, however often one looks
-//! and however policies change. This is the test of Lindon and Malek, "Anytime-Valid Inference
-//! for Multinomial Count Data" (2022), with a finite mixture and with ranges in place of known
-//! probabilities.
+//! has an expectation of at most 1 after every report. Its factors are likelihood ratios of
+//! Bernoulli variables with the odds `c h/(1-h)` and `h/(1-h)`, and their mean grows with the true
+//! probability up to 1 at h. The same holds, with `1 - l`, for the reports of other arms than one
+//! whose probability is at least l. The test uses a mixture over factors of the odds, over both
+//! directions, over arms, and over the day since which reports are counted (so that a fault after
+//! months is not offset by those months). Its weights are fixed in advance and sum to 1. The
+//! mixture is a nonnegative supermartingale that begins at 1. By Ville's inequality it reaches
+//! [`EVIDENCE`] with a probability of at most 1 in [`EVIDENCE`] over the whole run, however often
+//! it is evaluated and however policies change. This is the test of Lindon and Malek,
+//! "Anytime-Valid Inference for Multinomial Count Data" (2022), with a finite mixture and with
+//! ranges in place of known probabilities.
 //!
-//! Both factors fall with h. So a range that is too wide, because policies were served
-//! only after some of the reports came, makes the test weaker and never wrong.
+//! Both factors fall with h. So a range that is too wide, because policies were served only after
+//! some of the reports came, makes the test weaker but never invalid.
 //!
-//! # When it rings for nothing
-//! With a probability of 1e-4 for each experiment in each run of a server, if reports come as is
-//! [assumed](super::ServedShares): whatever came before, each with a probability of at most 5% later than
-//! that, and regardless of which arm was drawn. With the client's `Acceptance::report_once` the latter
-//! is not so, and it rings though nothing is wrong; the server can't tell.
+//! # False alarms
+//! The probability is 1e-4 for each experiment in each run of a server, if reports come as
+//! [assumed](super::ServedShares): whatever came before, each comes later than that with a
+//! probability of at most 5%, and regardless of the arm that was drawn. The client's
+//! `Acceptance::report_once` violates the latter, and the alarm then rings without a fault; the
+//! server can't tell.
 //!
-//! # When it ends
-//! After a repair the evidence falls again, by about as many reports as came with the fault, or with
-//! a restart. The message has the numbers of the days that show it best.
+//! # End of the alarm
+//! After a repair the evidence falls again, over about as many reports as came with the fault, or
+//! with a restart. The message has the numbers of the days that show the mismatch best.
 
 use std::time::Duration;
 
 use super::{Alarm, AlarmName, DAY, percent};
 
-/// From how much evidence on there is an alarm: the reciprocal of the error level.
+/// The evidence at which the alarm rings: the reciprocal of the error level.
 pub const EVIDENCE: f64 = 1e4;
 
-/// Factors of the odds that are tried.
+/// The factors of the odds in the mixture.
 const FACTORS: [f64; 6] = [1.1, 1.25, 1.5, 2.0, 4.0, 16.0];
 
-/// A probability of 0 is taken for this one: somebody may always err.
+/// The least probability that the test uses, also for a probability of 0: errors are always
+/// possible.
 const PROBABILITY_MIN: f64 = 1e-4;
 
-/// Share of the weight that the first arms have together; the rest is for those that come.
+/// The share of the weight that the initial arms have together; the rest is for arms that are
+/// added.
 const INITIAL_SHARE: f64 = 0.75;
 
-/// The reports so far against what was asked for.
+/// The test of the reports so far against the shares that the policies asked for.
 #[derive(Clone, Debug)]
 pub struct SampleRatio {
     initial: usize,
     arms: Vec<Arm>,
     reports: u64,
-    /// Since when the evidence is enough.
+    /// The time since when the evidence suffices.
     crossed: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
 struct Arm {
-    /// When it was first counted, and how many days have begun since.
+    /// The time at which the arm was first counted, and the number of days begun since.
     begun: Duration,
     days: u64,
-    /// For each factor: too many reports, and too few.
+    /// For each factor, the products for too many reports and for too few.
     many: [Product; FACTORS.len()],
     few: [Product; FACTORS.len()],
 }
 
-/// The products for a factor.
+/// The products for one factor.
 #[derive(Clone, Copy, Debug)]
 struct Product {
-    /// Logarithm of the sum of the products from every day on, with the weight of the day; all
-    /// are multiplied alike.
+    /// The logarithm of the sum of the products that begin on each day, weighted by day. All are
+    /// multiplied by the same factors.
     sum: f64,
-    /// The logarithm of the largest of them, and what was counted for it.
+    /// The logarithm of the largest product, and its counts.
     largest: f64,
     counted: Counted,
 }
 
-/// What was counted of an arm from a day on.
+/// The counts of an arm since a day.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     from: Duration,
-    /// Reports of the arm, and of all.
+    /// The reports of the arm, and of all arms.
     reports: u64,
     of: u64,
-    /// Sums of the least and of the greatest probabilities.
+    /// The sums of the least and of the greatest probabilities.
     least: f64,
     greatest: f64,
 }
@@ -123,14 +127,14 @@ impl Product {
 }
 
 impl Arm {
-    /// Before its first report.
+    /// An arm before its first report.
     fn new(now: Duration) -> Self {
         let none = [Product::NONE; FACTORS.len()];
         Self { begun: now, days: 0, many: none, few: none }
     }
 
-    /// Has products begin on the days that have begun since the last call. The weights
-    /// `1/(d (d+1))` of all days d sum to 1.
+    /// Begins a product for each day that has begun since the last call. The weights `1/(d (d+1))`
+    /// of all days d sum to 1.
     fn begin_days(&mut self, now: Duration) {
         let day = now.saturating_sub(self.begun).as_secs() / DAY.as_secs() + 1;
         while self.days < day {
@@ -159,12 +163,13 @@ impl Arm {
 }
 
 impl SampleRatio {
-    /// Before the first report, of so many arms that are there from the start.
+    /// The test before the first report, with this number of initial arms.
     pub fn new(initial: usize) -> Self {
         Self { initial, arms: Vec::new(), reports: 0, crossed: None }
     }
 
-    /// Counts reports of each arm, each of which is of an arm with a probability in its range.
+    /// Counts reports of each arm. Each report is of an arm with a probability within the arm's
+    /// range.
     pub fn count(&mut self, now: Duration, reports: &[u64], range: impl Fn(usize) -> (f64, f64)) {
         let of = reports.iter().sum();
         if of == 0 {
@@ -183,13 +188,13 @@ impl SampleRatio {
         }
     }
 
-    /// The logarithm of the evidence, at most 0 on average.
+    /// The logarithm of the evidence. Without a fault, the evidence is at most 1 on average.
     pub fn log_evidence(&self) -> f64 {
         let arms: Vec<f64> = (0..self.arms.len()).map(|arm| self.log_evidence_of(arm)).collect();
         log_sum(&arms)
     }
 
-    /// The part of it that is due to an arm.
+    /// The part of the evidence for one arm, as a logarithm.
     fn log_evidence_of(&self, place: usize) -> f64 {
         let arm = &self.arms[place];
         let weight = if place < self.initial {
@@ -203,7 +208,7 @@ impl SampleRatio {
         log_sum(&all) + libm::log(weight / parts)
     }
 
-    /// Whether there is an alarm. Arms have these labels.
+    /// The alarm, if it rings, with these labels of arms.
     pub fn alarm(&self, now: Duration, label: impl Fn(usize) -> String) -> Option<Alarm> {
         let since = self.crossed?;
         let worst =
@@ -234,7 +239,7 @@ impl SampleRatio {
     }
 }
 
-/// The logarithm of the sum of what these are the logarithms of.
+/// The logarithm of a sum, from the logarithms of its terms.
 fn log_sum(logarithms: &[f64]) -> f64 {
     let largest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY {
@@ -260,8 +265,8 @@ mod tests {
         arm.unwrap_or(shares.len() - 1)
     }
 
-    /// The largest evidence in a run of so many reports, looked at after every ten, where the
-    /// policy of the next ten depends on what was reported before and is known exactly.
+    /// The largest evidence in a run of this many reports, evaluated after every ten. The policy of
+    /// the next ten depends on the reports before, and is known exactly.
     fn largest_evidence(tens: usize, played: impl Fn(&[f64]) -> Vec<f64>, seed: u64) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut ratio = SampleRatio::new(3);
@@ -273,11 +278,11 @@ mod tests {
             for _ in 0..10 {
                 counts[drawn(&played, &mut rng)] += 1;
             }
-            // Three tens of reports a day.
+            // Thirty reports a day.
             let now = DAY / 3 * u32::try_from(ten).unwrap();
             ratio.count(now, &counts, |arm| (shares[arm], shares[arm]));
             largest = largest.max(ratio.log_evidence());
-            // A policy that runs after its own luck.
+            // A policy that follows its own luck.
             let leads = counts[0] > 5;
             shares = if leads { vec![0.8, 0.15, 0.05] } else { vec![0.2, 0.3, 0.5] };
         }
@@ -286,13 +291,13 @@ mod tests {
 
     #[test]
     fn it_rings_for_nothing_no_more_often_than_its_level_says() {
-        // The level holds for every threshold, so a low one shows it in few runs. If it is
-        // exceeded with a probability of 5%, 42 or more of 500 runs do so with one of 1e-3.
+        // The level holds for every threshold, so a low one shows it in few runs. If it is exceeded
+        // with a probability of 5%, 42 or more of 500 runs do so with a probability of 1e-3.
         const RUNS: u64 = 500;
         let exceeds = |seed: &u64| largest_evidence(300, <[f64]>::to_vec, *seed) >= libm::log(20.0);
         let rung = (0..RUNS).filter(exceeds).count();
         assert!(rung < 42, "{rung} of {RUNS} runs");
-        // And it is not that nothing could ever ring.
+        // The alarm can ring at all.
         assert!(rung > 0);
         let worst = (0..RUNS).map(|seed| largest_evidence(300, <[f64]>::to_vec, seed));
         assert!(worst.fold(0.0, f64::max) < libm::log(EVIDENCE));
@@ -300,7 +305,7 @@ mod tests {
 
     #[test]
     fn reports_of_an_arm_that_get_lost_are_noticed() {
-        // A fifth of the reports of the first arm.
+        // A fifth of the first arm's reports is lost.
         let lost = |shares: &[f64]| {
             let rest = 1.0 - 0.2 * shares[0];
             vec![0.8 * shares[0] / rest, shares[1] / rest, shares[2] / rest]
@@ -332,7 +337,7 @@ mod tests {
         let alarm = ratio.alarm(DAY * 31, |_| String::new()).unwrap();
         let of_day = "of 1000 reports, and the policies asked for 50.0%, in the last 1.0 days";
         assert!(alarm.message.contains(of_day), "{alarm:?}");
-        // As many reports as were wrong, and it is over.
+        // After as many correct reports as wrong ones, the alarm ends.
         ratio.count(DAY * 31, &[800, 800], |_| (0.5, 0.5));
         assert_eq!(ratio.alarm(DAY * 31, |_| String::new()), None);
     }

@@ -1,24 +1,24 @@
 //! Served shares: the part of the reports that the policies asked for, by arm.
 //!
-//! A report comes long after the arm was drawn: after the attribution window, a random delay,
-//! and the time until the app is used again, by a policy that the device may have had for
-//! longer. Nobody knows how much later. So what is known of the share of an arm among the
-//! reports of a moment is a range: from the least to the greatest that was served within the
-//! last attribution window, release delay and [`LATENESS`]. That is the assumption: whatever came
-//! before, each report that comes is drawn by an earlier policy with a probability of at most
-//! [`LATE_SHARE`], and then by any that ever was. Devices that keep reports for longer while they
-//! have no network, as the replay window lets them, are among these few as long as they come one by
-//! one; where an outage of more than a week ends for many at once, the assumption fails.
+//! A report comes long after the arm was drawn: after the attribution window, a random delay, and
+//! the time until the app is used again. The policy may have been on the device for longer. The
+//! total delay is unknown. So the share of an arm among the reports of a moment is only known as a
+//! range: from the least to the greatest share served within the last attribution window, release
+//! delay and [`LATENESS`]. The assumption is: whatever came before, each report is drawn by an
+//! earlier policy with a probability of at most [`LATE_SHARE`], and then by any policy that was
+//! ever served. Devices without a network keep reports for longer, as the replay window allows.
+//! They are among these few as long as they return one by one. When an outage of more than a week
+//! ends for many devices at once, the assumption fails.
 //!
-//! And that reports are made regardless of which arm was drawn. With the client's
-//! `Acceptance::report_once` they are not: an arm reports the first time only that it is drawn
-//! in a period, so arms with little traffic have a larger share of the reports than of the draws.
+//! It is also assumed that reports are made regardless of the arm that was drawn. The client's
+//! `Acceptance::report_once` violates this: an arm reports only when it is first drawn in a period,
+//! so arms with little traffic have a larger share of the reports than of the draws.
 //!
-//! Times are of an experiment that runs. While it is paused, devices keep their reports, and so
-//! the policies before a pause count for as much longer.
+//! Times exclude pauses of the experiment. During a pause devices keep their reports, so the
+//! policies before it count for as much longer.
 //!
-//! After a restart earlier policies are not known. Then nothing is said before that time has
-//! passed, and what came before it counts as any share at all; unless the arms had equal
+//! After a restart, earlier policies are unknown. Then the shares are unknown until that time has
+//! passed, and reports from before allow any share. An exception are arms that have had equal
 //! shares until now, as with the learner `uniform` and in the burn-in.
 
 use std::collections::VecDeque;
@@ -26,16 +26,17 @@ use std::time::Duration;
 
 use super::DAY;
 
-/// How much later than they could reports come, each but with a probability of [`LATE_SHARE`].
+/// The longest additional delay of reports, which each report exceeds with a probability of at most
+/// [`LATE_SHARE`].
 pub const LATENESS: Duration = DAY.saturating_mul(7);
 
-/// The probability, given all reports before it, with which a report may be later than that.
+/// The probability, given all reports before, that a report exceeds this delay.
 pub const LATE_SHARE: f64 = 0.05;
 
-/// Steps in which policies are forgotten.
+/// The number of slots of the horizon; policies are forgotten slot by slot.
 const SLOTS: u32 = 32;
 
-/// The shares that policies gave to the arms.
+/// The shares that policies gave to the arms over time.
 #[derive(Clone, Debug)]
 pub struct ServedShares {
     horizon: Duration,
@@ -47,7 +48,7 @@ pub struct ServedShares {
     serving: Vec<f64>,
 }
 
-/// Of each arm the least and the greatest share; of one that is not listed both are 0.
+/// The least and the greatest share of each arm; both are 0 for an arm that is not listed.
 #[derive(Clone, Debug, Default)]
 struct Ranges(Vec<(f64, f64)>);
 
@@ -70,9 +71,9 @@ impl Ranges {
 }
 
 impl ServedShares {
-    /// From now on, by a clock that stands still in pauses. `delay` is the longest time after which a device that is used would
-    /// report; `is_complete`: no report can come from a policy with other shares than the
-    /// first that is served from now on.
+    /// The shares from now on, by a clock that stands still in pauses. `delay` is the longest time
+    /// after which a device in use would report. `is_complete`: no report can come from a policy
+    /// with other shares than the first one served from now on.
     pub fn new(now: Duration, delay: Duration, is_complete: bool) -> Self {
         Self {
             horizon: delay.saturating_add(LATENESS),
@@ -84,7 +85,7 @@ impl ServedShares {
         }
     }
 
-    /// Takes note that from now on arms are drawn by these shares.
+    /// Records the shares by which arms are drawn from now on.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
         self.pass(now);
         if self.slots.is_empty() {
@@ -97,24 +98,24 @@ impl ServedShares {
         shares.clone_into(&mut self.serving);
     }
 
-    /// Forgets what was served too long ago.
+    /// Forgets shares that were served too long ago.
     pub fn pass(&mut self, now: Duration) {
         if self.slots.back().is_some_and(|(from, _)| now >= *from + self.horizon / SLOTS) {
             self.slots.push_back((now, Ranges::of(&self.serving)));
         }
-        // What is in a slot was served until the next one begins.
+        // The shares of a slot were served until the next slot begins.
         let oldest = now.saturating_sub(self.horizon);
         while self.slots.get(1).is_some_and(|(from, _)| *from <= oldest) {
             self.slots.pop_front();
         }
     }
 
-    /// Whether enough is known to say something of the reports that come now.
+    /// Whether the range is known for the reports that come now.
     pub fn is_known(&self, now: Duration) -> bool {
         self.is_complete || now >= self.begun + self.horizon
     }
 
-    /// The least and the greatest probability that a report which comes now is of this arm.
+    /// The least and the greatest probability that a report that comes now is of this arm.
     pub fn range(&self, arm: usize) -> (f64, f64) {
         let slots = self.slots.iter().map(|(_, ranges)| ranges.get(arm));
         let hull = |(low, high): (f64, f64), (l, h): (f64, f64)| (low.min(l), high.max(h));
@@ -148,7 +149,7 @@ mod tests {
         // Late reports may still be of the first policy.
         near(asked.range(0), (0.88, 0.9));
         near(asked.range(1), (0.1, 0.12));
-        // An arm that there was not before.
+        // A new arm.
         asked.serve(DAY * 12, &[0.8, 0.1, 0.1]);
         near(asked.range(2), (0.0, 0.1));
     }

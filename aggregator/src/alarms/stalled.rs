@@ -1,7 +1,7 @@
-//! Stalled reporting: there used to be reports, and there are none.
+//! Stalled reporting: reports used to come, and have stopped.
 //!
-//! A release of the app no longer reports, a certificate has expired, devices can't reach the
-//! server. It rings when the silence is as long as each of these:
+//! A release of the app no longer reports, a certificate has expired, or devices can't reach the
+//! server. The alarm rings when the silence is as long as each of these:
 //!
 //! - [`SILENCE_MIN`], an hour;
 //! - [`FACTOR`] times the longest silence of the week before it;
@@ -9,19 +9,19 @@
 //!   arrival is a second in which reports were committed, however many: gateways send
 //!   thousands at once.
 //!
-//! Before there are [`ARRIVALS_MIN`] arrivals in the week before the last of them, and a day from
-//! the first to the last of these, it does not ring, so that it has seen a night. Nor does it
-//! while an experiment is paused, or for the time that it was.
+//! The alarm needs [`ARRIVALS_MIN`] arrivals in the week before the last arrival, and a day between
+//! the first and the last of these, so that it has seen a night. It does not ring while an
+//! experiment is paused, nor count the time of a pause.
 //!
-//! After a restart nothing is known of the week before. If there are no reports at all from then
-//! on, it rings after [`SILENCE_UNKNOWN`], for experiments with [`REPORTS_EARLIER_MIN`] reports.
+//! After a restart nothing is known of the week before. If there are no reports at all since then,
+//! the alarm rings after [`SILENCE_UNKNOWN`], for experiments with [`REPORTS_EARLIER_MIN`] reports.
 //!
-//! # When it rings for nothing
-//! If arrivals were a Poisson process, a silence in which 30 are expected would have a
-//! probability of e^-30: below 1e-4 for a billion arrivals. Traffic comes and goes; the second
-//! condition is for that. A first weekend without users can ring it if the nights before were
-//! shorter than a quarter of it. After a restart an experiment rings of which only the reports have
-//! ended, and nobody has stopped it; or one that has taken years to get its reports.
+//! # False alarms
+//! If arrivals were a Poisson process, a silence in which 30 are expected would have a probability
+//! of e^-30: below 1e-4 for a billion arrivals. Real traffic varies, for which the second condition
+//! is there. A first weekend without users can ring the alarm if the nights before were shorter
+//! than a quarter of it. After a restart, it can ring for an experiment whose reports have ended
+//! and that was not stopped, or for one that took years to get its reports.
 
 use std::time::Duration;
 
@@ -31,22 +31,22 @@ use super::{Alarm, AlarmName, DAY, HOUR, hours};
 /// The shortest silence.
 const SILENCE_MIN: Duration = HOUR;
 
-/// How many times the longest silence before it.
+/// The least ratio to the longest silence before.
 const FACTOR: u32 = 4;
 
-/// Arrivals that are missing at least.
+/// The least number of missing arrivals.
 const EXPECTED: f64 = 30.0;
 
-/// Arrivals before which nothing is expected.
+/// The number of arrivals that the alarm needs.
 const ARRIVALS_MIN: u64 = 100;
 
-/// Silence from the start of the server on, of which it is not known how long others were.
+/// The least silence since the start of the server, when earlier silences are unknown.
 const SILENCE_UNKNOWN: Duration = DAY.saturating_mul(7);
 
-/// Reports before the start, from which on that is remarkable.
+/// The least number of reports before the start for an alarm about a silence since the start.
 const REPORTS_EARLIER_MIN: u64 = 1000;
 
-/// Whether there is an alarm.
+/// The alarm, if it rings.
 pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     let Some(last) = traffic.last() else { return alarm_from_start(traffic, now) };
     let history = last.saturating_sub(traffic.known_from()?);
@@ -93,7 +93,7 @@ mod tests {
     use super::super::traffic::WEEK;
     use super::*;
 
-    /// Reports in every minute from 8 to 20 o'clock, for so many days.
+    /// Reports in every minute from 8 to 20 o'clock, for this number of days.
     fn days(number: u32) -> Traffic {
         let mut traffic = Traffic::new(Duration::ZERO, 0);
         for minute in 0..number * 24 * 60 {
@@ -111,9 +111,10 @@ mod tests {
         assert_eq!(alarm(&traffic, evening + HOUR * 47), None);
         let rung = alarm(&traffic, evening + HOUR * 49).unwrap();
         assert!(rung.seen >= rung.threshold && (rung.threshold - 48.0).abs() < 0.1, "{rung:?}");
-        // A week later, too: what came before the silence is not forgotten meanwhile.
+        // The alarm still rings a week later: the traffic before the silence is not forgotten
+        // meanwhile.
         assert!(alarm(&traffic, evening + WEEK).is_some());
-        // And it ends with the next report.
+        // The alarm ends with the next report.
         let mut traffic = traffic;
         traffic.add(evening + HOUR * 50, 1);
         assert_eq!(alarm(&traffic, evening + HOUR * 51), None);
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_rare_report_is_not_missed() {
-        // One every five hours: 30 of them take more than six days.
+        // One report every five hours: 30 of them take more than six days.
         let mut traffic = Traffic::new(Duration::ZERO, 0);
         for report in 0..300 {
             traffic.add(HOUR * 5 * report, 1);

@@ -1,40 +1,39 @@
 //! A surge: many times as many reports as before.
 //!
-//! Whoever sends reports that nobody was asked for moves a learner in proportion to their
-//! number, and where devices draw arms by themselves nobody can count what was asked for.
-//! More reports than before are then all that can be seen of it. A launch looks the same: this
-//! is a hint.
+//! Forged reports move a learner in proportion to their number, and where devices draw arms by
+//! themselves, the number of draws is unknown. Then only an increase in reports reveals forgery. A
+//! launch looks the same, so this alarm is a hint.
 //!
-//! It rings when the reports of the last [`RECENT`] are [`REPORTS_MIN`] and more, and at least
-//! [`FACTOR`] times those of a mean day of the week before that, from the first report in it on,
-//! of which at least two days and [`EARLIER_MIN`] reports must be known. Times are of an experiment
-//! that runs: pauses take none. On the day after one, devices send what they have kept, and
-//! nothing is said.
+//! The alarm rings when the reports of the last [`RECENT`] are at least [`REPORTS_MIN`], and at
+//! least [`FACTOR`] times those of a mean day of the week before. That week counts from the first
+//! report in it, and must have at least two known days and [`EARLIER_MIN`] reports. Times exclude
+//! pauses of the experiment. On the day after a pause, devices send the reports that they have
+//! kept, and the alarm is off.
 //!
-//! # When it rings for nothing
-//! If reports came independently of each other at the earlier rate, with a probability below
-//! `exp(-1000)`. In practice it rings when traffic grows tenfold within a day, as with a launch
-//! after a trial, or at the end of an outage of days.
+//! # False alarms
+//! If reports came independently of each other at the earlier rate, the probability would be below
+//! `exp(-1000)`. In practice the alarm rings when traffic grows tenfold within a day, as with a
+//! launch after a trial, or at the end of an outage of days.
 
 use std::time::Duration;
 
 use super::traffic::{Traffic, WEEK};
 use super::{Alarm, AlarmName, DAY, HOUR};
 
-/// What is compared with the time before.
+/// The recent time that is compared with the time before.
 const RECENT: Duration = DAY;
 
-/// How many times the reports of a mean day.
+/// The least ratio to the reports of a mean day.
 const FACTOR: f64 = 10.0;
 
-/// Reports of the last day, at least.
+/// The least number of reports of the last day.
 const REPORTS_MIN: u64 = 1000;
 
-/// Days before it that must be known, and reports on them.
+/// The least number of known days before the last one, and of reports on them.
 const HISTORY_MIN: Duration = DAY.saturating_mul(2);
 const EARLIER_MIN: u64 = 100;
 
-/// Whether there is an alarm.
+/// The alarm, if it rings.
 pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     let recent_from = now.saturating_sub(RECENT);
     if now < traffic.open() + RECENT * 2 {

@@ -1,22 +1,22 @@
-//! Traffic: how many reports came when, for a week of the time in which the experiment runs.
+//! Traffic: the numbers of reports by hour, for a week of the experiment's running time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::HOUR;
 
-/// How long hours are remembered.
+/// The time for which hours are remembered.
 pub(super) const WEEK: Duration = HOUR.saturating_mul(7 * 24);
 
-/// The traffic of an experiment, by the hour.
+/// The traffic of an experiment by hour.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     begun: Duration,
-    /// Reports from before that.
+    /// The number of reports before monitoring began.
     earlier: u64,
-    /// Those with reports, of the week before the last of them.
+    /// The hours with reports, of the week before the last of them.
     hours: VecDeque<Hour>,
-    /// When reports came last, and since when they could.
+    /// The time of the last report, and the time since when reports could come.
     last: Option<Duration>,
     open: Duration,
 }
@@ -25,14 +25,14 @@ pub(super) struct Traffic {
 pub(super) struct Hour {
     pub(super) from: Duration,
     pub(super) reports: u64,
-    /// Moments at which some came: many in one upload or commit are one.
+    /// The moments at which reports came: many reports in one upload or commit are one arrival.
     pub(super) arrivals: u64,
-    /// The longest time without any that ended here.
+    /// The longest time without reports that ended in this hour.
     pub(super) silence: Duration,
 }
 
 impl Traffic {
-    /// From now on. There were so many reports before.
+    /// The traffic from now on, after this number of earlier reports.
     pub(super) fn new(now: Duration, earlier: u64) -> Self {
         Self { begun: now, earlier, hours: VecDeque::new(), last: None, open: now }
     }
@@ -58,38 +58,38 @@ impl Traffic {
         }
     }
 
-    /// Takes note that reports are refused: their absence says nothing.
+    /// Records that reports are refused now, so that their absence is not silence.
     pub(super) fn close(&mut self, now: Duration) {
         self.open = now;
     }
 
-    /// When reports were taken again after a pause, or from the start.
+    /// The time at which reports were taken again after a pause, or the start.
     pub(super) fn open(&self) -> Duration {
         self.open
     }
 
-    /// Reports that there were before the first hour.
+    /// The number of reports before the first hour.
     pub(super) fn earlier(&self) -> u64 {
         self.earlier
     }
 
-    /// When reports came last.
+    /// The time of the last report.
     pub(super) fn last(&self) -> Option<Duration> {
         self.last
     }
 
-    /// How long none have come that could have.
+    /// The time without reports during which reports could have come.
     pub(super) fn silence(&self, now: Duration) -> Duration {
         now.saturating_sub(self.last.unwrap_or(self.begun).max(self.open))
     }
 
-    /// Since when there are reports, of the week before the last of them. The time before an
-    /// app is released says nothing.
+    /// The time of the first report in the week before the last one. The time before an app is
+    /// released is not silence.
     pub(super) fn known_from(&self) -> Option<Duration> {
         self.hours.front().map(|hour| hour.from)
     }
 
-    /// The hours with reports, of the week before the last of them.
+    /// The hours with reports, in the week before the last report.
     pub(super) fn hours(&self) -> impl Iterator<Item = &Hour> {
         self.hours.iter()
     }

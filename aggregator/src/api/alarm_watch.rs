@@ -1,4 +1,4 @@
-//! Alarms as operators' calls and watches tell them.
+//! Alarms in operators' responses and watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use crate::ingest::IngestMetrics;
 use crate::registry::Experiment;
 use crate::store::ExperimentState;
 
-/// Time between two looks at the alarms for those who watch: some ring because nothing comes.
+/// The time between two checks of the alarms for watchers: some alarms ring because nothing
+/// arrives.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Knows what becomes of uploads, beside what experiments know.
+/// Evaluates the alarms of experiments, with the server's metrics of uploads.
 #[derive(Clone, Debug)]
 pub(super) struct AlarmWatch {
     uploads: IngestMetrics,
@@ -39,13 +40,12 @@ impl AlarmWatch {
         alarms
     }
 
-    /// Which alarms ring.
+    /// The names of the ringing alarms.
     pub(super) fn names(&self, experiment: &Experiment) -> Vec<AlarmName> {
         self.ringing(experiment).into_iter().map(|alarm| alarm.name).collect()
     }
 
-    /// The alarms of an experiment, and of the server if the experiment runs: whoever looks at
-    /// it should know.
+    /// The ringing alarms of an experiment, and those of the server if the experiment runs.
     pub(super) fn alarms(&self, experiment: &Experiment) -> Vec<v1::Alarm> {
         let alarms = self.ringing(experiment);
         let now = Duration::from_secs(self.clock.unix_seconds());
@@ -63,7 +63,7 @@ impl AlarmWatch {
     }
 }
 
-/// When to look at alarms again.
+/// A tick for each check of the alarms.
 pub(super) fn ticks() -> impl Stream<Item = ()> + Send {
     let mut interval = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -73,8 +73,8 @@ pub(super) fn ticks() -> impl Stream<Item = ()> + Send {
     })
 }
 
-/// When there is something to tell: with every new version, and with a tick since the last of
-/// which other alarms ring.
+/// A stream with an item for every new version, and for every tick at which other alarms ring than
+/// before.
 pub(super) fn news(
     versions: impl Stream<Item = u64> + Send,
     ticks: impl Stream<Item = ()> + Send,

@@ -1,4 +1,4 @@
-//! Changes by operators, with the caller that the audit log names.
+//! Operators' changes, with the caller for the audit log.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tonic::{Request, Status};
 use crate::auth::Caller;
 use crate::registry::Experiment;
 
-/// What somebody does to an experiment, for the log.
+/// An operator's action on an experiment.
 #[derive(Debug)]
 pub(super) struct AuditedAction {
     caller: Caller,
@@ -21,19 +21,19 @@ impl AuditedAction {
         Self { caller: Caller::of(request.extensions()), what }
     }
 
-    /// Who does it, for the audit log.
+    /// The caller, for the audit log.
     pub(super) fn caller(&self) -> String {
         self.caller.to_string()
     }
 
-    /// Says that it was done.
+    /// Logs that the action was done.
     pub(super) fn log(&self, experiment: &Experiment) {
         let Self { caller, what } = self;
         tracing::info!(%caller, experiment = %experiment.id(), "{what}");
     }
 }
 
-/// The items of a stream until its caller may call no more, and then an error.
+/// The items of a stream until its caller's access is revoked, and then an error.
 pub(super) fn until_revoked<T: Send + 'static>(
     items: impl Stream<Item = Result<T, Status>> + Send + 'static,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! The devices' service: specifications, policies, uploads.
+//! The device service: specifications, policies, uploads.
 
 use crate::explain::explain;
 use std::sync::Arc;
@@ -32,19 +32,18 @@ use crate::shutdown::ShutdownSignal;
 use crate::store::ExperimentState;
 use crate::store::{ValidUpload, Verdict};
 
-/// How long a client should wait whose upload the server had no room for. It adds a
-/// random time of its own.
+/// The delay asked of a client whose upload found the queue full. The client adds random jitter.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
-/// The least and the longest wait for the next day, with up to so much more: at most an hour, which
-/// is all that clients wait.
+/// The least and the greatest delay until the next day, and the jitter added to it: at most an hour
+/// in all, which is the longest that clients wait.
 const FULL_WAIT_SECONDS: (u64, u64) = (60, 3000);
 const FULL_SPREAD_SECONDS: u64 = 600;
 
 /// Seconds of a day.
 const DAY_SECONDS: u64 = 86_400;
 
-/// What devices and gateways call.
+/// The service that devices and gateways call.
 #[derive(Clone, Debug)]
 pub struct DeviceService {
     registry: Arc<Registry>,
@@ -52,17 +51,17 @@ pub struct DeviceService {
     clock: Arc<dyn Clock>,
     ending: ShutdownSignal,
     stream_idle_time: Duration,
-    /// The id of the store, as answers have it.
+    /// The id of the store, as included in answers.
     store_id: Bytes,
     budget: Budget,
-    /// Places in the queue for uploads that come in streams.
+    /// The places in the queue for streamed uploads.
     streamed: Arc<Semaphore>,
 }
 
 impl DeviceService {
-    /// The service over these experiments. Streams end when the server goes
-    /// down, and when nothing happens on them for `stream_idle_time`. What is encoded for
-    /// devices, and not yet taken by them, is held from this budget.
+    /// The service over these experiments. Streams end when the server shuts down, and when nothing
+    /// happens on them for `stream_idle_time`. Answers that devices have not yet taken are charged
+    /// to `budget`.
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
@@ -77,7 +76,7 @@ impl DeviceService {
         Self { registry, ingest, clock, ending, stream_idle_time, store_id, budget, streamed }
     }
 
-    /// What there is of an experiment for devices: of a draft nothing.
+    /// An experiment with its serving state for devices; none for a draft.
     async fn find(
         &self,
         name: String,
@@ -91,8 +90,8 @@ impl DeviceService {
         Ok((experiment, serving))
     }
 
-    /// The experiment with a revision of this digest, for devices. A draft's is not there: who
-    /// guesses one must not hear that it was right.
+    /// The experiment with a revision of this digest. A draft is reported as unknown, so that a
+    /// guess of its digest is not confirmed.
     async fn find_revision(&self, digest: Digest) -> Result<Option<Revision>, ReplicaUnavailable> {
         match self.registry.find_revision(digest).await? {
             Some(of_draft) if self.registry.is_draft(&of_draft.experiment).await? => Ok(None),
@@ -100,7 +99,7 @@ impl DeviceService {
         }
     }
 
-    /// Takes an upload through to its answer.
+    /// Handles an upload up to its answer.
     pub(super) async fn upload(
         &self,
         received: Received,
@@ -138,8 +137,8 @@ impl DeviceService {
         })
     }
 
-    /// Checks everything about an upload that does not depend on others. The outer error
-    /// says nothing about the upload.
+    /// Checks everything about an upload that does not depend on others. The outer error says
+    /// nothing about the upload.
     async fn valid_upload(
         &self,
         request: &UploadRequest,
@@ -162,7 +161,7 @@ impl DeviceService {
             let message = format!("no specification has the digest {digest}");
             return Ok(Err((UploadStatus::UnknownSpecification, message)));
         };
-        // What its bits mean is for the specification to say.
+        // The specification defines the meaning of the upload's bits.
         let alphabet = revision.specification.channel().alphabet();
         let upload = match read_upload(request, alphabet) {
             Ok(upload) => upload,
@@ -185,7 +184,7 @@ impl DeviceService {
     }
 }
 
-/// What to say of an upload whose form is wrong.
+/// The answer to a malformed upload.
 fn refuse(error: &UploadError) -> (UploadStatus, String) {
     let status = match error {
         UploadError::ReportCount { reports } if *reports > REPORTS_PER_UPLOAD_MAX as u64 => {
@@ -197,7 +196,7 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
     (status, explain(error))
 }
 
-/// What to say of an upload that was decided about.
+/// The answer to a decided upload.
 fn answer(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
     Ok(match verdict {
         Verdict::Accepted => (UploadStatus::Accepted, String::new()),
@@ -228,9 +227,9 @@ fn answer(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> 
     })
 }
 
-/// How long a client should wait that the server has no ids left for: until the day ends and the
-/// replay window moves on, an hour at most, which is all that clients wait; and a random time
-/// beyond, so that they do not all come at midnight.
+/// The delay for a client when the server has no ids left: until the day ends and the replay window
+/// moves on, at most an hour, which is the longest that clients wait. Random jitter is added, so
+/// that clients do not all return at midnight.
 fn full_wait(now: u64) -> Result<Duration, Status> {
     let random = getrandom::u32().map_err(|error| {
         let mut status = Status::unavailable("the server's random source failed");
@@ -243,7 +242,7 @@ fn full_wait(now: u64) -> Result<Duration, Status> {
     Ok(Duration::from_secs(wait + spread))
 }
 
-/// What to say of an upload that was not decided about.
+/// The status for an upload without a decision.
 fn turn_away(error: IngestError) -> Status {
     match error {
         IngestError::QueueFull => exhausted(error.to_string(), NO_ROOM_WAIT),
@@ -253,10 +252,10 @@ fn turn_away(error: IngestError) -> Status {
 
 /// The methods of the service.
 impl DeviceService {
-    /// What a device has to know of an experiment, as a message `GetExperimentResponse`.
+    /// An experiment for devices, as an encoded `GetExperimentResponse`.
     ///
     /// # Errors
-    /// What the caller hears.
+    /// The status for the caller.
     pub async fn get_experiment(&self, request: GetExperimentRequest) -> Result<Shared, Status> {
         let (experiment, serving) = self.find(request.experiment_id).await?;
         let known = Digest::try_from(&request.known_digest[..]).ok();

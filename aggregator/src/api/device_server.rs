@@ -1,7 +1,7 @@
-//! The service for devices over gRPC: what the generated one can't do.
+//! The device service over gRPC, with features that the generated server lacks.
 //!
-//! An upload that can't be decoded is an upload that is malformed, in a call of its own and in a
-//! stream, which goes on after it. What all get who ask for an experiment is not copied.
+//! An upload that can't be decoded is answered as malformed, alone or in a stream, which goes on
+//! after it. The answer with an experiment is shared by all callers, not copied.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -29,7 +29,7 @@ use crate::memory::SharedAnswer;
 pub struct DeviceServer(DeviceService);
 
 impl DeviceServer {
-    /// Serves this.
+    /// A server of this service.
     pub fn new(service: DeviceService) -> Self {
         Self(service)
     }
@@ -39,12 +39,12 @@ impl NamedService for DeviceServer {
     const NAME: &'static str = SERVICE_NAME;
 }
 
-/// What came as an upload.
+/// A received upload message.
 #[derive(Debug)]
 pub(super) enum Received {
-    /// An upload, whatever it says.
+    /// A decoded upload, valid or not.
     Upload(UploadRequest),
-    /// Bytes that are none, and what is wrong with them.
+    /// Bytes that can't be decoded, with the error.
     Undecodable(String),
 }
 
@@ -78,7 +78,7 @@ impl Decoder for UploadDecoder {
         let received = match UploadRequest::decode(&mut *bytes) {
             Ok(upload) => Received::Upload(upload),
             Err(error) => {
-                // The next upload begins behind it.
+                // The next upload begins after these bytes.
                 bytes.advance(bytes.remaining());
                 Received::Undecodable(error.to_string())
             }

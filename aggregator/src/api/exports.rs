@@ -1,4 +1,4 @@
-//! Exports of what is committed.
+//! Exports of committed data.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,11 +14,10 @@ use super::unreadable;
 use crate::registry::Experiment;
 use crate::store::{DailyTally, StoreReader};
 
-/// Exports that may be under way: each holds what it has read until the last of it
-/// is sent.
+/// Most concurrent exports: each holds its data until all of it is sent.
 const EXPORTS_MAX: usize = 4;
 
-/// Reads for exports, so many at a time.
+/// Reads data for a limited number of concurrent exports.
 #[derive(Clone, Debug)]
 pub struct Exports {
     reader: StoreReader,
@@ -26,7 +25,7 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// Exports of what this reader reads.
+    /// Exports from the store of this reader.
     pub fn new(reader: StoreReader) -> Self {
         Self { reader, places: Arc::new(Semaphore::new(EXPORTS_MAX)) }
     }
@@ -45,7 +44,7 @@ impl Exports {
         let reader = self.reader.clone();
         let (experiment, channel) =
             (experiment.key(), experiment.serving().specification.channel());
-        // The thread reads on when its caller has gone, and keeps the place so long.
+        // The thread reads on when its caller has gone, and keeps its place meanwhile.
         let read = move || (reader.daily_tallies(experiment, &days), place);
         let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
         let rows = rows.map_err(unreadable)?;
@@ -65,7 +64,7 @@ fn message(DailyTally { day, arm, tally }: DailyTally, channel: Channel) -> v1::
     v1::DailyTally { day, arm, reports, ones, symbols }
 }
 
-/// The days that are asked for.
+/// The requested days.
 pub(super) fn days(request: &ExportTalliesRequest) -> Result<RangeInclusive<Day>, Status> {
     let (first, last) = (request.first_day.unwrap_or(0), request.last_day.unwrap_or(u32::MAX));
     if first > last {

@@ -34,7 +34,7 @@ use crate::registry::{Experiment, Registry};
 use crate::shutdown::ShutdownSignal;
 use crate::store::{DamageError, StoreError};
 
-/// An error inside the server. The caller hears the message, the log tells the cause.
+/// An error inside the server. The caller gets the message; the cause is logged.
 fn internal(
     message: &'static str,
     cause: impl std::error::Error + Send + Sync + 'static,
@@ -60,8 +60,8 @@ fn unknown(id: &ExperimentId) -> Status {
     Status::not_found(format!("there is no experiment {id}"))
 }
 
-/// The items of a stream until the server goes down, and then an error: whoever
-/// reads it must not take the end for "that was all".
+/// The items of a stream until the server shuts down, and then an error, so that the shutdown is
+/// not taken for the end of the data.
 fn until_end<T: Send + 'static>(
     items: impl Stream<Item = Result<T, Status>> + Send + 'static,
     ending: ShutdownSignal,
@@ -70,10 +70,10 @@ fn until_end<T: Send + 'static>(
     Box::pin(items.chain(stream::once(async move { cut() }).filter_map(std::future::ready)))
 }
 
-/// What callers hear when the server goes down.
+/// The message to callers when the server shuts down.
 const GOING_DOWN: &str = "the aggregator is going down; call again";
 
-/// What a caller hears when the store can't be read; the log tells the cause.
+/// The status for a caller when the store can't be read; the cause is logged.
 fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Status {
     let mut status = match (&cause as &dyn std::error::Error).downcast_ref() {
         Some(StoreError::Damage(DamageError::Ended)) => Status::unavailable(cause.to_string()),

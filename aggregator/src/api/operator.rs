@@ -1,4 +1,4 @@
-//! The operators' service: experiments, estimates, the audit log.
+//! The operator service: experiments, estimates, the audit log.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,13 +45,13 @@ use crate::store::{
 };
 use crate::views::draft::NONLINEAR;
 
-/// Entries of the audit log that are sent when nothing is said.
+/// The number of audit entries in an answer by default.
 const AUDIT_ENTRIES: u32 = 100;
 
 /// Most entries of the audit log in one answer.
 const AUDIT_ENTRIES_MAX: u32 = 1000;
 
-/// What operators and their tools call.
+/// The service that operators and their tools call.
 #[derive(Clone, Debug)]
 pub struct OperatorService {
     registry: Arc<Registry>,
@@ -64,8 +64,7 @@ pub struct OperatorService {
 }
 
 impl OperatorService {
-    /// The service over these experiments. Streams end when the server goes
-    /// down.
+    /// The service over these experiments. Streams end when the server shuts down.
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
@@ -78,7 +77,7 @@ impl OperatorService {
         Self { registry, ingest, reader, exports, clock, ending, watch }
     }
 
-    /// Makes a change, and logs who made it.
+    /// Makes a change, and logs its caller.
     async fn administer(
         &self,
         act: AuditedAction,
@@ -96,7 +95,7 @@ impl OperatorService {
         Ok(Response::new(self.status_of(&experiment)))
     }
 
-    /// The experiment of this name, with all uploads that were acknowledged here.
+    /// The experiment with this id, including all uploads that were acknowledged here.
     async fn find_counted(&self, name: String) -> Result<Arc<Experiment>, Status> {
         let experiment = find(&self.registry, name).await?;
         let caught_up = self.registry.catch_up(&experiment).await;
@@ -118,7 +117,7 @@ impl OperatorService {
         self.administer(act, ExperimentChange::Move { experiment, transition }).await
     }
 
-    /// Has lists leave an experiment out, or not any more.
+    /// Archives or unarchives an experiment.
     async fn shelve(
         &self,
         act: AuditedAction,
@@ -180,7 +179,7 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, LearnerC
     Ok((specification, LearnerConfig { learner, floor_weight, memory, guardrails }))
 }
 
-/// The state, as the wire names it.
+/// The state in the wire's terms.
 pub(super) fn state_of(state: ExperimentState) -> v1::ExperimentState {
     match state {
         ExperimentState::Draft => v1::ExperimentState::Draft,
@@ -219,7 +218,7 @@ fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatu
     }
 }
 
-/// An experiment, as a list has it.
+/// An experiment as an item of a list.
 fn listed(status: ExperimentStatus, view: v1::ExperimentView) -> ExperimentStatus {
     if view == v1::ExperimentView::Full {
         return status;
@@ -228,7 +227,7 @@ fn listed(status: ExperimentStatus, view: v1::ExperimentView) -> ExperimentStatu
     ExperimentStatus { specification: status.specification.map(without_arms), ..status }
 }
 
-/// What to say of a change that was not made.
+/// The status for a change that was not made.
 pub(super) fn decline(error: &ExperimentChangeError) -> Status {
     let message = explain(error);
     match error {
@@ -258,7 +257,7 @@ pub(super) fn decline(error: &ExperimentChangeError) -> Status {
     }
 }
 
-/// Reads a signature and checks that it is good for `revision` at `now`.
+/// Reads a signature and checks that it is valid for `revision` at `now`.
 fn signature_for(
     revision: &Specification,
     message: Option<&v1::SpecificationSignature>,
@@ -268,7 +267,7 @@ fn signature_for(
     let missing = || Status::invalid_argument("the field `signature` must be set");
     let signature = Signature::try_from(message.ok_or_else(missing)?).map_err(|e| invalid(&e))?;
     signature.verify(revision, now).map_err(|error| invalid(&error))?;
-    // One day more, for the clock of whoever signed.
+    // One day more, in case the signer's clock was ahead.
     if signature.expires() > now.after_days(SIGNATURE_DAYS_MAX + 1) {
         return Err(Status::invalid_argument(format!(
             "the signature is good until {}, and one may be good for at most {SIGNATURE_DAYS_MAX} \

@@ -1,33 +1,33 @@
-//! Pages of lists, and answers that stay below what gRPC clients take.
+//! Pages of lists, within the message size that gRPC clients accept.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use prost::Message;
 use tonic::Status;
 
-/// Items of a page when nothing is said, and at most.
+/// The number of items of a page, by default and at most.
 const ITEMS: u32 = 100;
 const ITEMS_MAX: u32 = 1000;
 
-/// Most bytes of the items of an answer, if there is more than one: a quarter of what gRPC
-/// clients take by default.
+/// Most bytes of the items of an answer with more than one item: a quarter of the default limit of
+/// gRPC clients.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What stands between the parts of a token. No name has it.
+/// The separator in a page token; no name contains it.
 const BETWEEN: char = '/';
 
-/// A page that somebody asks for.
+/// A requested page.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// Which list, and which of its items.
+    /// The list's name, with the kind of its items.
     list: &'static str,
-    /// The name of the last item before it. None: it is the first page.
+    /// The name of the last item before the page. None: it is the first page.
     pub(super) after: Option<String>,
     items: usize,
 }
 
 impl Page {
-    /// The page of a list that a request asks for. Lists with other items have other names.
+    /// The page of a list that a request asks for. Lists of different items need different names.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` when the token is not one of this list.
@@ -37,13 +37,13 @@ impl Page {
         Ok(Self { list, after, items })
     }
 
-    /// More items than this are of no use for the page.
+    /// The most items that can be useful for the page.
     pub(super) fn useful(&self) -> usize {
         self.items + 1
     }
 
-    /// The items of the page, and the token of the next one, out of the items after
-    /// [`Self::after`] with their names.
+    /// The items of the page and the token of the next one. `items` are those after
+    /// [`Self::after`], with their names.
     pub(super) fn fill<T: Message>(
         &self,
         items: impl IntoIterator<Item = (String, T)>,
@@ -74,8 +74,8 @@ fn read(list: &str, token: &str) -> Result<String, Status> {
     }
 }
 
-/// As many of the numbered items as an answer takes, the highest number first, and the number
-/// before which the rest is. 0: there is no rest. `wanted` items were asked for.
+/// The numbered items that fit in an answer, highest number first, and the number before which the
+/// rest begins; 0: there is no rest. `wanted` items were asked for.
 pub(super) fn newest<T: Message>(
     mut items: Vec<T>,
     wanted: u32,
@@ -91,7 +91,7 @@ pub(super) fn newest<T: Message>(
     items.truncate(fitting);
     let has_rest = is_cut || items.len() >= wanted as usize;
     let next = items.last().filter(|_| has_rest).map_or(0, number);
-    // Before the first number there is nothing.
+    // Numbers begin at 1, so nothing precedes it.
     (items, if next <= 1 { 0 } else { next })
 }
 

@@ -1,4 +1,4 @@
-//! The readiness gate stands before services that can't be there yet.
+//! The readiness gate, which answers for services that are not ready yet.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -14,11 +14,11 @@ use tower::Service;
 
 use crate::pushback::come_again;
 
-/// When to come again.
+/// The delay that early callers are asked for.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The services of a port: some from the start, and all once the store has been read.
-/// Calls of the others hear until then that they should come again.
+/// The services of a port: some from the start, and all once the store has been read. Until then,
+/// calls of the others are told to come again.
 #[derive(Clone, Debug)]
 pub struct ReadinessGate {
     before: Routes,
@@ -26,16 +26,16 @@ pub struct ReadinessGate {
 }
 
 impl ReadinessGate {
-    /// A closed door before everything but these services.
+    /// A closed gate in front of all but these services.
     pub fn new(before: Routes) -> Self {
         let before = before.into_axum_router().fallback(starting);
         Self { before: before.into(), open: Arc::default() }
     }
 
-    /// From now on, all calls go to these services.
+    /// Directs all calls to these services from now on.
     pub fn open(&self, services: Routes) {
         let services = services.into_axum_router().fallback(unknown);
-        // A door that is open stays so.
+        // An open gate stays open.
         self.open.set(Routes::from(services).prepare()).ok();
     }
 }
@@ -66,7 +66,7 @@ async fn unknown(request: axum::extract::Request) -> Response<PageBody> {
     refusal(&request, Status::unimplemented("there is no such service"))
 }
 
-/// `status` for gRPC, and "not found" for everybody else.
+/// `status` for gRPC, and "not found" for other requests.
 fn refusal(request: &axum::extract::Request, status: Status) -> Response<PageBody> {
     let kind = request.headers().get(header::CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {

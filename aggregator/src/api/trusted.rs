@@ -34,11 +34,11 @@ use crate::store::Transition;
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 use crate::trusted::{TrustedMetrics, status_of};
 
-/// How long a client should wait whose disclosure the server had no room for. It adds a
-/// random time of its own.
+/// The delay asked of a client whose disclosure found the queue full. The client adds random
+/// jitter.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
-/// Answers devices and operators about trusted experiments.
+/// The service for devices and operators of trusted experiments.
 #[derive(Clone, Debug)]
 pub struct TrustedService {
     registry: Arc<Registry>,
@@ -49,8 +49,8 @@ pub struct TrustedService {
 }
 
 impl TrustedService {
-    /// Over the experiments of the registry. What is encoded for devices, and not yet taken by
-    /// them, is held from this budget.
+    /// The service over the registry's experiments. Answers that devices have not yet taken are
+    /// charged to `budget`.
     pub fn new(
         registry: Arc<Registry>,
         ingest: &Ingest,
@@ -109,7 +109,7 @@ fn invalid(error: impl std::error::Error) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-/// Checks the form of a disclosure to an experiment. Messages name no reward.
+/// Checks the form of a disclosure. Error messages never contain a reward.
 fn disclosure(
     experiment: &TrustedExperiment,
     request: DiscloseRequest,
@@ -131,7 +131,7 @@ fn disclosure(
     Ok(Disclosure { id, day: Day::new(request.day), played, reward })
 }
 
-/// What to say of a disclosure that was decided about.
+/// The answer to a decided disclosure.
 fn answer(
     verdict: &DisclosureVerdict,
     id: &ExperimentId,
@@ -157,7 +157,7 @@ fn clock_is_wrong() -> Status {
     Status::unavailable("the server's clock is wrong; try again later")
 }
 
-/// What to say of a disclosure that was not decided about.
+/// The status for a disclosure without a decision.
 fn turn_away(error: IngestError) -> Status {
     match error {
         IngestError::QueueFull => {
@@ -196,7 +196,7 @@ fn arm_count(specification: &TrustedSpecification) -> u32 {
     }
 }
 
-/// An experiment, as a list has it.
+/// An experiment as an item of a list.
 fn listed(mut status: TrustedStatus, view: v1::ExperimentView) -> TrustedStatus {
     let algorithm = status.specification.as_mut().and_then(|s| s.algorithm.as_mut());
     if let (Some(Algorithm::AdacGope(gope)), false) = (algorithm, view == v1::ExperimentView::Full)
@@ -237,7 +237,7 @@ impl Trusted for TrustedService {
         let experiment = self.find(request.into_inner().experiment_id).await?;
         let (specification, day) = (&experiment.specification, self.server_day());
         let shared = experiment.answers.answer(specification, day, &self.budget);
-        // In place of this, which is not encoded.
+        // Replaces this empty answer, which is not encoded.
         let mut answer = Response::new(GetTrustedExperimentResponse::default());
         answer.extensions_mut().insert(SharedAnswer(shared));
         Ok(answer)
@@ -274,7 +274,7 @@ impl Trusted for TrustedService {
                 let id = experiment.id.clone();
                 let verdict = self.disclosures.disclose(id, disclosure).await;
                 let verdict = verdict.map_err(|error| {
-                    // What the disclosure writer did not hear of, it does not count.
+                    // The disclosure writer only counts disclosures that reach it.
                     if error == IngestError::QueueFull {
                         self.metrics.turned_away();
                     }
@@ -304,7 +304,7 @@ impl TrustedOperator for TrustedService {
         let plan = AlgorithmSettings::try_from(&message).map_err(invalid)?;
         let key = NoiseKey::secure();
         let key = key.map_err(|error| internal("the random source failed", error))?;
-        // A design for many actions takes its time.
+        // Computing a design for many actions takes time.
         let first = plan.clone();
         let made = tokio::task::spawn_blocking(move || SecretState::new(first, key)).await;
         let made = made.map_err(|error| internal("the call failed", error))?;

@@ -1,4 +1,4 @@
-//! Uploads that come in a stream: answered in order, and taken no faster than they may.
+//! Streams of uploads: answered in order, and read no faster than the rates allow.
 
 use std::future::ready;
 use std::pin::{Pin, pin};
@@ -19,19 +19,19 @@ use crate::admission::Admission;
 use crate::ingest::QUEUE_MAX;
 use crate::shutdown::ShutdownSignal;
 
-/// Uploads of one stream that wait for their commit at the same time, and answers that
-/// wait to be taken. The stream is read no further meanwhile.
+/// Most uploads of one stream that wait for their commit, and most answers that wait to be taken.
+/// Meanwhile the stream is not read further.
 const WINDOW: usize = 64;
 
-/// The same of all streams: half of the queue, so that streams, which wait for a place,
-/// leave room for calls, which do not.
+/// Most uploads of all streams that wait for their commit: half of the queue. Streams wait for a
+/// place, so they leave room for calls, which do not.
 pub(super) const STREAMED_MAX: usize = QUEUE_MAX / 2;
 
-/// What a stream of uploads is answered with.
+/// A stream of uploads with the state that its answers need.
 pub(super) struct UploadStream {
     pub(super) service: DeviceService,
     pub(super) admission: Admission,
-    /// How long the next upload may take, and how long an answer may wait to be taken.
+    /// The longest time until the next upload, and until an answer is taken.
     pub(super) idle_time: Duration,
     pub(super) places: Arc<Semaphore>,
     pub(super) ending: ShutdownSignal,
@@ -41,14 +41,14 @@ pub(super) struct UploadStream {
 pub(super) type Answers =
     Pin<Box<dyn Stream<Item = Result<UploadResponse, Status>> + Send + 'static>>;
 
-/// An upload that may go into the queue.
+/// An upload with a place in the queue.
 type Placed = (Received, OwnedSemaphorePermit);
 
 impl UploadStream {
-    /// The answers, and at the end an error unless that was all.
+    /// The answers, followed by an error unless the stream ended normally.
     ///
-    /// They are made by a task of their own: a caller who takes no answers would
-    /// otherwise keep everything that belongs to the stream, for as long as it likes.
+    /// A separate task makes the answers. Otherwise a caller that takes none would keep all
+    /// resources of the stream for as long as it likes.
     pub(super) fn answers(
         self,
         uploads: Streaming<Received>,
@@ -56,7 +56,7 @@ impl UploadStream {
         let (sender, answers) = mpsc::channel(WINDOW);
         let (end, ended) = oneshot::channel();
         tokio::spawn(async move {
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             end.send(Arc::new(self).run(uploads, sender).await).ok();
         });
         let end = stream::once(ended).filter_map(|ended| {
@@ -85,7 +85,7 @@ impl UploadStream {
                 submitter.service.upload(request, submitter.admission.app_share()).await
             }
         };
-        // When the server goes down, uploads that were read are still answered.
+        // When the server shuts down, uploads that were read are still answered.
         let placed = placed.take_until(Box::pin(self.ending.clone().wait()));
         let mut answers = pin!(placed.map(submit).buffered(WINDOW));
         let mut revoked = pin!(revoked);
@@ -105,7 +105,7 @@ impl UploadStream {
         if self.ending.has_come() { Err(Status::unavailable(GOING_DOWN)) } else { Ok(()) }
     }
 
-    /// The next upload, once there may be one, and the rest.
+    /// The next upload, once its rate and a place allow it, and the rest of the stream.
     async fn next(
         self: Arc<Self>,
         uploads: Option<Streaming<Received>>,
@@ -119,7 +119,7 @@ impl UploadStream {
         self.admission.passed().await;
         let place = Arc::clone(&self.places).acquire_owned().await;
         let placed = place.map(|place| (request, place));
-        // Nobody closes it.
+        // The semaphore is never closed.
         Some((placed.map_err(|_| Status::unavailable(GOING_DOWN)), Some(uploads)))
     }
 

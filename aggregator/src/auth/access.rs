@@ -1,4 +1,4 @@
-//! The table of who may call what: every method of every service, and every page.
+//! The access table: the required roles of every method of every service, and of every page.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use http::Method;
 use super::role::Role::{self, Analyst, Custodian, Experimenter, Viewer};
 use super::role::Roles;
 
-/// Who may call something.
+/// The callers that may use a method or a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody, without a token.
+    /// All callers, without a token.
     Everybody,
-    /// Devices, on their port; their gate asks for app keys.
+    /// Devices, on their port, where the gate asks for app keys.
     Devices,
-    /// Whoever has a token, of whatever role.
+    /// Callers with a token of any role.
     AnyRole,
-    /// Whoever has one of these roles, and administrators.
+    /// Callers with one of these roles, and administrators.
     Roles(&'static [Role]),
 }
 
@@ -28,7 +28,7 @@ const AROUND_DATA_SETS: Access = Access::Roles(&[Analyst, Custodian]);
 const ADMINISTRATORS: Access = Access::Roles(&[]);
 const AUDITORS: Access = Access::Roles(&[Viewer, Experimenter, Custodian]);
 
-/// Every method of every service by its path, and what pages show beside them.
+/// The access of every method by its path, and of the other content that pages show.
 const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Device/GetExperiment", Access::Devices),
     ("/bandana.v1.Device/SelectArm", Access::Devices),
@@ -67,7 +67,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.TrustedOperator/GetReleased", VIEWERS),
     ("/bandana.v1.Curator/RegisterDataSet", CUSTODIANS),
     ("/bandana.v1.Curator/ListDataSets", AROUND_DATA_SETS),
-    // An analyst is told its own debits only.
+    // Analysts see only their own debits.
     ("/bandana.v1.Curator/ListDebits", AROUND_DATA_SETS),
     ("/bandana.v1.Curator/Ask", ANALYSTS),
     ("/bandana.v1.Curator/OpenSession", CUSTODIANS),
@@ -79,7 +79,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/metrics", VIEWERS),
 ];
 
-/// Every page that is not for everybody, and the method whose access it has.
+/// Every page with restricted access, and the method whose access it shares.
 const PAGES: &[(&Method, &str, &str)] = &[
     (&Method::GET, "/metrics", "/metrics"),
     (&Method::GET, "/api/experiments", "/bandana.v1.Operator/ListExperiments"),
@@ -127,19 +127,19 @@ const PAGES: &[(&Method, &str, &str)] = &[
 ];
 
 impl Access {
-    /// Who may call the method at this path. None: nobody, since it is not in the table.
+    /// The access of the method at this path. None: no one, since the method is not in the table.
     pub(crate) fn of_method(path: &str) -> Option<Self> {
         METHODS.iter().find(|(known, _)| *known == path).map(|(_, access)| *access)
     }
 
-    /// Who may ask for the page at this path. None: nobody, since it is not in the table.
+    /// The access of the page at this path. None: no one, since the page is not in the table.
     pub(crate) fn of_page(method: &Method, path: &str) -> Option<Self> {
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let is_this = |(of, route, _): &&(&Method, &str, &str)| *of == method && fits(route, path);
         PAGES.iter().find(is_this).and_then(|(_, _, path)| Self::of_method(path))
     }
 
-    /// Whether somebody with a token of these roles is let in.
+    /// Whether a token with these roles is admitted.
     pub(super) fn allows(self, roles: Roles) -> bool {
         match self {
             Self::Everybody | Self::AnyRole => true,
@@ -150,7 +150,7 @@ impl Access {
         }
     }
 
-    /// Such as "viewer, experimenter or administrator".
+    /// The admitted roles in words, such as "viewer, experimenter or administrator".
     pub(super) fn roles(self) -> String {
         let Self::Roles(needed) = self else { return String::new() };
         let mut text = String::new();
@@ -165,7 +165,7 @@ impl Access {
     }
 }
 
-/// Whether a path is one of a route, in which `{id}` stands for anything without a slash.
+/// Whether a path matches a route, in which `{id}` stands for any text without a slash.
 fn fits(route: &str, path: &str) -> bool {
     let (mut route, mut path) = (route.split('/'), path.split('/'));
     loop {

@@ -1,4 +1,4 @@
-//! The keys that apps show: whose they are, and how much may be uploaded with each.
+//! App keys: the app of a call, and the rates and shares of each key.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,26 +12,26 @@ use super::tokens::{Tokens, TokensError};
 use crate::clock::Clock;
 use crate::rate::{Kind, Limiter, Limiters, Rates};
 
-/// Metadata, that is a header, in which a device shows the key of its app.
+/// The metadata (header) that carries a device's app key.
 const METADATA: &str = "bandana-app-key";
 
-/// At most one line of the log in this time says that an app is over its rate.
+/// The least time between two log lines about an app over its rate.
 const BETWEEN_LINES: Duration = Duration::from_mins(1);
 
 /// The app keys of a file, read again when it changes.
 ///
-/// A key is in every copy of its app, so it shows nobody's identity. It is there to be
-/// revoked, and to keep the apps of one server from using up each other's share.
+/// A key is in every copy of its app, so it proves no identity. Its purpose is to be revoked, and
+/// to keep the apps of one server from using up each other's share.
 #[derive(Debug)]
 pub struct AppKeys {
     tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
     rates: Rates,
-    /// One for each name in the file at most.
+    /// At most one for each name in the file.
     shares: Mutex<HashMap<TokenName, Arc<Share>>>,
 }
 
-/// What all installations of an app have together.
+/// The state that all installations of an app share.
 #[derive(Debug)]
 struct Share {
     limiters: Limiters,
@@ -39,7 +39,7 @@ struct Share {
 }
 
 impl AppKeys {
-    /// The keys of the file at `path`, with each of which so much may come.
+    /// The keys of the file at `path`, each with these rates.
     ///
     /// # Errors
     /// [`TokensError`] when the file can't be used.
@@ -52,7 +52,7 @@ impl AppKeys {
         Arc::clone(&self.tokens)
     }
 
-    /// The app whose key is shown, if it is shown once and counts.
+    /// The app of a request that shows exactly one key, if the key is valid.
     pub fn app(&self, headers: &HeaderMap) -> Option<App> {
         let mut shown = headers.get_all(METADATA).iter();
         let (Some(key), None) = (shown.next(), shown.next()) else { return None };
@@ -67,7 +67,7 @@ impl AppKeys {
         if let Some(share) = shares.get(name) {
             return Arc::clone(share);
         }
-        // Revoked ones are looked for no more often than there are keys.
+        // Shares of revoked keys are removed only when there are as many shares as keys.
         if shares.len() >= self.tokens.count() {
             shares.retain(|name, _| self.tokens.has(name));
         }
@@ -80,7 +80,7 @@ impl AppKeys {
     }
 }
 
-/// The app that a call comes from, as its key says.
+/// The app of a call, identified by its key.
 #[derive(Clone, Debug)]
 pub struct App {
     name: TokenName,
@@ -90,7 +90,7 @@ pub struct App {
 }
 
 impl App {
-    /// Lets one of this kind pass.
+    /// Admits one call or upload of this kind.
     ///
     /// # Errors
     /// The time until the next one may pass.
@@ -103,30 +103,30 @@ impl App {
         })
     }
 
-    /// The app among all that have keys.
+    /// The app's share among all apps with keys.
     pub(crate) fn id_share(&self) -> AppShare {
         AppShare { key: self.name.clone(), keys: self.tokens.count() }
     }
 
-    /// Returns when the key counts no more.
+    /// Returns when the key is revoked.
     pub async fn revoked(self) {
         self.tokens.revoked(self.hash, |_| true).await;
     }
 }
 
-/// What a device hears whose app key does not count: the same in all cases.
+/// The status for a device with an invalid app key: the same in all cases.
 pub(crate) fn unknown_app() -> tonic::Status {
     tonic::Status::unauthenticated(
         "an app key that is valid is needed; keep the reports and try later",
     )
 }
 
-/// An app that uploads, by its key, among all that may.
+/// The share of an app, identified by its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppShare {
-    /// The name of its key.
+    /// The name of the app's key.
     pub key: TokenName,
-    /// How many keys there are.
+    /// The number of valid keys.
     pub keys: usize,
 }
 

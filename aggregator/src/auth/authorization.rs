@@ -1,4 +1,4 @@
-//! The check before everything on the operators' port that is not for everybody.
+//! The authorisation check before everything restricted on the operators' port.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,39 +18,39 @@ use crate::clock::Clock;
 use crate::peer::Peer;
 use crate::rate::Limiter;
 
-/// What is before a token in its header; compared without regard to case.
+/// The scheme before a token in its header; compared without regard to case.
 const SCHEME: &str = "bearer ";
 
-/// Lets calls pass whose caller may make them, and notes who that is.
+/// Admits calls that their caller may make, and attaches the caller to them.
 #[derive(Clone, Debug)]
 pub struct Authorization {
-    /// None: no token is asked for.
+    /// None: no token is required.
     tokens: Option<Arc<Tokens>>,
-    /// Counts those that may not call.
+    /// Counts refused calls.
     refused: Counter,
-    /// A line of the log for each of them would let anybody fill it.
+    /// Limits log lines, since one per refusal would let any caller fill the log.
     lines: Arc<Limiter>,
 }
 
-/// At most one line of the log in this time says that somebody was refused.
+/// The least time between two log lines about refusals.
 const BETWEEN_LINES: Duration = Duration::from_mins(1);
 
 impl Authorization {
-    /// Asks for one of these tokens, if there are any to be had, and counts who has none.
+    /// Requires one of these tokens, if given, and counts refusals.
     pub fn new(tokens: Option<Arc<Tokens>>, refused: Counter, clock: Arc<dyn Clock>) -> Self {
         let lines = Arc::new(Limiter::once_in(BETWEEN_LINES, clock));
         Self { tokens, refused, lines }
     }
 
-    /// Whether callers on a connection with these extensions are known by something that
-    /// no page of another host has.
+    /// Whether callers on this connection are identified by something that no page of another host
+    /// has.
     pub fn knows_callers(&self, extensions: &Extensions) -> bool {
         let peer: Option<&Peer> = extensions.get();
         self.tokens.is_some() || peer.is_some_and(|peer| peer.certificate.is_some())
     }
 
-    /// Who calls with these headers, on a connection with these extensions. None: somebody
-    /// who may not. The span that the call happens in learns who it is.
+    /// The caller with these headers, on a connection with these extensions. None: the caller is
+    /// not admitted. Records the caller in the current span.
     pub fn check(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
         let caller = self.caller(headers, extensions);
         if let Some(caller) = &caller {
@@ -64,7 +64,7 @@ impl Authorization {
         caller
     }
 
-    /// Who calls the method at this path, if that caller may.
+    /// The caller of the method at this path, if admitted.
     pub(super) fn admit(
         &self,
         path: &str,
@@ -95,18 +95,18 @@ impl Authorization {
     }
 }
 
-/// What a caller hears without a valid token: the same in all cases.
+/// The status for a caller without a valid token: the same in all cases.
 fn denied() -> Status {
     Status::unauthenticated("not authorised; a valid token is needed")
 }
 
-/// Who makes a call.
+/// The identity of a caller.
 #[derive(Clone, Debug)]
 pub struct Caller {
     named: Option<Named>,
-    /// The certificate (DER) that was shown.
+    /// The client certificate (DER).
     certificate: Option<Arc<[u8]>>,
-    /// To what the caller was let in.
+    /// The access under which the caller was admitted.
     access: Access,
 }
 
@@ -130,15 +130,15 @@ impl Caller {
         extensions.get().cloned().unwrap_or_default()
     }
 
-    /// Whether nothing is known about the caller, because nobody is asked.
+    /// Whether the caller is unknown, because no identity is required.
     pub(crate) fn is_anybody(&self) -> bool {
         self.named.is_none() && self.certificate.is_none()
     }
 
-    /// The same caller, let in to what has this access. Whoever needs no token has every role.
+    /// The same caller, admitted under this access. A caller that needs no token has every role.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with the roles that are needed.
+    /// `PERMISSION_DENIED`, with the required roles.
     pub(crate) fn admitted_to(self, access: Access) -> Result<Self, Status> {
         if access.allows(self.roles()) {
             return Ok(Self { access, ..self });
@@ -153,13 +153,13 @@ impl Caller {
         self.named.as_ref().map_or(Roles::ALL, |named| named.roles)
     }
 
-    /// Whether the caller may see what others have spent.
+    /// Whether the caller may see the debits of others.
     pub(crate) fn sees_all_debits(&self) -> bool {
         self.roles().have(Role::Custodian)
     }
 
-    /// What the caller hears who may call no more. None: whoever may still do what it was let
-    /// in to.
+    /// The status for a caller whose access was revoked. None: the caller still has the access
+    /// under which it was admitted.
     pub(crate) fn turned_away(&self) -> Option<Status> {
         let named = self.named.as_ref()?;
         let Some((_, roles)) = named.tokens.find(&named.hash) else { return Some(denied()) };
@@ -167,7 +167,7 @@ impl Caller {
         Self { named, ..self.clone() }.admitted_to(self.access).err()
     }
 
-    /// Returns when the caller may call no more.
+    /// Returns when the caller's access is revoked.
     pub(crate) async fn revoked(self) {
         match self.named {
             Some(Named { hash, tokens, .. }) => {

@@ -1,7 +1,9 @@
-//! The media type that a gRPC call must declare, which no web page can without being asked first.
+//! The media type that a gRPC call must declare, which a web page can't send without a preflight
+//! request.
 //!
-//! A page of another origin may have a browser send a POST with the client certificate that it
-//! holds, of a few media types, and of others only after a question that nobody here answers.
+//! A page of another origin can make a browser send a POST with the user's client certificate.
+//! Without a CORS preflight, which this server does not answer, only a few media types are
+//! possible.
 
 use tonic::Status;
 use tonic::body::Body;
@@ -9,7 +11,7 @@ use tonic::codegen::http::{HeaderMap, Response, StatusCode, header::CONTENT_TYPE
 
 const MEDIA_TYPE: &str = "application/grpc";
 
-/// The refusal of a call that declares something else, as the protocol has it: 415.
+/// The refusal of any other media type, as the gRPC protocol requires: status 415.
 pub(crate) fn refuse_other_media_types(headers: &HeaderMap) -> Option<Response<Body>> {
     let mut declared = headers.get_all(CONTENT_TYPE).iter();
     let is_grpc = declared.next().is_some_and(|value| is_grpc(value.as_bytes()));
@@ -22,7 +24,7 @@ pub(crate) fn refuse_other_media_types(headers: &HeaderMap) -> Option<Response<B
     Some(refusal)
 }
 
-/// Whether it is the media type alone, or with a format or parameters behind it.
+/// Whether this is the media type, alone or followed by a format or parameters.
 fn is_grpc(declared: &[u8]) -> bool {
     let (begin, rest) = declared.split_at(MEDIA_TYPE.len().min(declared.len()));
     begin.eq_ignore_ascii_case(MEDIA_TYPE.as_bytes())

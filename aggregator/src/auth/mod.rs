@@ -1,4 +1,4 @@
-//! Authorisation: tokens, roles and app keys, and which of them a call needs.
+//! Authorisation: tokens, roles and app keys, and those that a call needs.
 
 mod access;
 mod app_keys;

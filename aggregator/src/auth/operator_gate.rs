@@ -1,4 +1,4 @@
-//! The gate of a service for operators: tokens, and their roles.
+//! The gate of an operator service, which checks tokens and roles.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

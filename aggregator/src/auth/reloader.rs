@@ -1,11 +1,11 @@
-//! The reloader reads tokens, app keys and certificates again on SIGHUP.
+//! The reloader, which reads tokens, app keys and certificates again on SIGHUP.
 
 use std::sync::Arc;
 
 use super::tokens::Tokens;
 use crate::tls::Tls;
 
-/// Reads again the files that may change while a server runs.
+/// The files that may change while a server runs.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     pub(crate) tokens: Vec<Arc<Tokens>>,
@@ -13,8 +13,8 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads them now. One that can't be used leaves what was read before, and is
-    /// logged. Ends with one line of the log.
+    /// Reads the files now. A file that can't be used is logged and leaves its earlier content in
+    /// effect. Ends with one line of the log.
     pub fn reload(&self) {
         for tokens in &self.tokens {
             if let Err(error) = tokens.reload() {

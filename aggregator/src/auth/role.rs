@@ -1,4 +1,4 @@
-//! A role says what the bearer of a token may do.
+//! Roles: the permissions of a token.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,11 +22,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every one of them.
+    /// Every role.
     pub const ALL: [Self; 5] =
         [Self::Viewer, Self::Experimenter, Self::Analyst, Self::Custodian, Self::Administrator];
 
-    /// Its name in a tokens file, on the command line and in messages.
+    /// The role's name in a tokens file, on the command line and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -55,15 +55,15 @@ impl FromStr for Role {
 pub struct Roles(u8);
 
 impl Roles {
-    /// All of them: what a token has that was made before there were roles.
+    /// Every role: those of a token made before there were roles.
     pub const ALL: Self = Self(u8::MAX);
 
-    /// Whether this role is among them, which an administrator's always is.
+    /// Whether this role is included, as every role is in an administrator's.
     pub fn have(self, role: Role) -> bool {
         self.0 & (role.bit() | Role::Administrator.bit()) != 0
     }
 
-    /// Those that are in both.
+    /// The roles that both have.
     pub(super) fn and(self, other: Self) -> Self {
         let shared = |role: &Role| self.have(*role) && other.have(*role);
         Role::ALL.into_iter().filter(shared).collect()
@@ -76,7 +76,7 @@ impl FromIterator<Role> for Roles {
     }
 }
 
-/// Their names with commas in between, as a tokens file has them.
+/// The names, separated by commas, as in a tokens file.
 impl fmt::Display for Roles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.have(Role::Administrator) {
@@ -95,7 +95,7 @@ impl FromStr for Roles {
     }
 }
 
-/// A name that no role has.
+/// The error for a name that no role has.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("roles are viewer, experimenter, analyst, custodian and administrator")]
 pub struct RoleError;

@@ -1,4 +1,4 @@
-//! Tokens, which operators and apps show, and their hashes, which the server keeps.
+//! Tokens, which operators and apps show, and the hashes that the server keeps.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,18 +17,17 @@ const SECRET_BYTES: usize = 32;
 /// Longest name of a token, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Who shows a token.
+/// The kind of a token's bearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// The people who run experiments. Their tokens are secrets.
     Operator,
-    /// All installations of an app. Whoever has the app has its key.
+    /// All installations of an app. A copy of the app contains its key.
     App,
 }
 
 impl TokenKind {
-    /// What every token of this kind begins with, so that people and scanners for lost
-    /// secrets know it.
+    /// The prefix of every token of this kind, by which people and secret scanners recognise it.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Operator => "bndn_",
@@ -36,7 +35,7 @@ impl TokenKind {
         }
     }
 
-    /// What people call one.
+    /// The kind's name for people.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Operator => "token",
@@ -44,7 +43,7 @@ impl TokenKind {
         }
     }
 
-    /// The command that makes and revokes them.
+    /// The command that makes and revokes tokens of this kind.
     pub fn command(self) -> &'static str {
         match self {
             Self::Operator => "bandana token",
@@ -53,18 +52,18 @@ impl TokenKind {
     }
 }
 
-/// What lets its bearer call: the operators' service, or that of devices.
+/// A secret that lets its bearer call the operator services or the device service.
 pub struct Token(Zeroizing<String>);
 
 impl Token {
     /// A new token: 32 bytes of the operating system's randomness.
     ///
     /// # Errors
-    /// When the operating system has none.
+    /// When the operating system has no randomness.
     pub fn generate(kind: TokenKind) -> Result<Self, getrandom::Error> {
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         getrandom::fill(&mut *secret)?;
-        // Long enough from the start: a buffer that grows leaves copies of the secret.
+        // Allocated at full size, since a growing buffer leaves copies of the secret.
         let prefix = kind.prefix();
         let mut text = Zeroizing::new(String::with_capacity(2 * SECRET_BYTES + prefix.len()));
         text.push_str(prefix);
@@ -77,7 +76,7 @@ impl Token {
         &self.0
     }
 
-    /// What the server keeps.
+    /// The hash that the server keeps.
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(self.reveal().as_bytes())
     }
@@ -91,12 +90,12 @@ impl fmt::Debug for Token {
 
 /// The SHA-256 of a token's text.
 ///
-/// Plain, not slow and salted as a password's would be: a token has 256 random bits,
-/// so that nobody finds it by trying, however fast a trial is.
+/// The hash is plain, not slow and salted as a password's would be: a token has 256 random bits,
+/// which can't be guessed however fast a trial is.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenHash([u8; 32]);
 
-/// In constant time.
+/// Compares in constant time.
 impl PartialEq for TokenHash {
     fn eq(&self, other: &Self) -> bool {
         self.ct_eq(other).into()
@@ -105,7 +104,7 @@ impl PartialEq for TokenHash {
 
 impl Eq for TokenHash {}
 
-/// Two that are equal have the same hash.
+/// Consistent with equality.
 impl Hash for TokenHash {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.0);
@@ -113,7 +112,7 @@ impl Hash for TokenHash {
 }
 
 impl TokenHash {
-    /// The hash of what somebody presented as a token.
+    /// The hash of a presented token.
     pub fn of(presented: &[u8]) -> Self {
         Self(Sha256::digest(presented).into())
     }
@@ -149,15 +148,15 @@ impl FromStr for TokenHash {
     }
 }
 
-/// What a token is called in the log: 1 to 64 letters, digits and `-`, `_`, `.`, `@`.
+/// The name of a token in the log: 1 to 64 letters, digits and `-`, `_`, `.`, `@`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenName(String);
 
 impl TokenName {
-    /// A name.
+    /// Checks a name.
     ///
     /// # Errors
-    /// When it is not one.
+    /// When the text is not a valid name.
     pub fn new(name: impl Into<String>) -> Result<Self, TokenNameError> {
         let name = name.into();
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
@@ -183,7 +182,7 @@ impl FromStr for TokenName {
     }
 }
 
-/// A name that no token can have.
+/// The error for an invalid name.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a name has 1 to {NAME_BYTES_MAX} of the characters a-z, A-Z, 0-9, -, _, . and @")]
 pub struct TokenNameError;

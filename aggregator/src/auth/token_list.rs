@@ -5,11 +5,11 @@
 //! anna@laptop 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 experimenter,analyst
 //! ```
 //!
-//! Lines that are empty or begin with `#` are skipped. Changes leave them as they are. A line
-//! without roles was made before there were any, and has all. App keys have no roles.
+//! Lines that are empty or begin with `#` are skipped and preserved by changes. A line without
+//! roles was made before roles existed, and has every role. App keys have no roles.
 //!
-//! A last line that does not end may lack its roles and would then have all, so a list ends with
-//! the end of a line.
+//! A truncated last line may lack its roles and would then have every role, so a list must end with
+//! a newline.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read as _};
@@ -19,14 +19,14 @@ use thiserror::Error;
 use super::role::{RoleError, Roles};
 use super::token::{TokenHash, TokenKind, TokenName, TokenNameError};
 
-/// More than any line with a token has, in bytes.
+/// Most bytes of a line: more than any line with a token has.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// The tokens of a file, by name and by hash.
 ///
-/// The index by hash is keyed by a secret of the process, and hashes are compared in constant
-/// time. So the time of a search tells nothing about the hashes of a list; and who knew one
-/// would have no token yet.
+/// The index by hash is keyed by a secret of the process, and hashes are compared in constant time.
+/// So the time of a search reveals nothing about the hashes of a list. Besides, a known hash is not
+/// a token.
 #[derive(Clone, Debug, Default)]
 pub struct TokenList {
     lines: Vec<Line>,
@@ -39,18 +39,18 @@ pub struct TokenList {
 struct Line {
     name: TokenName,
     hash: TokenHash,
-    /// None: as in files from before there were roles.
+    /// None: the line is from before roles existed.
     roles: Option<Roles>,
 }
 
 impl TokenList {
-    /// Longest text of a list, in bytes: about 150,000 tokens.
+    /// Most bytes of a list: about 150,000 tokens.
     pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 
     /// Reads a list.
     ///
     /// # Errors
-    /// [`TokenListError`] says what is wrong in which line.
+    /// [`TokenListError`] names the line and the error.
     pub fn parse(kind: TokenKind, text: &str) -> Result<Self, TokenListError> {
         if text.len() > Self::BYTES_MAX {
             return Err(TokenListError::TooLong);
@@ -83,9 +83,9 @@ impl TokenList {
         Ok(())
     }
 
-    /// What is left of this list by a text that is too long to be a list, or was cut: its tokens
-    /// that the text still has, with no more roles than it says. So what somebody has removed
-    /// from the text counts no more.
+    /// The part of this list that remains under a text that is too long or truncated. A token
+    /// remains if the text has it, with no more roles than the text gives it. So tokens removed
+    /// from the text are revoked.
     ///
     /// # Errors
     /// When the text can't be read.
@@ -96,7 +96,7 @@ impl TokenList {
             if text.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
                 return Ok(left);
             }
-            // What is longer comes in pieces, none of which is a line.
+            // A longer line comes in pieces, none of which counts as a line.
             let (begins, ends) = (is_whole, bytes.ends_with(b"\n"));
             is_whole = ends;
             let line = str::from_utf8(&bytes).ok().filter(|_| begins);
@@ -106,13 +106,13 @@ impl TokenList {
             };
             if known.name == line.name {
                 let both = known.roles.into_iter().chain(line.roles).reduce(Roles::and);
-                // One that is there twice is taken once.
+                // The first of two equal lines counts.
                 left.push(Line { roles: both, ..line }, 0).ok();
             }
         }
     }
 
-    /// The names, in the order of the file, each with its roles. None: a line that says none.
+    /// The names, in the order of the file, each with its roles. None: a line without roles.
     pub fn names(&self) -> impl ExactSizeIterator<Item = (&TokenName, Option<Roles>)> {
         self.lines.iter().map(|line| (&line.name, line.roles))
     }
@@ -128,10 +128,10 @@ impl TokenList {
         Some((&line.name, line.roles.unwrap_or(Roles::ALL)))
     }
 
-    /// A text with one token more.
+    /// The text with one more token.
     ///
     /// # Errors
-    /// When the text is not a list, or has the name or no room.
+    /// When the text is not a list, already has the name, or has no room.
     pub fn with(
         kind: TokenKind,
         text: &str,
@@ -139,7 +139,7 @@ impl TokenList {
         hash: &TokenHash,
         roles: Option<Roles>,
     ) -> Result<String, TokenListError> {
-        // A line that was cut must not become a whole one.
+        // A truncated line must not be completed by accident.
         Self::parse(kind, text)?;
         let ends = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         let roles = roles.map(|roles| format!(" {roles}")).unwrap_or_default();
@@ -147,8 +147,8 @@ impl TokenList {
         Self::parse(kind, &text).map(|_| text)
     }
 
-    /// A text without the token of this name. The text may be too long, and other lines may be
-    /// no tokens: neither must keep one from being revoked. A last line that was cut stays so.
+    /// The text without the token of this name. A text that is too long, or has other invalid
+    /// lines, must not prevent a revocation. A truncated last line stays so.
     ///
     /// # Errors
     /// When the text lacks the name.
@@ -185,17 +185,17 @@ fn is_comment(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-/// What is wrong with a list of tokens.
+/// The error of an invalid list of tokens.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenListError {
-    /// It is longer than any list.
+    /// The list is too long.
     #[error(
         "it has more than {} MiB, so nothing is added from it; revoke what nobody uses",
         TokenList::BYTES_MAX >> 20
     )]
     TooLong,
-    /// The last line does not end, as if the file had been cut.
+    /// The last line does not end with a newline, as if the file had been truncated.
     #[error(
         "line {line}, the last one, does not end with a newline, so the file may have been cut; \
          see whether the line is whole, with its roles, and end it with a newline"
@@ -210,15 +210,15 @@ pub enum TokenListError {
         /// The line, from 1.
         line: usize,
     },
-    /// A name can't be one.
+    /// A name is invalid.
     #[error("line {line} does not begin with a name")]
     Name {
         /// The line, from 1.
         line: usize,
-        /// What names are.
+        /// The rule for names.
         source: TokenNameError,
     },
-    /// A hash is not one.
+    /// A hash is invalid.
     #[error(
         "line {line} lacks a SHA-256 of 64 hexadecimal digits after the name; the token itself \
          does not belong into this file"
@@ -227,25 +227,25 @@ pub enum TokenListError {
         /// The line, from 1.
         line: usize,
     },
-    /// A word is no role.
+    /// A word is not a role.
     #[error("line {line} ends with something else than roles with commas in between")]
     Roles {
         /// The line, from 1.
         line: usize,
-        /// What roles are.
+        /// The rule for roles.
         source: RoleError,
     },
-    /// Two names have one token.
+    /// Two names have the same token.
     #[error("line {line}: {name} is the token of {other} once more; make each a token of its own")]
     SameToken {
         /// The line, from 1.
         line: usize,
         /// The name.
         name: TokenName,
-        /// The name in a line before.
+        /// The name in the earlier line.
         other: TokenName,
     },
-    /// Two tokens have one name.
+    /// Two tokens have the same name.
     #[error(
         "line {line}: the name {name} is there already; choose another one, or revoke that one"
     )]
@@ -339,7 +339,7 @@ mod tests {
             assert_eq!(parse(cut).unwrap_err(), TokenListError::Unfinished { line: 2 });
             let left = known.left_by(TokenKind::Operator, cut.as_bytes()).unwrap();
             assert_eq!(left.find(&hash("2")), Some((&name("ben"), roles("viewer"))));
-            // No command makes it whole.
+            // No command completes the truncated line.
             let with = TokenList::with(TokenKind::Operator, cut, &name("eve"), &hash("3"), None);
             assert_eq!(with, Err(TokenListError::Unfinished { line: 2 }));
             assert_eq!(TokenList::without(cut, &name("anna")).unwrap(), cut[anna.len()..]);

@@ -1,4 +1,4 @@
-//! The tokens that count now: a file that may change while the server runs.
+//! The valid tokens, from a file that may change while the server runs.
 
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -16,30 +16,30 @@ use super::token_list::{TokenList, TokenListError};
 use crate::clock::Clock;
 use crate::regular_file;
 
-/// Between two looks at a file, while somebody waits for a change of it.
+/// The time between two checks of a file while a caller waits for its change.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// How much of a file that is too long is read, to find what was revoked. What comes after
-/// it counts as not there.
+/// The most bytes of an oversized file that are searched for tokens. Tokens after that count as
+/// revoked.
 const SEARCHED_BYTES_MAX: u64 = 1 << 30;
 
 /// Most names in a line of the log.
 const LOGGED_MAX: usize = 20;
 
-/// The tokens of a file, read again when it changes.
+/// The tokens of a file, which is read again when it changes.
 #[derive(Debug)]
 pub struct Tokens {
     kind: TokenKind,
     path: PathBuf,
     clock: Arc<dyn Clock>,
     list: watch::Sender<TokenList>,
-    /// Second of the clock at which the file was last looked at.
+    /// The second of the clock at which the file was last checked.
     looked: AtomicU64,
-    /// What the file looked like when it was last read, if it was there.
+    /// The file's metadata at the last read, if the file existed.
     stamp: Mutex<Option<Stamp>>,
 }
 
-/// What changes when a file is written or replaced.
+/// The metadata that change when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -61,10 +61,10 @@ impl Stamp {
 }
 
 impl Tokens {
-    /// The tokens of this kind of the file at `path`.
+    /// The tokens of this kind in the file at `path`.
     ///
     /// # Errors
-    /// [`TokensError`] when it can't be used.
+    /// [`TokensError`] when the file can't be used.
     pub fn open(
         kind: TokenKind,
         path: PathBuf,
@@ -78,38 +78,38 @@ impl Tokens {
         Ok(Self { kind, path, clock, list, looked, stamp: Mutex::new(stamp) })
     }
 
-    /// Reads the file now. A file that can't be used leaves the tokens as they are, but for
-    /// one that is too long or was cut: that revokes those that it does not have.
+    /// Reads the file now. A file that can't be used leaves the tokens as they are. One that is too
+    /// long or truncated revokes the tokens that it lacks.
     ///
     /// # Errors
-    /// [`TokensError`] when it can't be used.
+    /// [`TokensError`] when the file can't be used.
     pub fn reload(&self) -> Result<(), TokensError> {
         self.read_after(Stamp::of(&self.path))
     }
 
-    /// How many tokens count.
+    /// The number of valid tokens.
     pub(super) fn count(&self) -> usize {
         self.list.borrow().names().len()
     }
 
-    /// Whether a token of this name counts.
+    /// Whether a token of this name is valid.
     pub(super) fn has(&self, name: &TokenName) -> bool {
         self.list.borrow().has(name)
     }
 
-    /// The name and the roles of a token that counts.
+    /// The name and the roles of a valid token.
     pub(super) fn find(&self, hash: &TokenHash) -> Option<(TokenName, Roles)> {
         self.follow();
         self.list.borrow().find(hash).map(|(name, roles)| (name.clone(), roles))
     }
 
-    /// Returns when the token of this hash counts no more, or has other roles than will do.
+    /// Returns when the token with this hash is revoked, or its roles no longer satisfy `will_do`.
     pub(super) async fn revoked(self: Arc<Self>, hash: TokenHash, will_do: impl Fn(Roles) -> bool) {
         let mut list = self.list.subscribe();
         let mut looks = tokio::time::interval(BETWEEN_LOOKS);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let looking = async {
-            // Whoever waits may be the only caller, so that nobody else looks.
+            // This caller may be the only one, so that no other call checks the file.
             loop {
                 looks.tick().await;
                 self.follow();
@@ -122,8 +122,8 @@ impl Tokens {
         }
     }
 
-    /// Reads the file if it has changed. At most once a second one caller looks: a
-    /// look at a small local file, too short to be worth another thread.
+    /// Reads the file if it has changed. At most one caller a second checks its metadata, which for
+    /// a small local file is too quick to need another thread.
     pub(super) fn follow(&self) {
         let now = self.clock.monotonic().as_secs();
         if self.looked.swap(now, Ordering::Relaxed) == now {
@@ -140,8 +140,8 @@ impl Tokens {
         }
     }
 
-    /// Reads the file, which looked like `stamp` before: if it changes meanwhile, the
-    /// next look finds that.
+    /// Reads the file, whose metadata were `stamp` before. If the file changes meanwhile, the next
+    /// check finds that.
     fn read_after(&self, stamp: Option<Stamp>) -> Result<(), TokensError> {
         let mut known = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         *known = stamp;
@@ -159,7 +159,7 @@ impl Tokens {
         }
     }
 
-    /// Takes no more from a file than what it has no more.
+    /// Only removes tokens, namely those that the file lacks.
     fn revoke_only(&self, source: TokenListError) -> Result<(), TokensError> {
         let Self { kind, path, .. } = self;
         let failed = |source| TokensError::Read { kind: *kind, path: path.clone(), source };
@@ -173,7 +173,7 @@ impl Tokens {
     }
 }
 
-/// Says so when tokens have all power since their lines name no role.
+/// Warns when tokens have every role since their lines name none.
 fn warn_of_power(kind: TokenKind, list: &TokenList) {
     let without = || list.names().filter(|(_, roles)| roles.is_none()).map(|(name, _)| name);
     if kind == TokenKind::Operator && without().next().is_some() {
@@ -191,14 +191,14 @@ fn read(kind: TokenKind, path: &Path) -> Result<TokenList, TokensError> {
     let failed = |source| TokensError::Read { kind, path: path.to_owned(), source };
     let mut text = String::new();
     let file = regular_file::open(path).map_err(failed)?;
-    // One byte more than a list has tells that it is too long.
+    // One byte more than a list may have reveals an oversized file.
     let longest = TokenList::BYTES_MAX as u64 + 1;
     file.take(longest).read_to_string(&mut text).map_err(failed)?;
     let parsed = TokenList::parse(kind, &text);
     parsed.map_err(|source| TokensError::List { kind, path: path.to_owned(), source })
 }
 
-/// A tokens file that can't be used.
+/// The reason why a tokens file can't be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TokensError {
@@ -208,7 +208,7 @@ pub enum TokensError {
         kind.noun(), path.display(), kind.command()
     )]
     Read {
-        /// What it should have.
+        /// The kind of tokens expected.
         kind: TokenKind,
         /// The file.
         path: PathBuf,
@@ -216,40 +216,40 @@ pub enum TokensError {
         #[source]
         source: std::io::Error,
     },
-    /// What the file holds is not a list of tokens.
+    /// The file's content is not a list of tokens.
     #[error("{} can't be used as the file of {}s", path.display(), kind.noun())]
     List {
-        /// What it should have.
+        /// The kind of tokens expected.
         kind: TokenKind,
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error in the list.
         #[source]
         source: TokenListError,
     },
-    /// The file is too long to be read anew, or was cut.
+    /// The file is oversized or truncated, so tokens were only removed.
     #[error(
         "{}: {revoked} {noun}s that were read from it before are not in it any more and count no \
          more, {left} still count",
         path.display(), noun = kind.noun()
     )]
     RevokedOnly {
-        /// What it should have.
+        /// The kind of tokens expected.
         kind: TokenKind,
         /// The file.
         path: PathBuf,
-        /// How many still count.
+        /// The number of tokens that are still valid.
         left: usize,
-        /// How many count no more.
+        /// The number of tokens that were revoked.
         revoked: usize,
-        /// What is wrong.
+        /// The error in the list.
         #[source]
         source: TokenListError,
     },
 }
 
 impl TokensError {
-    /// Logs which tokens still count.
+    /// Logs the error with the tokens that are still valid.
     pub(super) fn log(&self) {
         let error = crate::explain::explain(self);
         match self {

@@ -1,4 +1,4 @@
-//! Changes of experiments, made by the thread that owns the store.
+//! Changes of experiments, made on the thread that owns the store.
 
 use std::sync::Arc;
 
@@ -24,11 +24,12 @@ const OPEN: &[ExperimentState] =
 /// States in which an experiment can be archived and deleted.
 const ENDED: &[ExperimentState] = &[ExperimentState::Stopped];
 
-/// How often a change is decided about anew, because somebody else was faster.
+/// Most attempts at a change, when other replicas are first.
 const ATTEMPTS: usize = 5;
 
 impl Writer {
-    /// The outer error ends the writer, the inner one is the caller's.
+    /// Makes a change of an experiment. The outer error ends the writer, the inner one is for the
+    /// caller.
     pub(super) fn administer(
         &mut self,
         order: ExperimentCommand,
@@ -46,7 +47,7 @@ impl Writer {
                 Err(ExperimentChangeError::Store(StoreError::Refused(
                     StoreRefusal::ExperimentGone(id),
                 ))) => {
-                    // Another replica was faster.
+                    // Another replica was first.
                     if let Some(experiment) = administration.experiment() {
                         self.registry.remove(experiment);
                     }
@@ -69,7 +70,8 @@ impl Writer {
         }
     }
 
-    /// The outer error ends the writer, the inner one is the caller's.
+    /// Makes a change for the curator. The outer error ends the writer, the inner one is for the
+    /// caller.
     pub(super) fn curate(
         &mut self,
         change: &CuratorChange,
@@ -86,7 +88,8 @@ impl Writer {
         }
     }
 
-    /// The outer error ends the writer, the inner one is the caller's.
+    /// Makes a change of a trusted experiment. The outer error ends the writer, the inner one is
+    /// for the caller.
     pub(super) fn trust(
         &mut self,
         change: &TrustedChange,
@@ -147,7 +150,7 @@ impl Writer {
         is_draft: bool,
     ) -> Result<ExperimentRecord, ExperimentChangeError> {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
-        // The learner must be able to work before anything is stored.
+        // Nothing is stored unless the learner can work with it.
         beginning(specification, config)?;
         let detail = format!(
             "{}, epsilon {}, {} arms, learner {}{}{}, digest {}",
@@ -192,7 +195,7 @@ impl Writer {
         Ok(self.store.archive(expected(experiment.key(), &serving), &entry)?)
     }
 
-    /// Returns what there was.
+    /// Deletes an experiment, and returns its former state.
     fn delete(
         &mut self,
         caller: &str,
@@ -251,7 +254,7 @@ impl Writer {
     }
 }
 
-/// What to say of a change of which it is not known whether it was made.
+/// The message for a change whose outcome is unknown.
 fn in_doubt(change: &CuratorChange) -> &'static str {
     match change {
         CuratorChange::Register(..) => "a data set may not have been registered",
@@ -265,7 +268,7 @@ fn in_doubt(change: &CuratorChange) -> &'static str {
     }
 }
 
-/// What an experiment serves that has ended.
+/// The served state of an experiment, which must have been stopped.
 fn stopped(experiment: &Experiment) -> Result<Arc<PublishedExperiment>, ExperimentChangeError> {
     let (serving, from) = (experiment.serving(), ENDED);
     let state = serving.state;
@@ -276,7 +279,7 @@ fn expected(key: ExperimentKey, serving: &PublishedExperiment) -> ExpectedState 
     ExpectedState { key, state: serving.state, digest: serving.specification.digest() }
 }
 
-/// Whether the learner can work with these arms.
+/// Checks that the learner can work with these arms.
 fn beginning(specification: &Specification, config: LearnerConfig) -> Result<(), LearnerError> {
     let empty = vec![Tally::EMPTY; specification.arms().len()];
     let input = LearnerInput::new(&empty, &specification.active_arms(), specification.channel());

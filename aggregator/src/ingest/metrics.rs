@@ -1,4 +1,4 @@
-//! Metrics of the way from an upload to its commit.
+//! Metrics of uploads, from their arrival to their commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::store::Verdict;
 use crate::telemetry::metrics::Histogram;
 use crate::trusted::TrustedMetrics;
 
-/// Bounds of the time of a commit, in nanoseconds.
+/// The bucket bounds of the duration of a commit, in nanoseconds.
 const COMMIT_BOUNDS: [u64; 12] = [
     250_000,
     500_000,
@@ -34,17 +34,17 @@ const COMMIT_BOUNDS: [u64; 12] = [
     5_000_000_000,
 ];
 
-/// Bounds of the number of uploads in a commit.
+/// The bucket bounds of the number of uploads in a commit.
 const GROUP_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 /// Seconds of a day.
 const DAY_SECONDS: i64 = 86_400;
 
-/// Counts what becomes of uploads. Cheap to clone.
+/// Counts the outcomes of uploads. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct IngestMetrics {
     clock: Arc<dyn Clock>,
-    /// By the number of the status, less 1: the first one is never sent.
+    /// By the number of the status, less 1: status 0 is never sent.
     outcomes: Vec<Counter>,
     turned_away: TurnedAway,
     reports: Counter,
@@ -57,11 +57,11 @@ pub struct IngestMetrics {
     clock_behind: Gauge,
     last_commit: Arc<AtomicU64>,
     refusals: Arc<Mutex<Refusals>>,
-    /// Of disclosures to trusted experiments.
+    /// Metrics of disclosures to trusted experiments.
     pub(crate) trusted: TrustedMetrics,
 }
 
-/// Uploads that nothing was decided about.
+/// Counts uploads without a decision, by reason.
 #[derive(Clone, Debug, Default)]
 struct TurnedAway {
     queue_full: Counter,
@@ -73,7 +73,7 @@ struct TurnedAway {
     rate: Counter,
 }
 
-/// Before the first commit.
+/// The value before the first commit.
 const NEVER: u64 = u64::MAX;
 
 /// The statuses that are sent, in the order of their numbers.
@@ -81,13 +81,13 @@ fn statuses() -> impl Iterator<Item = UploadStatus> {
     (1..).map_while(|number| UploadStatus::try_from(number).ok())
 }
 
-/// Such as "accepted".
+/// The label of a status, such as "accepted".
 fn label(status: UploadStatus) -> String {
     status.as_str_name().trim_start_matches("UPLOAD_STATUS_").to_lowercase()
 }
 
 impl IngestMetrics {
-    /// Metrics that nobody looks at, until they are registered.
+    /// Unregistered metrics.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -163,34 +163,34 @@ impl IngestMetrics {
         this
     }
 
-    /// Notes what a store holds that was opened.
+    /// Records the content of a store that was opened.
     pub(crate) fn opened(&self, ids: usize, ids_max: usize, oldest: Day) {
         self.ids_max.set(i64::try_from(ids_max).unwrap_or(i64::MAX));
         self.remembered(ids, oldest);
     }
 
-    /// Notes which uploads the server can tell apart.
+    /// Records the number of remembered upload ids, and their first day.
     pub(crate) fn remembered(&self, ids: usize, oldest: Day) {
         self.ids.set(i64::try_from(ids).unwrap_or(i64::MAX));
         self.oldest_day.set(i64::from(oldest.get()) * DAY_SECONDS);
     }
 
-    /// Notes by how many days the clock is ahead of the day that uploads are judged by.
+    /// Records by how many days the clock is ahead of the day by which uploads are judged.
     pub(crate) fn judged_by(&self, ahead: u32) {
         self.clock_ahead.set(i64::from(ahead) * DAY_SECONDS);
     }
 
-    /// Notes by how much the clock is behind the newest day of which an upload was counted.
+    /// Records by how much the clock is behind the newest day with a counted upload.
     pub(crate) fn is_behind(&self, by: Duration) {
         self.clock_behind.set(i64::try_from(by.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// The time, for [`Self::committed`].
+    /// The present time, for [`Self::committed`].
     pub(crate) fn now(&self) -> Duration {
         self.clock.monotonic()
     }
 
-    /// Counts a commit that began at `begin`, with what was accepted.
+    /// Counts a commit that began at `begin`, with its accepted uploads and reports.
     pub(crate) fn committed(&self, begin: Duration, uploads: u64, reports: u64) {
         let end = self.clock.monotonic();
         self.commit_time.add_time(end.saturating_sub(begin));
@@ -200,7 +200,7 @@ impl IngestMetrics {
         self.reports.inc_by(reports);
     }
 
-    /// Counts what was decided about a group.
+    /// Counts the verdicts of a group.
     pub(crate) fn decided(&self, verdicts: &[Verdict]) {
         let mut outcomes = vec![0; self.outcomes.len()];
         for verdict in verdicts {
@@ -227,23 +227,23 @@ impl IngestMetrics {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether far more uploads are refused than before.
+    /// The alarm about a jump in refusals, if it rings.
     pub(crate) fn refusals_alarm(&self) -> Option<Alarm> {
         self.watched().alarm(self.clock.monotonic())
     }
 
-    /// Whether no more ids can be remembered.
+    /// The alarm about full ids, if it rings.
     pub(crate) fn ids_alarm(&self) -> Option<Alarm> {
         let number = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or(0);
         ids_full::alarm(number(&self.ids), number(&self.ids_max))
     }
 
-    /// Counts an upload that was refused before it came to the writer.
+    /// Counts an upload that was refused before it reached the writer.
     pub(crate) fn refused(&self, status: UploadStatus) {
         self.answered(status, 1);
     }
 
-    /// Counts an upload that got no verdict.
+    /// Counts an upload without a verdict.
     pub(crate) fn turned_away(&self, error: IngestError) {
         match error {
             IngestError::QueueFull => self.turned_away.queue_full.inc(),
@@ -252,12 +252,12 @@ impl IngestMetrics {
         };
     }
 
-    /// Counts an upload that came faster than it may.
+    /// Counts an upload that exceeds its rate.
     pub(crate) fn over_rate(&self) {
         self.turned_away.rate.inc();
     }
 
-    /// Time since the last commit of this process.
+    /// The time since the last commit of this process.
     pub(crate) fn since_last_commit(&self) -> Option<Duration> {
         let last = self.last_commit.load(Ordering::Relaxed);
         let last = (last != NEVER).then(|| Duration::from_nanos(last))?;
@@ -265,12 +265,12 @@ impl IngestMetrics {
     }
 }
 
-/// The place of a status among those that are sent.
+/// The index of a status among those that are sent.
 fn place(status: UploadStatus) -> usize {
     usize::try_from(i32::from(status)).unwrap_or_default().saturating_sub(1)
 }
 
-/// Why an upload got no status.
+/// The reason why an upload got no status.
 enum Undecided {
     IdsFull,
     IdsOfAppFull,

@@ -1,8 +1,8 @@
-//! Ingest leads from valid uploads to durable tallies.
+//! Ingest: from valid uploads to durable tallies.
 //!
-//! One thread owns the store. Everything that changes it goes through one
-//! queue: uploads that wait while a commit is under way form the next group,
-//! which is committed in one transaction and then acknowledged.
+//! One thread owns the store. All changes of the store go through one queue. Uploads that arrive
+//! during a commit form the next group, which is committed in one transaction and then
+//! acknowledged.
 
 mod changes;
 mod metrics;
@@ -30,13 +30,13 @@ use std::time::Duration;
 use crate::registry::{Experiment, Revision};
 use crate::store::{ValidUpload, Verdict};
 
-/// Uploads that wait at most. Beyond it callers are told to come back.
+/// Most waiting uploads. Further callers are told to come back.
 pub(crate) const QUEUE_MAX: usize = 8192;
 
-/// How often somebody looks after the files of the store.
+/// The time between two checks of the store's files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A change that the writer is to make.
+/// A command to the writer.
 #[derive(Debug)]
 enum Command {
     Upload(ValidUpload, oneshot::Sender<Result<Verdict, IngestError>>),
@@ -48,46 +48,46 @@ enum Command {
     Stop,
 }
 
-/// A change to an experiment, and who wants it.
+/// A change of an experiment, with its caller.
 #[derive(Clone, Debug)]
 pub struct ExperimentCommand {
-    /// Who, for the audit log.
+    /// The caller, for the audit log.
     pub caller: String,
     /// The change.
     pub administration: ExperimentChange,
 }
 
-/// A change to an experiment.
+/// A change of an experiment.
 #[derive(Clone, Debug)]
 pub enum ExperimentChange {
     /// Add an experiment.
     Create {
-        /// Its first revision.
+        /// The first revision.
         specification: Box<Specification>,
-        /// How it is run.
+        /// The configuration of its learner.
         config: LearnerConfig,
-        /// Whether it waits for [`Transition::Start`].
+        /// Whether the experiment waits for [`Transition::Start`].
         is_draft: bool,
     },
     /// Move an experiment to another state.
     Move {
         /// The experiment.
         experiment: Arc<Experiment>,
-        /// The step.
+        /// The transition.
         transition: Transition,
     },
-    /// Make the next revision from the current one.
+    /// Derive the next revision from the current one.
     Revise {
         /// The experiment.
         experiment: Arc<Experiment>,
         /// The change.
         change: Revise,
     },
-    /// Have lists leave an experiment out, or not any more.
+    /// Archive or unarchive an experiment.
     Archive {
         /// The experiment.
         experiment: Arc<Experiment>,
-        /// Whether lists are to leave it out.
+        /// Whether the experiment becomes archived.
         is_archived: bool,
     },
     /// Delete an experiment.
@@ -95,17 +95,17 @@ pub enum ExperimentChange {
         /// The experiment.
         experiment: Arc<Experiment>,
     },
-    /// Add a signature to a revision that it fits.
+    /// Add a signature to the revision that it signs.
     AddSignature {
         /// The revision.
         revision: Revision,
-        /// The signature, verified.
+        /// The verified signature.
         signature: Signature,
     },
 }
 
 impl ExperimentChange {
-    /// The experiment that is to be changed. None: it is to be created.
+    /// The experiment to change. None: the change creates one.
     fn experiment(&self) -> Option<&Arc<Experiment>> {
         match self {
             Self::Create { .. } => None,
@@ -127,26 +127,27 @@ pub enum Revise {
     Retire(bandana_shared::identity::ArmIndex),
 }
 
-/// The way into the queue. Cheap to clone.
+/// A handle to the queue. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Ingest {
     queue: mpsc::Sender<Command>,
-    /// The ways of changes and of disclosures: the same queue, unless they have writers of their
-    /// own.
+    /// The queues of changes and of disclosures: the same as `queue`, unless they have writers of
+    /// their own.
     changes: mpsc::Sender<Command>,
     disclosures: mpsc::Sender<Command>,
     metrics: IngestMetrics,
 }
 
 impl Ingest {
-    /// A queue, and its other end for [`Writer::run`].
+    /// A queue, with the receiver for [`Writer::run`].
     fn channel(max: usize, metrics: IngestMetrics) -> (Self, mpsc::Receiver<Command>) {
         let (queue, commands) = mpsc::channel(max);
         let [changes, disclosures] = [queue.clone(), queue.clone()];
         (Self { queue, changes, disclosures, metrics }, commands)
     }
 
-    /// Gives changes and disclosures queues of their own, which uploads don't wait in.
+    /// Gives changes and disclosures queues of their own, so that they don't share one with
+    /// uploads.
     fn split(&mut self) -> [mpsc::Receiver<Command>; 2] {
         let (changes, of_changes) = mpsc::channel(QUEUE_MAX);
         let (disclosures, of_disclosures) = mpsc::channel(QUEUE_MAX);
@@ -154,23 +155,23 @@ impl Ingest {
         [of_changes, of_disclosures]
     }
 
-    /// Where uploads are counted.
+    /// The metrics of uploads.
     pub(crate) fn metrics(&self) -> &IngestMetrics {
         &self.metrics
     }
 
-    /// How much waits in the queue, and how much may.
+    /// The number of waiting commands, and the most that may wait.
     pub(crate) fn queue(&self) -> (usize, usize) {
         let capacity = self.queue.max_capacity();
         (capacity - self.queue.capacity(), capacity)
     }
 
-    /// Hands in an upload, and waits until its group is committed. A caller that
-    /// goes away in the meantime changes nothing for the others.
+    /// Submits an upload, and waits until its group is committed. A caller that goes away meanwhile
+    /// does not affect the other uploads.
     ///
     /// # Errors
-    /// [`IngestError::QueueFull`]: nothing happened. [`IngestError::Ended`] and
-    /// [`IngestError::Store`]: it is not known whether the upload was counted.
+    /// [`IngestError::QueueFull`]: nothing was done. [`IngestError::Ended`] and
+    /// [`IngestError::Store`]: it is unknown whether the upload was counted.
     pub async fn submit(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
         let verdict = self.verdict(upload).await;
         verdict.inspect_err(|error| self.metrics.turned_away(*error))
@@ -188,7 +189,7 @@ impl Ingest {
     /// Makes a change to an experiment, and waits until it is durable.
     ///
     /// # Errors
-    /// [`ExperimentChangeError`] says why it was not made.
+    /// [`ExperimentChangeError`] with the reason why the change was not made.
     pub async fn administer(
         &self,
         order: ExperimentCommand,
@@ -202,7 +203,7 @@ impl Ingest {
     /// Makes a change for the curator, and waits until it is durable.
     ///
     /// # Errors
-    /// [`ExperimentChangeError`]: what was to be paid for must not be given away.
+    /// [`ExperimentChangeError`]: the answer that the change pays for must not be sent.
     pub async fn curate(&self, change: CuratorChange) -> Result<(), ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Curate(change, answer);
@@ -212,10 +213,11 @@ impl Ingest {
 
     /// Makes a change of a trusted experiment, and waits until it is durable.
     ///
-    /// Must not be called where asynchronous code runs.
+    /// Blocks; must not be called from asynchronous code.
     ///
     /// # Errors
-    /// [`ExperimentChangeError`] says why it was not made, or that this is not known.
+    /// [`ExperimentChangeError`] with the reason why the change was not made, or is not known to
+    /// be.
     pub(crate) fn trust(&self, change: TrustedChange) -> Result<(), ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Trust(Box::new(change), answer);
@@ -223,31 +225,31 @@ impl Ingest {
         outcome.blocking_recv().map_err(|_| ExperimentChangeError::Ended)?
     }
 
-    /// Looks after the files of the writer's store once a second, and has the writer do so when
-    /// they are gone: that is to be noticed too while nobody calls. So is it that a new day makes
-    /// room for ids: a server without room may not be called any more.
+    /// Checks the files of the writer's store once a second, and has the writer check the store
+    /// when they are gone, so that this is noticed without calls. Does the same while there is no
+    /// room for ids, so that a new day, which makes room, is noticed too.
     pub(crate) async fn look_after(self, files: Weak<OpenFiles>, room: watch::Receiver<bool>) {
-        // Whoever does nothing else keeps no queue open.
+        // This task alone must not keep the queue open.
         let queue = self.queue.downgrade();
         drop(self);
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let Some(queue) = queue.upgrade() else { return };
-            // They are closed with the store.
+            // The files are closed with the store.
             let Some(looked) = files.upgrade() else { return };
             let looked = tokio::task::spawn_blocking(move || looked.check()).await;
             let is_gone = !matches!(looked, Ok(Ok(())));
             let is_full = !*room.borrow();
             if (is_gone || is_full) && queue.send(Command::Look).await.is_err() {
-                // A writer that has ended needs no telling.
+                // A writer that has ended needs no command.
                 return;
             }
         }
     }
 
-    /// Lets every writer commit what is queued by now, and end.
+    /// Makes every writer commit the commands queued so far, and end.
     pub async fn stop(&self) {
-        // A queue without a writer has ended already.
+        // A queue without a receiver has ended already.
         self.queue.send(Command::Stop).await.ok();
         for other in [&self.changes, &self.disclosures] {
             if !other.same_channel(&self.queue) {
@@ -257,14 +259,14 @@ impl Ingest {
     }
 }
 
-/// Why an upload got no verdict.
+/// The reason why an upload got no verdict.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IngestError {
-    /// Too many uploads wait.
+    /// The queue is full.
     #[error("too many uploads are waiting; send the same bytes again later")]
     QueueFull,
-    /// The server is going down.
+    /// The server is shutting down.
     #[error("the aggregator is going down; send the same bytes again")]
     Ended,
     /// The store does not answer.
@@ -272,38 +274,38 @@ pub enum IngestError {
     Store,
 }
 
-/// Why an experiment was not changed.
+/// The reason why an experiment was not changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExperimentChangeError {
-    /// The id is taken, or the store failed.
+    /// The store refused the change, or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The specification can't be changed so.
+    /// The specification does not allow the change.
     #[error(transparent)]
     Specification(#[from] bandana_shared::specification::SpecificationError),
-    /// The learner can't work with it.
+    /// The learner can't work with the changed experiment.
     #[error(transparent)]
     Learner(#[from] LearnerError),
     /// The change does not fit the experiment's state.
     #[error("the experiment is {}; this needs one that is {}", state.name(), expected(from))]
     State {
-        /// Where it stands.
+        /// The experiment's state.
         state: ExperimentState,
         /// States that would allow the change.
         from: &'static [ExperimentState],
     },
-    /// Somebody has deleted it.
+    /// The experiment was deleted.
     #[error("there is no experiment {0} any more")]
     Gone(ExperimentId),
-    /// The server is going down.
+    /// The server is shutting down.
     #[error("the aggregator is going down")]
     Ended,
 }
 
 impl ExperimentChangeError {
-    /// Whether it was refused by what was known here of the experiment, which another replica
-    /// may have changed since.
+    /// Whether the change was refused because of this process's view of the experiment, which
+    /// another replica may have changed since.
     pub(crate) fn is_by_what_was_known(&self) -> bool {
         matches!(self, Self::State { .. } | Self::Specification(_) | Self::Learner(_))
     }

@@ -1,11 +1,11 @@
-//! Room for the ids of further uploads: operators hear when it becomes scarce and when it is gone.
+//! Room for upload ids: log lines and a watch for when it becomes scarce and when it is gone.
 
 use tokio::sync::watch;
 
-/// In percent of all room, what is taken when the first word is said.
+/// The percentage of room taken at which it counts as scarce.
 const SCARCE_PERCENT: usize = 80;
 
-/// How much room there is.
+/// The level of free room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Enough,
@@ -25,8 +25,8 @@ impl Level {
     }
 }
 
-/// Says when the room for ids changes its level. Ids only grow within a day, so that is a few
-/// lines of the log a day at most.
+/// Logs when the level of free room changes. The number of ids only grows within a day, so that
+/// makes at most a few lines a day.
 #[derive(Debug)]
 pub(super) struct Room {
     level: Level,
@@ -38,12 +38,12 @@ impl Room {
         Self { level: Level::Enough, is_there: watch::Sender::new(true) }
     }
 
-    /// Whether there is any, for whoever wants to know when that changes.
+    /// A watch of whether there is room.
     pub(super) fn watch(&self) -> watch::Receiver<bool> {
         self.is_there.subscribe()
     }
 
-    /// Notes how many ids are remembered; with a maximum of 0 they are not in memory.
+    /// Records the number of remembered ids. A maximum of 0: the store has none in memory.
     pub(super) fn note(&mut self, ids: usize, ids_max: usize) {
         let level = if ids_max == 0 { Level::Enough } else { Level::of(ids, ids_max) };
         if level == self.level {

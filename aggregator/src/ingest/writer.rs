@@ -1,4 +1,4 @@
-//! The writer owns the store: a state machine, which a thread of its own runs.
+//! The writer: a state machine on a thread of its own, which owns the store.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,13 +21,14 @@ use crate::store::{Committed, DatabaseError, ExperimentKey, Outcome, Store, Stor
 use crate::store::{ValidUpload, Verdict};
 use crate::telemetry::Lines;
 
-/// Commands that are taken from the queue at once, and so uploads in a group.
+/// Most commands taken from the queue at once, and so most uploads in a group.
 const GROUP_MAX: usize = 4096;
 
-/// By how much a clock may be behind without a word: at midnight, replicas and devices differ.
+/// How far the clock may be behind without a warning: at midnight, the clocks of replicas and
+/// devices differ.
 const BEHIND_MAX: Duration = Duration::from_hours(1);
 
-/// Owns the store, decides about uploads, commits and publishes.
+/// Owns the store: decides about uploads, commits and publishes them.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) store: Box<dyn Store>,
@@ -38,11 +39,11 @@ pub struct Writer {
     due: std_mpsc::Sender<Arc<Experiment>>,
     room: Room,
     metrics: IngestMetrics,
-    /// What callers cause by coming again while the store can't be used.
+    /// Limits log lines about failures, which callers repeat while the store is unusable.
     failures: Lines,
 }
 
-/// An upload that waits for its verdict.
+/// The channel for the verdict of a waiting upload.
 type Waiting = oneshot::Sender<Result<Verdict, IngestError>>;
 
 impl Writer {
@@ -63,7 +64,7 @@ impl Writer {
     /// As [`Self::open`], with a queue for this many commands.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::open`].
     pub fn open_with_queue(
         queue_max: usize,
         mut store: Box<dyn Store>,
@@ -103,8 +104,8 @@ impl Writer {
         Ok((Self { store, registry, today, commands, due, room, metrics, failures }, ingest))
     }
 
-    /// Two further writers, of changes and of disclosures, over these stores: whatever they wait
-    /// for there, uploads don't. For stores that can be written to side by side.
+    /// Two further writers, for changes and for disclosures, over these stores, so that uploads
+    /// don't wait for either. For stores with concurrent writers.
     pub(crate) fn beside(
         &self,
         ingest: &mut Ingest,
@@ -126,9 +127,8 @@ impl Writer {
     /// Works until [`Ingest::stop`], then closes the store.
     ///
     /// # Errors
-    /// [`WriterError`] after a failed commit that the store can't go on after. Nobody of
-    /// that group was acknowledged; the process must end, since it is not known what is
-    /// on the disk.
+    /// [`WriterError`] after a failed commit with a fatal outcome. No upload of that group was
+    /// acknowledged. The process must end, since the state on disk is unknown.
     pub fn run(mut self) -> Result<(), WriterError> {
         let mut batch = Vec::with_capacity(GROUP_MAX);
         while self.commands.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
@@ -139,26 +139,26 @@ impl Writer {
         self.close()
     }
 
-    /// What [`Self::run`] does, for whoever has the time in their own hands: does `most` of
-    /// the commands that wait, and waits for none. Breaks after [`Ingest::stop`].
+    /// A step of [`Self::run`], for callers with a scheduler of their own: executes at most `most`
+    /// of the waiting commands, and does not block. Breaks after [`Ingest::stop`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::run`].
     pub fn turn(&mut self, most: usize) -> Result<ControlFlow<()>, WriterError> {
         let waiting = std::iter::from_fn(|| self.commands.try_recv().ok());
         let batch: Vec<Command> = waiting.take(most).collect();
         self.work(batch.into_iter())
     }
 
-    /// Closes the store. Whoever waits still hears that the writer has ended.
+    /// Closes the store. Waiting callers learn that the writer has ended.
     ///
     /// # Errors
-    /// [`WriterError`]; what was committed stays so.
+    /// [`WriterError`]; committed data stays committed.
     pub fn close(self) -> Result<(), WriterError> {
         Ok(self.store.close()?)
     }
 
-    /// Uploads form one group until the next change.
+    /// Executes commands. Uploads up to the next change form one group.
     fn work(
         &mut self,
         batch: impl Iterator<Item = Command>,
@@ -173,7 +173,7 @@ impl Writer {
                 Command::Administer(order, answer) => {
                     self.commit(std::mem::take(&mut group))?;
                     let outcome = self.administer(order)?;
-                    // Whoever asked may have gone away.
+                    // The caller may be gone.
                     answer.send(outcome).ok();
                 }
                 Command::Curate(change, answer) => {
@@ -214,7 +214,7 @@ impl Writer {
             Err(error) if error.outcome() == Outcome::Fatal => return Err(error.into()),
             committed => committed,
         };
-        // Whoever asked may have gone away.
+        // The callers may be gone.
         match committed {
             Ok(committed) => {
                 self.note(begin, &arrivals, &committed);
@@ -226,7 +226,7 @@ impl Writer {
             Err(error) => {
                 let uploads = arrivals.len();
                 if matches!(error, StoreError::Database(DatabaseError::Silent)) {
-                    // The log says it already.
+                    // An earlier line of the log has the cause.
                     tracing::debug!(uploads, "uploads were turned away");
                 } else if let Some(more) = self.failures.next() {
                     let error = explain(&error);
@@ -244,7 +244,7 @@ impl Writer {
         self.today.get(self.store.window(self.today.day).oldest)
     }
 
-    /// Notes how many ids are remembered, and of which days.
+    /// Records the number of remembered ids and their first day.
     fn note_window(&mut self) {
         let Window { oldest, ids, .. } = self.store.window(self.today.day);
         let (ids, ids_max) = ids.unwrap_or_default();
@@ -252,12 +252,12 @@ impl Writer {
         self.room.note(ids, ids_max);
     }
 
-    /// Whether there is room for further ids, for whoever wants to know when that changes.
+    /// A watch of whether there is room for further ids.
     pub(crate) fn room(&self) -> watch::Receiver<bool> {
         self.room.watch()
     }
 
-    /// Counts what a commit has done.
+    /// Records the results of a commit.
     fn note(&mut self, begin: Duration, arrivals: &[ValidUpload], committed: &Committed) {
         let with_verdicts = arrivals.iter().zip(&committed.verdicts);
         let accepted = with_verdicts.filter(|(_, verdict)| **verdict == Verdict::Accepted);
@@ -280,7 +280,7 @@ impl Writer {
         let touched: BTreeSet<ExperimentKey> =
             arrivals.iter().map(|a| a.experiment.key()).collect();
         for key in touched {
-            // None: it was deleted meanwhile.
+            // None: the experiment was deleted meanwhile.
             let Some(experiment) = self.registry.by_key(key) else { continue };
             if committed.deltas.is_empty() {
                 experiment.acknowledge();
@@ -288,20 +288,20 @@ impl Writer {
             let own = committed.deltas.iter().filter(|(_, delta)| delta.experiment == key);
             let mut own = own.map(|(day, delta)| (*day, delta.arm, delta.tally)).peekable();
             if own.peek().is_some() && experiment.add(own) {
-                // The policy thread ends after this one.
+                // The policy thread ends after the writer.
                 self.due.send(experiment).ok();
             }
         }
     }
 
-    /// Logs why a change is not known to be made, or how often that was not logged.
+    /// Logs why the outcome of a change is unknown, or how many such lines were suppressed.
     pub(super) fn complain(&self, error: &StoreError, what: &str) {
         if let Some(more) = self.failures.next() {
             tracing::error!(error = explain(error), more, "{what}");
         }
     }
 
-    /// The time, for the audit log and the end of signatures.
+    /// The present time, for the audit log and the expiry of signatures.
     pub(super) fn now(&self) -> UnixSeconds {
         UnixSeconds::new(self.today.clock.unix_seconds())
     }
@@ -309,17 +309,16 @@ impl Writer {
 
 /// The day by which uploads are judged.
 ///
-/// Within a process it never goes back, so that a device that has just heard a
-/// day is not told that it is in the future. Nor does it run ahead of the time
-/// that has passed by more than a day: a clock that jumps into the future would
-/// take the replay window with it, for good. Only a clock that is before the window is
-/// known to be wrong: nothing is made of it, and it is followed once it is right.
+/// Within a process the day never goes back, so that a device that was just told a day is not told
+/// that it is in the future. Nor does it run ahead of the elapsed time by more than a day: a clock
+/// that jumps into the future would move the replay window with it, for good. Only a clock before
+/// the window is known to be wrong. Such a clock is not used, and is followed once it is right.
 #[derive(Debug)]
 pub(crate) struct Today {
     clock: Arc<dyn Clock>,
     start: (Day, Duration),
     day: Day,
-    /// Days by which the clock is ahead of what is believed.
+    /// The number of days by which the clock is ahead of the believed day.
     ahead: u32,
 }
 
@@ -329,14 +328,14 @@ impl Today {
         Self { start: (day, clock.monotonic()), clock, day, ahead: 0 }
     }
 
-    /// How far the clock is at least behind what it, or that of a replica, has been before, by the
-    /// uploads that were counted then.
+    /// The least time by which the clock is behind an earlier state of it, or of a replica's clock.
+    /// Derived from the days of counted uploads.
     fn behind(&self, window: &Window) -> Duration {
         let newest = window.newest.map_or(0, |newest| u64::from(newest.get()) * 86_400);
         Duration::from_secs(newest.saturating_sub(self.clock.unix_seconds()))
     }
 
-    /// Today, for whoever has a window that begins with `oldest`.
+    /// The present day, for a window that begins with `oldest`.
     pub(crate) fn get(&mut self, oldest: Day) -> Day {
         let (first, since) = self.start;
         let passed = self.clock.monotonic().saturating_sub(since).as_secs() / 86_400;
@@ -361,7 +360,7 @@ impl Today {
     }
 }
 
-/// Why the writer ended.
+/// The reason why the writer ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriterError {

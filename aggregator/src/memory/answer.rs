@@ -1,4 +1,4 @@
-//! The body of an answer, which is held until the other end has taken it.
+//! The body of an answer, which is charged to the budget until the peer has taken it.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,27 +14,28 @@ use super::layer::UnderBudget;
 use super::shared::Shared;
 use crate::peer::Waiting;
 
-/// Frames of an answer that are made before it is sent. An answer that is not a stream has
+/// Most frames of an answer that are made before it is sent. An answer that is not a stream has
 /// fewer.
 const FRAMES_AHEAD: usize = 4;
 
-/// A body that holds what it has not given out, and whose bytes hold themselves from then on.
+/// A body that charges its pending frames to the budget. Frames that were handed out hold their own
+/// charge.
 #[derive(Debug)]
 pub struct AnswerBody<B: Body> {
     ahead: VecDeque<Result<Frame<Bytes>, B::Error>>,
     rest: Option<B>,
     call: Option<Arc<UnderBudget>>,
-    /// As it was before anything was made: it is asked for at the start.
+    /// The size hint before any frame was made, since it is asked for at the start.
     size: SizeHint,
     /// Whether each part of a stream must be taken in time.
     is_timed: bool,
 }
 
-/// Bytes of an answer. `h2` keeps them until the other end has made room for them.
+/// Bytes of an answer. `h2` keeps them until the peer has made room for them.
 struct HeldBytes {
     bytes: Bytes,
     _call: Arc<UnderBudget>,
-    /// None: a part of the answers to a stream, which has an idle time of its own.
+    /// None: a part of a streamed answer, which has an idle time of its own.
     _waiting: Option<Waiting>,
 }
 
@@ -45,13 +46,13 @@ impl AsRef<[u8]> for HeldBytes {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
-    /// Nothing.
+    /// An empty answer.
     pub(super) fn empty() -> Self {
         let (ahead, size) = (VecDeque::new(), SizeHint::with_exact(0));
         Self { ahead, rest: None, call: None, size, is_timed: false }
     }
 
-    /// What all get who ask the same.
+    /// An answer shared by all callers with the same request.
     pub(super) fn shared(shared: Shared, call: Arc<UnderBudget>) -> Self {
         let mut trailers = HeaderMap::with_capacity(1);
         trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
@@ -61,15 +62,15 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         Self { ahead, rest: None, call: Some(call), size, is_timed: false }
     }
 
-    /// A stream, of which each part is made when the last one was given out, and may have to be
-    /// taken in time.
+    /// A streamed answer. Each part is made when the previous one was handed out, and with
+    /// `is_timed` must be taken in time.
     pub(super) fn streamed(rest: B, call: Arc<UnderBudget>, is_timed: bool) -> Self {
         let size = rest.size_hint();
         Self { ahead: VecDeque::new(), rest: Some(rest), call: Some(call), size, is_timed }
     }
 
-    /// Makes the answer, as far as it is there at once, so that its size is known. None: there
-    /// is no room for it.
+    /// Makes as much of the answer as is ready at once, so that its size is known. None: the budget
+    /// has no room for it.
     pub(super) fn made(
         mut body: B,
         call: Arc<UnderBudget>,
@@ -99,7 +100,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     }
 }
 
-/// Bytes that hold what belongs to their call for as long as they are there.
+/// Bytes that keep their call's charge for as long as they exist.
 fn held(bytes: Bytes, call: &Arc<UnderBudget>, is_timed: bool) -> Bytes {
     let waiting = is_timed.then(|| call.calling().wait());
     Bytes::from_owner(HeldBytes { bytes, _call: Arc::clone(call), _waiting: waiting })
@@ -126,11 +127,11 @@ where
             frame.map(|mut frame| {
                 let Some(call) = &this.call else { return frame };
                 if let Some(trailers) = frame.trailers_mut().filter(|_| call.is_broken_off()) {
-                    // To the service it looks like the end.
+                    // To the service, this looks like the end.
                     trailers
                         .insert(Status::GRPC_STATUS, HeaderValue::from(i32::from(Code::Cancelled)));
                 }
-                // It is there already.
+                // The data already exists.
                 frame.map_data(|data| {
                     let hold = call.budget.hold_anyway(data.len());
                     held(Bytes::from_owner(Part { data, _hold: hold }), call, this.is_timed)
@@ -148,7 +149,7 @@ where
     }
 }
 
-/// A part of a stream.
+/// A part of a streamed answer.
 struct Part {
     data: Bytes,
     _hold: super::Hold,

@@ -1,9 +1,9 @@
-//! Bytes that may be held at the same time.
+//! A budget of bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number of bytes, of which parts are held and given back. Clones share it.
+/// A shared budget of bytes, of which parts are held and released. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Counted>);
 
@@ -14,32 +14,32 @@ struct Counted {
 }
 
 impl Budget {
-    /// So many bytes, of which none are held yet.
+    /// A budget of this many bytes, all free.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Counted { bytes, held: AtomicUsize::new(0) }))
     }
 
-    /// All bytes, held or not.
+    /// The total number of bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// Bytes that are held now.
+    /// The number of bytes held now.
     pub fn held(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Whether more than three quarters are held.
+    /// Whether more than three quarters of the budget are held.
     pub fn is_scarce(&self) -> bool {
         self.held() > self.0.bytes / 4 * 3
     }
 
-    /// Holds so many bytes, if there are so many.
+    /// Holds this many bytes, if they are free.
     pub fn hold(&self, bytes: usize) -> Option<Hold> {
         self.take(bytes).then(|| Hold { budget: self.clone(), bytes: AtomicUsize::new(bytes) })
     }
 
-    /// Holds so many bytes, even if there are none left: they are in use already.
+    /// Holds this many bytes, even beyond the budget, since they are already in use.
     pub fn hold_anyway(&self, bytes: usize) -> Hold {
         self.0.held.fetch_add(bytes, Ordering::Relaxed);
         Hold { budget: self.clone(), bytes: AtomicUsize::new(bytes) }
@@ -59,7 +59,7 @@ impl Budget {
     }
 }
 
-/// Bytes that are held until this is dropped.
+/// Bytes held until dropped.
 #[derive(Debug)]
 pub struct Hold {
     budget: Budget,
@@ -67,7 +67,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Holds so many bytes more, and tells whether there were so many.
+    /// Holds this many more bytes, and returns whether they were free.
     pub fn grow(&self, bytes: usize) -> bool {
         let fits = self.budget.take(bytes);
         if fits {
@@ -76,7 +76,7 @@ impl Hold {
         fits
     }
 
-    /// Gives back all but so many bytes.
+    /// Releases all but this many bytes.
     pub fn shrink_to(&self, bytes: usize) {
         let before = self.bytes.fetch_min(bytes, Ordering::Relaxed);
         self.budget.give_back(before.saturating_sub(bytes));
@@ -101,7 +101,7 @@ mod tests {
         assert!(first.grow(40) && !first.grow(1) && budget.is_scarce());
         assert_eq!(budget.held(), 100);
         first.shrink_to(10);
-        // It can't grow this way.
+        // This method does not grow a hold.
         first.shrink_to(50);
         assert_eq!(budget.held(), 10);
         let anyway = budget.hold_anyway(1000);

@@ -1,4 +1,4 @@
-//! The layer that holds what calls take, and refuses those that there is no room for.
+//! The layer that charges calls to the budget, and refuses calls when it is exhausted.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -24,32 +24,31 @@ use crate::peer::{Calling, UnderWay};
 use crate::pushback::exhausted;
 use crate::telemetry::{is_grpc, is_streamed};
 
-/// Bytes that a call takes until its answer was taken, beside its headers, its request and the
-/// answer: its stream and its task, in `h2` and `hyper`. As measured by
-/// `tests/tests/hostile/answers.rs`, and a half more.
+/// Bytes that a call takes until its answer was taken, beside its headers, request and answer: its
+/// stream and its task, in `h2` and `hyper`. The value is that measured by
+/// `tests/tests/hostile/answers.rs`, plus a half.
 const CALL_BYTES: usize = 4 * 1024;
 
-/// Bytes that a request takes beside those that have come: what it is put together in.
+/// Bytes that a request takes beside those received: buffers for its assembly.
 const REQUEST_BYTES: usize = 10 * 1024;
 
-/// The same of a stream of uploads: its window, and what the smallest frames in it can waste.
+/// Bytes that a stream of uploads takes: its window, and the overhead of the smallest frames in it.
 const STREAM_BYTES: usize = 192 * 1024;
 
 /// Bytes that a header takes beside its name and its value.
 const HEADER_BYTES: usize = 176;
 
-/// Calls that a connection may have under way while memory is scarce.
+/// Most running calls of a connection while memory is scarce.
 const FEW: usize = 4;
 
-/// How long a call should wait for which there was no room. The client adds a random time of its
-/// own.
+/// The delay asked of a call that found no room. The client adds random jitter.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
-/// A call whose requests are a stream, with an idle time of its own. Those of reflection,
-/// the only other one, are short.
+/// The method whose requests are a stream with an idle time of its own. Streams of reflection, the
+/// only other ones, are short.
 const STREAMED: &str = "/bandana.v1.Device/SubmitUploads";
 
-/// Holds what the calls of a service take.
+/// Charges the calls of a service to a budget.
 #[derive(Clone, Debug)]
 pub struct HoldingLayer {
     budget: Budget,
@@ -58,7 +57,8 @@ pub struct HoldingLayer {
 }
 
 impl HoldingLayer {
-    /// Holds it from this budget, and gives every request but streamed ones this time.
+    /// A layer over this budget. Every request except streamed ones must arrive within
+    /// `request_time`.
     pub fn new(budget: Budget, request_time: Duration, metrics: HeldMetrics) -> Self {
         Self { budget, request_time, metrics }
     }
@@ -72,14 +72,14 @@ impl<S> Layer<S> for HoldingLayer {
     }
 }
 
-/// A service whose calls are held.
+/// A service whose calls are charged to the budget.
 #[derive(Clone, Debug)]
 pub struct Held<S> {
     inner: S,
     layer: HoldingLayer,
 }
 
-/// A call, and what it holds.
+/// A call with its charge.
 #[derive(Debug)]
 pub(super) struct UnderBudget {
     pub(super) budget: Budget,
@@ -94,7 +94,7 @@ impl UnderBudget {
         &self.calling
     }
 
-    /// Takes note that whoever calls has broken the request off.
+    /// Records that the peer has aborted the request.
     pub(super) fn break_off(&self) {
         self.is_broken_off.store(true, Ordering::Relaxed);
     }
@@ -103,8 +103,8 @@ impl UnderBudget {
         self.is_broken_off.load(Ordering::Relaxed)
     }
 
-    /// What the call is answered with, if it is not for the service to say: a request that was
-    /// broken off, or can't be decoded, is no fault of the server's.
+    /// The status that replaces the service's answer, if any: a request that was aborted, or can't
+    /// be decoded, is not the server's fault.
     fn fault<B>(&self, answer: &Response<B>) -> Option<Status> {
         if self.is_broken_off() {
             return Some(broken_off());
@@ -114,7 +114,7 @@ impl UnderBudget {
 }
 
 impl HoldingLayer {
-    /// Room for this call, if there is some.
+    /// Charges this call to the budget, if there is room.
     fn admit<B>(&self, request: &Request<B>, has_body: bool) -> Option<Arc<UnderBudget>> {
         let peer: Option<&Peer> = request.extensions().get();
         let calling = peer.map(|peer| Arc::clone(&peer.calling)).unwrap_or_default();
@@ -139,7 +139,7 @@ impl HoldingLayer {
     }
 }
 
-/// Bytes that headers take.
+/// The bytes that headers take.
 fn size(headers: &HeaderMap) -> usize {
     let of = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         HEADER_BYTES + name.as_str().len() + value.len()
@@ -147,12 +147,12 @@ fn size(headers: &HeaderMap) -> usize {
     headers.iter().map(of).sum()
 }
 
-/// How a call ends whose request was broken off. Few are left to hear it.
+/// The status of a call whose request was aborted. Few callers are left to receive it.
 pub(super) fn broken_off() -> Status {
     Status::cancelled("the request was broken off")
 }
 
-/// What a call hears for which there is no room.
+/// The status of a call that found no room.
 pub(super) fn beyond_budget() -> Status {
     exhausted("the server holds as much for its callers as it may; call again later", NO_ROOM_WAIT)
 }
@@ -193,7 +193,7 @@ where
 }
 
 pin_project! {
-    /// The way to an answer that is held.
+    /// The future of an answer that is charged to the budget.
     #[derive(Debug)]
     pub struct HeldFuture<F> {
         // None: there is no room for the call.
@@ -237,7 +237,7 @@ where
     }
 }
 
-/// An answer that is there as a whole, if there is room for it.
+/// A complete answer, if there is room for it.
 fn whole<B>(
     mut answer: Response<B>,
     call: Arc<UnderBudget>,
@@ -246,7 +246,7 @@ fn whole<B>(
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
-    // The request is over.
+    // The request is complete.
     call.hold.shrink_to(CALL_BYTES);
     if let Some(SharedAnswer(shared)) = answer.extensions_mut().remove() {
         return Some(answer.map(|_| AnswerBody::shared(shared, call)));
@@ -258,15 +258,15 @@ where
     Some(Response::from_parts(head, AnswerBody::made(body, call, context)?))
 }
 
-/// What to say in place of an answer that calls a request which can't be decoded a fault of the
-/// server's. Ours have a cause, which the log tells.
+/// The replacement for an answer that reports an undecodable request as a fault of the server. The
+/// server's own such errors have a cause, which is logged.
 fn undecodable<B>(answer: &Response<B>) -> Option<Status> {
     let status: &Status = answer.extensions().get()?;
     let is_callers = status.code() == Code::Internal && std::error::Error::source(status).is_none();
     is_callers.then(|| Status::invalid_argument(status.message()))
 }
 
-/// What a call hears for which there is no room.
+/// The response to a call that found no room.
 fn refusal<B>(is_grpc: bool) -> Response<AnswerBody<B>>
 where
     B: HttpBody<Data = Bytes> + Unpin,

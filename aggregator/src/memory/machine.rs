@@ -1,9 +1,9 @@
-//! The memory of this machine, or of the part of it that the process may have.
+//! The memory of this machine, or the part of it that the process may use.
 
 use std::path::Path;
 
-/// The memory that this process can have at most, in bytes: that of the machine, or less if a
-/// control group (version 2 or 1) limits it. None: the operating system does not tell.
+/// The most memory that this process can have, in bytes: that of the machine, or less if a control
+/// group (version 2 or 1) limits it. None: the operating system does not tell.
 pub fn memory_of_this_machine() -> Option<u64> {
     memory_below(Path::new("/"))
 }
@@ -14,8 +14,8 @@ fn memory_below(root: &Path) -> Option<u64> {
     let groups = read("proc/self/cgroup").unwrap_or_default();
     let limits =
         groups.lines().filter_map(|line| group_in(line)).flat_map(|(folder, path, file)| {
-            // Each group is also bound by those above it. In a container the path may be that of
-            // the host, and what counts is mounted as if it were the root.
+            // Each group is also bound by its ancestors. In a container the path may be that of the
+            // host, while the group that applies is mounted as the root.
             Path::new(path.trim_start_matches('/'))
                 .ancestors()
                 .filter_map(|group| read(&format!("{folder}/{}/{file}", group.display())))
@@ -25,14 +25,14 @@ fn memory_below(root: &Path) -> Option<u64> {
     limits.chain(total).min()
 }
 
-/// The bytes of memory in `/proc/meminfo`.
+/// The total memory in `/proc/meminfo`, in bytes.
 fn total_in(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a line of `/proc/self/cgroup` says about memory: the folder of the groups, the path of
-/// this process's, and the file with its limit.
+/// The memory controller in a line of `/proc/self/cgroup`: the folder of the groups, the path of
+/// this process's group, and the file with its limit.
 fn group_in(line: &str) -> Option<(&'static str, &str, &'static str)> {
     let (number, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn groups_of_the_first_version_count_too() {
         let first = ("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n");
-        // In a container the group is where the root is.
+        // In a container the group is mounted as the root.
         let inside = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
         assert_eq!(memory(&[MACHINE, first, inside]), Some(256 << 20));
         let none = ("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712");

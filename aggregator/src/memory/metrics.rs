@@ -1,4 +1,4 @@
-//! Metrics of what is held for callers.
+//! Metrics of the memory held for callers.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::memory::Budget;
 
-/// Counts what callers ask for in vain, or do not finish asking.
+/// Counts calls that were refused for lack of memory, and aborted requests.
 #[derive(Clone, Debug, Default)]
 pub struct HeldMetrics {
-    /// Calls for which there was no room.
+    /// Calls that found no room.
     pub(crate) refused: Counter,
-    /// Requests that were not sent to their end.
+    /// Requests that were aborted.
     pub(crate) broken_off: Counter,
 }
 
@@ -37,7 +37,7 @@ impl HeldMetrics {
     }
 }
 
-/// What is held now, and what may be.
+/// The bytes held now, and the budget.
 #[derive(Debug)]
 struct InUse(Budget);
 

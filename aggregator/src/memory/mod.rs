@@ -1,8 +1,8 @@
-//! Memory that is held for callers: one budget for the process, and who holds what of it.
+//! Memory held for callers: one budget for the process, and its holders.
 //!
-//! Held are connections, for which a part is set aside; calls with their headers and what has
-//! come of their requests; and answers, until the other end has taken the last byte. What all
-//! callers of one experiment get is encoded once, and held once.
+//! The budget covers connections, for which a part is reserved; calls with their headers and the
+//! received part of their requests; and answers, until the peer has taken the last byte. An answer
+//! that all callers of one experiment share is encoded once, and charged once.
 
 mod answer;
 mod budget;

@@ -1,4 +1,4 @@
-//! The body of a request: in time, within the budget, and whole.
+//! The body of a request, which must arrive in time, within the budget, and completely.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use tonic::body::Body;
 
 use super::layer::{UnderBudget, beyond_budget, broken_off};
 
-/// How often the bytes of a request are in memory, while they are put together and decoded.
+/// The number of copies of a request's bytes in memory, while it is assembled and decoded.
 const COPIES: usize = 3;
 
-/// A body that must come within the time that it has, if it has one, and whole.
+/// A body that must arrive completely, and within its time limit if it has one.
 pub(super) struct RequestBody {
     body: Body,
-    /// None: a stream, with a time of its own.
+    /// None: a stream, with a time limit of its own.
     time: Option<Duration>,
-    /// Set when the body is first waited for: most come with their headers.
+    /// Set when the body is first waited for: most bodies arrive with their headers.
     alarm: Option<Pin<Box<Sleep>>>,
     call: Arc<UnderBudget>,
     broken_off: Counter,
@@ -38,7 +38,7 @@ impl RequestBody {
         Self { body, time, alarm: None, call, broken_off }
     }
 
-    /// Holds what has come. A stream is read no faster than it is worked on, and holds its
+    /// Charges the received bytes. A stream is read no faster than it is processed, and holds its
     /// window from the start.
     fn hold(&self, frame: &Frame<Bytes>) -> Result<(), Status> {
         let (Some(data), Some(_)) = (frame.data_ref(), self.time) else { return Ok(()) };
@@ -58,7 +58,7 @@ impl HttpBody for RequestBody {
         match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Pending => {}
             Poll::Ready(Some(Err(_))) => {
-                // Whoever calls knows why.
+                // The peer knows the reason.
                 this.broken_off.inc();
                 this.call.break_off();
                 return Poll::Ready(Some(Err(broken_off())));

@@ -1,4 +1,4 @@
-//! Bytes that many answers share.
+//! Bytes shared by many answers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use super::{Budget, Hold};
 
-/// A message in the frame of gRPC, encoded once for all who get it.
+/// A message in gRPC framing, encoded once for all receivers.
 #[derive(Clone, Debug)]
 pub struct Shared(Arc<Framed>);
 
 #[derive(Debug)]
 struct Framed {
     bytes: Vec<u8>,
-    /// What is held for it once nobody new gets it.
+    /// The charge for the message once no new answers use it.
     hold: OnceLock<Hold>,
 }
 
@@ -22,25 +22,25 @@ impl Shared {
     pub fn of(message: &impl prost::Message) -> Self {
         let length = message.encoded_len();
         let mut bytes = Vec::with_capacity(5 + length);
-        // Not compressed.
+        // Uncompressed.
         bytes.push(0);
         bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
         message.encode_raw(&mut bytes);
         Self(Arc::new(Framed { bytes, hold: OnceLock::new() }))
     }
 
-    /// Says that nobody new will get it. From now on it is held for those who have not taken
-    /// it yet, and not for the experiment.
+    /// Marks the message as no longer used by new answers. From now on it is charged for the
+    /// answers that were not yet taken, and not for the experiment.
     pub fn retire(&self, budget: &Budget) {
         self.0.hold.get_or_init(|| budget.hold_anyway(self.0.bytes.len()));
     }
 
-    /// The encoded message alone.
+    /// The encoded message without its framing.
     pub fn message(&self) -> &[u8] {
         &self.0.bytes[5..]
     }
 
-    /// The bytes, which are not copied.
+    /// The framed bytes, without copying them.
     pub(super) fn bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -52,7 +52,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// In the extensions of an answer: what it is, in place of its body.
+/// An extension of an answer: the message that replaces its body.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAnswer(pub(crate) Shared);
 

@@ -1,4 +1,4 @@
-//! Metrics of experiments, read when somebody asks.
+//! Metrics of experiments, computed on request.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use crate::store::ExperimentState;
 const GAUGE: MetricType = MetricType::Gauge;
 const COUNTER: MetricType = MetricType::Counter;
 
-/// What there is to look at once the store has been read.
+/// The sources of metrics that exist once the store has been read.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) registry: Arc<Registry>,
@@ -30,7 +30,7 @@ pub(super) struct Opened {
     pub(super) readiness: Readiness,
 }
 
-/// Shows the experiments, the queue and how old things are.
+/// Collects metrics of the experiments, of the queue, and of ages.
 #[derive(Debug)]
 pub(super) struct Current {
     pub(super) opened: Arc<OnceLock<Opened>>,
@@ -38,7 +38,7 @@ pub(super) struct Current {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// One experiment at this moment.
+/// The state of one experiment at one moment.
 struct Snapshot {
     id: ExperimentId,
     reports: u64,
@@ -69,7 +69,7 @@ impl Current {
         experiments.unwrap_or_default().into_iter().filter(runs).map(snapshot).collect()
     }
 
-    /// How many experiments there are in each state.
+    /// The number of experiments in each state.
     fn counts(&self) -> [(ExperimentState, u64); ExperimentState::ALL.len()] {
         let experiments = self.opened.get().map(|opened| opened.registry.all());
         let states = experiments.unwrap_or_default().into_iter().map(|e| e.serving().state);
@@ -81,16 +81,16 @@ impl Current {
     }
 }
 
-/// Whether nothing happens to an experiment any more: then it is counted, and no more is shown of
-/// it. Otherwise there would be ever more of them.
+/// Whether an experiment has ended. Ended experiments are counted but not shown one by one, since
+/// their number grows without bound.
 fn has_ended(state: ExperimentState) -> bool {
     state == ExperimentState::Stopped
 }
 
-/// A name, what it means, and where its value is.
+/// A metric's name, its help text, and the function of its value.
 type OfExperiment = (&'static str, &'static str, fn(&Snapshot) -> f64);
 
-/// What is shown of each experiment.
+/// The gauges shown for each experiment.
 const GAUGES: [OfExperiment; 4] = [
     (
         "experiment_policy_age_seconds",
@@ -150,8 +150,8 @@ impl Collector for Current {
 }
 
 impl Current {
-    /// 1 for each alarm that rings, and 0 for the others. What is said of the whole server is
-    /// said of no experiment.
+    /// 1 for each ringing alarm, and 0 for the others. Alarms of the whole server have no
+    /// experiment.
     fn alarms(&self, encoder: &mut DescriptorEncoder<'_>, snapshots: &[Snapshot]) -> fmt::Result {
         let help = "1 while an alarm rings; of the server if there is no experiment";
         let mut family = encoder.encode_descriptor("alarm", help, None, GAUGE)?;

@@ -1,8 +1,8 @@
 //! All metrics of a server, in the text format of OpenMetrics.
 //!
-//! Of what is private there are counts of committed reports only, never of the ones
-//! among them. The id of an experiment is the only label whose values are not fixed
-//! here, and operators choose it.
+//! The only private data are counts of committed reports; the numbers of ones among them are never
+//! shown. The id of an experiment is the only label whose values are not fixed here; operators
+//! choose it.
 
 mod experiments;
 
@@ -29,22 +29,22 @@ use experiments::{Current, Opened};
 pub struct Metrics {
     exposition: Exposition,
     opened: Arc<OnceLock<Opened>>,
-    /// Of calls.
+    /// Metrics of calls.
     pub calls: CallMetrics,
-    /// Of the way to a commit.
+    /// Metrics of uploads, from arrival to commit.
     pub ingest: IngestMetrics,
-    /// Of connections of devices.
+    /// Metrics of devices' connections.
     pub device_connections: ConnectionMetrics,
-    /// Of connections of operators.
+    /// Metrics of operators' connections.
     pub operator_connections: ConnectionMetrics,
-    /// Calls and requests of operators without authorisation.
+    /// Calls and requests on the operators' port without authorisation.
     pub unauthorised: Counter,
-    /// Of what is held for callers.
+    /// Metrics of the memory held for callers.
     pub held: HeldMetrics,
 }
 
 impl Metrics {
-    /// Metrics of a server that starts, and holds what callers take from this budget.
+    /// Metrics of a starting server with this budget for callers.
     pub fn new(clock: &Arc<dyn Clock>, budget: Budget) -> Self {
         let mut exposition = Exposition::default();
         exposition.register_collector(Box::new(Process));
@@ -80,8 +80,7 @@ impl Metrics {
         }
     }
 
-    /// From now on, shows these experiments, the queue before them, and whether calls are
-    /// taken.
+    /// Shows these experiments, this queue and this readiness from now on.
     pub(crate) fn opened(&self, registry: Arc<Registry>, ingest: Ingest, readiness: Readiness) {
         // A server opens its store once.
         self.opened.set(Opened { registry, ingest, readiness }).ok();

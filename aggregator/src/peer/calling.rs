@@ -1,4 +1,4 @@
-//! The calls of one connection, and how long their answers wait to be taken.
+//! The calls of one connection, and the time that their answers wait to be taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -6,33 +6,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Parts of the time that an answer may wait. It is known to a part.
+/// The number of parts of the answer time. Waiting times are measured in parts.
 const PARTS: u32 = 4;
 
-/// Places for the parts that have passed since an answer began to wait: those of the time that
-/// it has, one that is cut short at either end, and some to be late in.
+/// The number of slots for the part in which an answer began to wait: the parts of the answer time,
+/// one partial part at either end, and some for late checks.
 const PLACES: usize = 16;
 
-/// The calls of one connection that are under way.
+/// The running calls of one connection.
 #[derive(Debug)]
 pub struct Calling {
     begin: Instant,
     part: Duration,
     under_way: AtomicUsize,
     waiting: AtomicU32,
-    /// Answers that wait, by the part of the time in which they began to.
+    /// The number of waiting answers, by the part in which they began to wait.
     since: [AtomicU32; PLACES],
 }
 
 impl Default for Calling {
-    /// One on which answers may wait for ever.
+    /// A connection whose answers may wait for ever.
     fn default() -> Self {
         Self::new(Duration::MAX)
     }
 }
 
 impl Calling {
-    /// One whose answers must be taken within this time, and at most half as much more.
+    /// A connection whose answers must be taken within this time, or at most half as much more.
     pub fn new(answer_time: Duration) -> Self {
         let part = (answer_time / PARTS).max(Duration::from_millis(1));
         Self {
@@ -44,7 +44,7 @@ impl Calling {
         }
     }
 
-    /// How often to look whether an answer has waited for too long; None while none waits.
+    /// The interval at which to check for overdue answers. None while no answer waits.
     pub(crate) fn look_every(&self) -> Option<Duration> {
         (self.waiting.load(Ordering::Relaxed) > 0).then_some(self.part)
     }
@@ -55,7 +55,7 @@ impl Calling {
             return false;
         }
         let now = self.parts();
-        // Of those that began a part later, some have waited for less than the whole time.
+        // Of the answers that began a part later, some have waited for less than the whole time.
         (PARTS as usize + 1..PLACES - 1).any(|ago| {
             let place = now.checked_sub(ago).map(|then| then % PLACES);
             place.is_some_and(|place| self.since[place].load(Ordering::Relaxed) > 0)
@@ -67,18 +67,18 @@ impl Calling {
         usize::try_from(parts).unwrap_or(usize::MAX)
     }
 
-    /// Calls that are under way: until their answer was taken.
+    /// The number of running calls, whose answers were not yet taken.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// One more call, until what is returned is dropped.
+    /// Counts a call as running until the returned guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(Arc::clone(self))
     }
 
-    /// One more answer that waits, until what is returned is dropped.
+    /// Counts an answer as waiting until the returned guard is dropped.
     pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
         let place = self.parts() % PLACES;
         self.since[place].fetch_add(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Calling {
     }
 }
 
-/// A call under way.
+/// A running call.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Arc<Calling>);
 

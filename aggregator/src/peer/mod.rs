@@ -1,4 +1,4 @@
-//! Peers: who is at the other end of a connection, and what of its calls is under way.
+//! Peers: the other end of a connection, its identity and its running calls.
 
 mod calling;
 
@@ -10,17 +10,17 @@ pub(crate) use calling::{UnderWay, Waiting};
 
 use crate::rate::Limiters;
 
-/// Who is at the other end, as far as TLS has shown, and what it may do.
+/// The peer of a connection: its identity as proved by TLS, and its limits.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// The certificate (DER) that the other end has proved to have the key of.
+    /// The certificate (DER) whose key the peer has proved to hold.
     pub certificate: Option<Arc<[u8]>>,
-    /// Counts what it sends, if somebody does.
+    /// The rate limiters of its calls and uploads, if set.
     pub limiters: Arc<OnceLock<Arc<Limiters>>>,
-    /// Its calls that have a place among all.
+    /// The number of its calls that have a place among all calls.
     pub calls: Arc<AtomicUsize>,
-    /// Its calls until their answers are taken.
+    /// The peer's calls, each until its answer is taken.
     pub calling: Arc<Calling>,
-    /// Its watches of the server's health.
+    /// The number of its watches of the server's health.
     pub watches: Arc<AtomicUsize>,
 }

@@ -1,4 +1,4 @@
-//! Answers to devices about an experiment, encoded once for all who ask the same.
+//! Answers to devices about an experiment, encoded once for all equal requests.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use crate::memory::{Budget, Shared};
 use crate::registry::PublishedExperiment;
 
-/// What a device knows already, and is not told again.
+/// The part of an answer that a device already has, and that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Nothing that still holds.
+    /// Nothing that is still current.
     Nothing,
     /// The specification.
     Specification,
@@ -22,31 +22,31 @@ pub(crate) enum Known {
     Everything,
 }
 
-/// When a device asks, and of which store.
+/// The time of a request, and the id of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment<'s> {
     pub(crate) now: UnixSeconds,
     pub(crate) server_day: u32,
-    /// The same for as long as the server runs.
+    /// The store's id, constant while the server runs.
     pub(crate) store_id: &'s Bytes,
 }
 
-/// The answers about what is served now.
+/// The answers about the served state.
 #[derive(Debug, Default)]
 pub(crate) struct ExperimentAnswers(ArcSwapOption<Encoded>);
 
-/// All answers that there are at a time. They are made when the first device asks.
+/// All answers about one served state, each encoded when a device first asks for it.
 #[derive(Debug)]
 struct Encoded {
     serving: Arc<PublishedExperiment>,
     server_day: u32,
-    /// Signatures that have not expired; which ones follows from their number.
+    /// The number of unexpired signatures, which determines the set of them.
     signatures: usize,
     answers: [OnceLock<Shared>; 3],
 }
 
 impl ExperimentAnswers {
-    /// The answer to a device that knows this, at this moment.
+    /// The answer to a device with this knowledge, at this moment.
     pub(crate) fn answer(
         &self,
         serving: &Arc<PublishedExperiment>,
@@ -92,7 +92,7 @@ impl Encoded {
     }
 }
 
-/// The signatures that still count.
+/// The unexpired signatures.
 fn unexpired(
     serving: &PublishedExperiment,
     now: UnixSeconds,

@@ -1,4 +1,4 @@
-//! Knowledge of other replicas: the way to whoever follows the database, and the questions to it.
+//! State known to other replicas: a handle to the follower of the database, and queries to it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -12,21 +12,21 @@ use super::{Experiment, PublishedExperiment, Registry, Revision};
 use crate::store::ExperimentState;
 use crate::trusted::TrustedExperiment;
 
-/// Questions that wait at most. Beyond it callers are told to come back.
+/// Most waiting questions. Further callers are told to come back.
 const QUESTIONS_MAX: usize = 1024;
 
-/// What a follower is asked for, beside what it does anyway.
+/// A request to a follower, beside its periodic work.
 #[derive(Debug)]
 pub(crate) enum FollowerQuestion {
-    /// To tell when the registry shows all that the database had when this was asked.
+    /// Signal when the registry shows all that the database had at the time of the request.
     ChangeFeed(oneshot::Sender<()>),
-    /// A policy from all reports that the database has when this is asked.
+    /// Compute a policy from all reports that the database had at the time of the request.
     Policy(Arc<Experiment>, oneshot::Sender<Arc<PublishedExperiment>>),
-    /// To give up the lease and end.
+    /// Give up the lease and end.
     End,
 }
 
-/// The way to a follower.
+/// A handle to a follower.
 #[derive(Clone, Debug)]
 pub(crate) struct FollowerHandle(SyncSender<FollowerQuestion>);
 
@@ -36,7 +36,7 @@ impl FollowerHandle {
         (Self(questions), asked)
     }
 
-    /// However many ask at the same time, the database is asked once.
+    /// Asks the follower. The database is queried once for all concurrent callers.
     async fn ask<T>(
         &self,
         question: impl FnOnce(oneshot::Sender<T>) -> FollowerQuestion,
@@ -50,7 +50,7 @@ impl FollowerHandle {
     }
 }
 
-/// Why nothing can be said now about what is not known here.
+/// The reason why the state of other replicas is unavailable.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReplicaUnavailable {
@@ -60,18 +60,18 @@ pub enum ReplicaUnavailable {
     /// The database does not answer.
     #[error("the aggregator can't answer this now; try again later")]
     Database,
-    /// The policy can't be computed.
+    /// The policy could not be computed.
     #[error("the policy could not be computed")]
     Policy(#[source] LearnerError),
 }
 
-/// What is not known here may be known to another replica; where there are others, the
-/// database is asked before anybody is told that there is no such thing.
+/// Look-ups that include other replicas: the database is queried before an experiment is reported
+/// as unknown.
 impl Registry {
-    /// The experiment of this name.
+    /// The experiment with this id.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: nobody can say now.
+    /// [`ReplicaUnavailable`]: the answer is unknown.
     pub async fn find(
         &self,
         id: &ExperimentId,
@@ -85,10 +85,10 @@ impl Registry {
         }
     }
 
-    /// The trusted experiment of this name.
+    /// The trusted experiment with this id.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: nobody can say now.
+    /// [`ReplicaUnavailable`]: the answer is unknown.
     pub async fn find_trusted(
         &self,
         id: &ExperimentId,
@@ -105,7 +105,7 @@ impl Registry {
     /// The experiment with a revision of this digest.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: nobody can say now.
+    /// [`ReplicaUnavailable`]: the answer is unknown.
     pub async fn find_revision(
         &self,
         digest: Digest,
@@ -122,17 +122,17 @@ impl Registry {
     /// Whether an experiment is a draft. Another replica may just have started it.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: nobody can say now.
+    /// [`ReplicaUnavailable`]: the answer is unknown.
     pub async fn is_draft(&self, experiment: &Experiment) -> Result<bool, ReplicaUnavailable> {
         let is_draft = || experiment.serving().state == ExperimentState::Draft;
         Ok(is_draft() && (!self.hear().await? || is_draft()))
     }
 
-    /// Waits until what is shown of an experiment includes every upload that was acknowledged here
-    /// before this was asked.
+    /// Waits until the shown state of an experiment includes every upload that was acknowledged
+    /// here before the call.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: the database does not tell now.
+    /// [`ReplicaUnavailable`]: the database does not answer.
     pub async fn catch_up(&self, experiment: &Experiment) -> Result<(), ReplicaUnavailable> {
         match self.follower() {
             Some(follower) if experiment.is_behind() => {
@@ -142,27 +142,28 @@ impl Registry {
         }
     }
 
-    /// Hears what other replicas have done until now. `false`: there are none.
+    /// Waits until the registry shows the changes that other replicas have made so far. `false`:
+    /// there are no other replicas.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: the database does not tell now.
+    /// [`ReplicaUnavailable`]: the database does not answer.
     pub async fn hear(&self) -> Result<bool, ReplicaUnavailable> {
         let Some(follower) = self.follower() else { return Ok(false) };
         follower.ask(FollowerQuestion::ChangeFeed).await.map(|()| true)
     }
 
-    /// Lets a follower give up its lease and end, if there is one.
+    /// Makes the follower, if there is one, give up its lease and end.
     pub(crate) fn end_following(&self) {
         if let Some(FollowerHandle(questions)) = self.follower() {
-            // One with so many questions does not reach the database. Its lease runs out.
+            // A follower with a full queue does not reach the database. Its lease expires.
             questions.try_send(FollowerQuestion::End).ok();
         }
     }
 
-    /// Has a policy computed from all reports that are committed, and serves it.
+    /// Has a policy computed from all committed reports, and serves it.
     ///
     /// # Errors
-    /// [`ReplicaUnavailable`]: it was not computed.
+    /// [`ReplicaUnavailable`]: the policy was not computed.
     pub async fn refresh_policy(
         &self,
         experiment: &Arc<Experiment>,

@@ -1,4 +1,4 @@
-//! One experiment in memory: its tallies, and the policy and revision that are served.
+//! One experiment in memory: its tallies, and the served policy and revision.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,48 +24,48 @@ use crate::clock::Clock;
 use crate::store::{ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 use crate::store::{UploadTarget, served_policy};
 
-/// One experiment.
+/// An experiment in memory.
 #[derive(Debug)]
 pub struct Experiment {
     key: ExperimentKey,
     id: ExperimentId,
     config: LearnerConfig,
-    /// Arms of the first revision.
+    /// The number of arms of the first revision.
     initial_arms: usize,
     serving: ArcSwap<PublishedExperiment>,
     counted: Mutex<TallySnapshot>,
-    /// Groups with uploads to it that were acknowledged here, and those of them that the tallies
-    /// include, where the tallies are the store's to tell.
+    /// The number of groups with uploads to the experiment that were acknowledged here, and the
+    /// number of those that the tallies include. Used when the store provides the tallies.
     acknowledged: AtomicU64,
     heard_of: AtomicU64,
-    /// How often each arm was drawn here, since the start of the process.
+    /// The number of selections of each arm by this process.
     selections: Box<[AtomicU64]>,
     flow: Mutex<PendingEstimator>,
     monitor: Mutex<ExperimentMonitor>,
-    /// Held while a policy is computed, so that none overtakes a newer one.
+    /// Held while a policy is computed, so that an older one does not replace a newer one.
     computing: Mutex<()>,
     policy_version: watch::Sender<u64>,
-    /// What devices are told of what is served.
+    /// The encoded answers about the served state.
     answers: ExperimentAnswers,
     clock: Arc<dyn Clock>,
 }
 
-/// What devices get, all of one piece.
+/// The state that devices are served, replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct PublishedExperiment {
     /// The current revision.
     pub specification: Arc<Specification>,
-    /// Its signatures; expired ones too.
+    /// The revision's signatures, including expired ones.
     pub signatures: Arc<[Signature]>,
-    /// Where the experiment stands.
+    /// The experiment's state.
     pub state: ExperimentState,
-    /// Whether lists leave it out.
+    /// Whether lists leave the experiment out.
     pub is_archived: bool,
     /// The current policy, with a weight for every arm of the revision.
     pub policy: Arc<Policy>,
-    /// Reports that the policy was computed from.
+    /// The number of reports that the policy was computed from.
     pub policy_reports: u64,
-    /// When the policy was computed, by the monotonic clock.
+    /// The time at which the policy was computed, by the monotonic clock.
     pub policy_since: Duration,
 }
 
@@ -128,32 +128,32 @@ impl Experiment {
         })
     }
 
-    /// Its key in the store.
+    /// The experiment's key in the store.
     pub fn key(&self) -> ExperimentKey {
         self.key
     }
 
-    /// Its name.
+    /// The experiment's id.
     pub fn id(&self) -> &ExperimentId {
         &self.id
     }
 
-    /// How it is run.
+    /// The configuration of the learner.
     pub fn config(&self) -> LearnerConfig {
         self.config
     }
 
-    /// How many arms there were from the start; those after them have been added.
+    /// The number of arms at the start; later arms were added.
     pub fn initial_arms(&self) -> usize {
         self.initial_arms
     }
 
-    /// What devices get now.
+    /// The state that devices are served now.
     pub fn serving(&self) -> Arc<PublishedExperiment> {
         self.serving.load_full()
     }
 
-    /// What devices are told of what is served.
+    /// The encoded answers about the served state.
     pub(crate) fn answers(&self) -> &ExperimentAnswers {
         &self.answers
     }
@@ -167,27 +167,28 @@ impl Experiment {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Committed reports, all arms together.
+    /// The number of committed reports of all arms.
     pub(crate) fn reports(&self) -> u64 {
         reports(&self.tallies())
     }
 
-    /// Notes, after a commit and before it is acknowledged, that the store will tell of more.
+    /// Records, after a commit and before its acknowledgement, that the store will report more
+    /// tallies.
     pub(crate) fn acknowledge(&self) {
         self.acknowledged.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often something was acknowledged here that the store tells of.
+    /// The number of acknowledgements here whose tallies the store will report.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Notes that the tallies have all that had been acknowledged so often.
+    /// Records that the tallies include everything up to this number of acknowledgements.
     pub(crate) fn heard_of(&self, acknowledged: u64) {
         self.heard_of.fetch_max(acknowledged, Ordering::SeqCst);
     }
 
-    /// Whether something was acknowledged here that the tallies may lack.
+    /// Whether the tallies may lack an upload that was acknowledged here.
     pub(crate) fn is_behind(&self) -> bool {
         self.heard_of.load(Ordering::SeqCst) < self.acknowledged()
     }
@@ -197,14 +198,14 @@ impl Experiment {
         self.selections[arm.get()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is on its way for each arm, as far as that can be known.
+    /// The estimated number of pending reports for each arm.
     fn pending(&self) -> Vec<f64> {
         let arms = self.serving.load().policy.weights.len();
         self.flow.lock().unwrap_or_else(PoisonError::into_inner).pending(arms)
     }
 
-    /// Takes note of how much has come and gone, from which [`Self::recompute`] estimates
-    /// what is on its way, and [`Self::alarms`] tells what should not be.
+    /// Records the numbers of reports and selections. [`Self::recompute`] estimates pending reports
+    /// from them, and [`Self::alarms`] finds anomalies.
     pub(crate) fn observe(&self, now: Duration) {
         self.sample(&mut self.monitor(), now);
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +229,7 @@ impl Experiment {
         monitor.observe(now, &reports, selections, is_running);
     }
 
-    /// The alarms that ring now; none of a draft.
+    /// The alarms that ring now; a draft has none.
     pub fn alarms(&self) -> Vec<Alarm> {
         let serving = self.serving();
         if serving.state == ExperimentState::Draft {
@@ -246,9 +247,8 @@ impl Experiment {
         })
     }
 
-    /// Publishes what a commit added. `true` when so much has come since the
-    /// last policy that a new one is due: 1% of its reports, and at least
-    /// [`REPORTS_PER_POLICY_MIN`].
+    /// Publishes the deltas of a commit. Returns `true` when the reports since the last policy make
+    /// a new one due: 1% of the policy's reports, and at least [`REPORTS_PER_POLICY_MIN`].
     pub(crate) fn add(&self, deltas: impl Iterator<Item = (Day, ArmIndex, Tally)>) -> bool {
         let mut counted = self.counted();
         for delta in deltas {
@@ -257,7 +257,7 @@ impl Experiment {
         self.is_due_with(reports(&counted.tallies))
     }
 
-    /// Whether a new policy is due, as [`Self::add`] tells.
+    /// Whether a new policy is due, as [`Self::add`] defines it.
     pub(crate) fn is_due(&self) -> bool {
         self.is_due_with(self.reports())
     }
@@ -272,11 +272,11 @@ impl Experiment {
         self.reports() != self.serving.load().policy_reports
     }
 
-    /// Computes the policy from all committed reports and serves it. Without
-    /// news the old one stays.
+    /// Computes the policy from all committed reports and serves it. Without new reports the old
+    /// one stays.
     ///
     /// # Errors
-    /// [`LearnerError`], which valid specifications and conducts do not cause.
+    /// [`LearnerError`], which valid specifications and configurations do not cause.
     pub fn recompute(&self) -> Result<Arc<PublishedExperiment>, LearnerError> {
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_news() {
@@ -287,7 +287,7 @@ impl Experiment {
         self.serve(specification, serving.state, Arc::clone(&serving.signatures))
     }
 
-    /// Replaces the tallies by what the store says, unless that is older.
+    /// Replaces the tallies by the store's, unless those are older.
     pub(crate) fn set_counted(&self, mut newer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&newer.tallies) >= reports(&counted.tallies) {
@@ -297,8 +297,8 @@ impl Experiment {
         }
     }
 
-    /// Replaces the tallies, which had so many reports before the store was asked, by fewer:
-    /// it has lost some. Leaves them if more have become known since.
+    /// Replaces the tallies by fewer, since the store has lost reports. `known` is the number of
+    /// reports before the store was queried; if it has grown since, the tallies stay.
     pub(crate) fn take_back_counted(&self, known: u64, mut fewer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&counted.tallies) == known {
@@ -308,11 +308,11 @@ impl Experiment {
         }
     }
 
-    /// The weights that the learner gives the arms of `specification` now, and the
-    /// number of reports that it knows.
+    /// The weights that the learner gives the arms of `specification` now, and the number of
+    /// reports that they are based on.
     ///
     /// # Errors
-    /// [`LearnerError`], which valid specifications and conducts do not cause.
+    /// [`LearnerError`], which valid specifications and configurations do not cause.
     pub(crate) fn weigh(
         &self,
         specification: &Specification,
@@ -323,8 +323,7 @@ impl Experiment {
         Ok((weights, reports(&counted.tallies)))
     }
 
-    /// Serves weights that were stored as the policy after `before`, unless something newer
-    /// is served already.
+    /// Serves stored weights as the policy after `before`, unless a newer policy is served already.
     pub(crate) fn apply_policy(&self, before: u64, version: u64, weights: Weights, reports: u64) {
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let serving = PublishedExperiment::clone(&self.serving());
@@ -340,7 +339,7 @@ impl Experiment {
         }
     }
 
-    /// Serves what a record of this experiment says, unless that is older.
+    /// Serves the state in a record of this experiment, unless the record is older.
     pub(super) fn apply_record(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
         let ExperimentRecord { state, revisions, signatures, tallies, days, policy, .. } = record;
         let is_archived = record.is_archived;
@@ -384,7 +383,7 @@ impl Experiment {
         self.serve(Arc::new(newest), state, signatures.into()).map(drop)
     }
 
-    /// Must be called with `computing` held.
+    /// Computes a policy and serves it. Must be called with `computing` held.
     fn serve(
         &self,
         specification: Arc<Specification>,
@@ -402,7 +401,8 @@ impl Experiment {
             specification,
             signatures,
             state,
-            // Nothing but a change of the store archives an experiment, and that changes no policy.
+            // Only a change of the store archives an experiment, and that leaves the policy as it
+            // is.
             is_archived: self.serving.load().is_archived,
             policy,
             policy_reports,
@@ -411,7 +411,7 @@ impl Experiment {
         Ok(self.publish(serving))
     }
 
-    /// Must be called with `computing` held.
+    /// Replaces the served state. Must be called with `computing` held.
     fn publish(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
         self.monitor().serve(serving.policy_since, &shares(&serving.policy.weights));
@@ -423,7 +423,7 @@ impl Experiment {
         serving
     }
 
-    /// Tells of every new policy.
+    /// A watch of the version of the served policy.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.policy_version.subscribe()
     }

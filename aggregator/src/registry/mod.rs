@@ -1,4 +1,4 @@
-//! The registry: experiments in memory, as they are served since the last commit.
+//! The registry: experiments in memory, as served since the last commit.
 
 pub(crate) mod answers;
 mod elsewhere;
@@ -26,11 +26,11 @@ use bandana_learners::LearnerError;
 #[derive(Debug)]
 pub struct Registry {
     index: ArcSwap<Index>,
-    /// Held while an experiment is published, so that none gets in twice.
+    /// Held while an experiment is published, so that none is added twice.
     publishing: Mutex<()>,
-    /// Version of the first policy of every experiment.
+    /// The version of the first policy of every experiment.
     first_version: u64,
-    /// Who is asked about what is not known here.
+    /// The follower, which is asked about experiments that are unknown here.
     follower: OnceLock<FollowerHandle>,
     trusted: TrustedExperiments,
     clock: Arc<dyn Clock>,
@@ -41,7 +41,7 @@ struct Index {
     by_id: BTreeMap<ExperimentId, Arc<Experiment>>,
     by_key: HashMap<ExperimentKey, Arc<Experiment>>,
     by_digest: HashMap<Digest, Revision>,
-    /// Revisions of experiments that were deleted.
+    /// The revisions of deleted experiments.
     deleted: HashSet<Digest>,
 }
 
@@ -63,10 +63,10 @@ pub struct Revision {
 }
 
 impl Registry {
-    /// An empty registry. `random` makes the versions of this process's policies
-    /// differ from those before a restart. The clock tells how old policies are.
+    /// An empty registry. `random` makes the policy versions of this process differ from those
+    /// before a restart. `clock` measures the age of policies.
     pub fn new(random: u64, clock: Arc<dyn Clock>) -> Self {
-        // Half of the numbers are left for counting up.
+        // Half of the numbers are left for later versions.
         let first_version = (random >> 1).max(1);
         Self {
             index: ArcSwap::default(),
@@ -83,7 +83,7 @@ impl Registry {
         &self.trusted
     }
 
-    /// From now on this one is asked about what is not known here.
+    /// Sets the follower to ask about experiments that are unknown here.
     pub(crate) fn follow(&self, follower: FollowerHandle) {
         // There is one follower for each registry.
         self.follower.set(follower).ok();
@@ -93,7 +93,7 @@ impl Registry {
         self.follower.get()
     }
 
-    /// The experiment of this name.
+    /// The experiment with this id.
     pub fn by_id(&self, id: &ExperimentId) -> Option<Arc<Experiment>> {
         self.index.load().by_id.get(id).cloned()
     }
@@ -108,7 +108,7 @@ impl Registry {
         self.index.load().by_digest.get(&digest).cloned()
     }
 
-    /// The first experiments that are wanted, by name, after a name.
+    /// The first wanted experiments, by id, after an id.
     pub(crate) fn after(
         &self,
         name: Option<&str>,
@@ -123,7 +123,7 @@ impl Registry {
         wanted.take(most).cloned().collect()
     }
 
-    /// Shows no more of an experiment that the store does not have any more.
+    /// Removes an experiment that the store no longer has.
     pub(crate) fn remove(&self, experiment: &Arc<Experiment>) {
         let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         self.index.rcu(|index| {
@@ -145,7 +145,7 @@ impl Registry {
         });
     }
 
-    /// Remembers which revisions were those of experiments that are deleted.
+    /// Remembers the revisions of deleted experiments.
     pub(crate) fn remember_deleted(&self, digests: &[Digest]) {
         self.index.rcu(|index| {
             let mut index = Index::clone(index);
@@ -154,22 +154,22 @@ impl Registry {
         });
     }
 
-    /// Whether a revision of an experiment that was deleted had this digest.
+    /// Whether a revision of a deleted experiment had this digest.
     pub fn was_deleted(&self, digest: Digest) -> bool {
         self.index.load().deleted.contains(&digest)
     }
 
-    /// Whether this is the experiment that is shown under its name.
+    /// Whether this is the experiment that the registry has under its id.
     pub(crate) fn shows(&self, experiment: &Arc<Experiment>) -> bool {
         self.by_id(experiment.id()).is_some_and(|shown| Arc::ptr_eq(&shown, experiment))
     }
 
-    /// All experiments, by name.
+    /// All experiments, by id.
     pub fn all(&self) -> Vec<Arc<Experiment>> {
         self.index.load().by_id.values().cloned().collect()
     }
 
-    /// Shows an experiment as the store has it: a new one, or one that has changed.
+    /// Publishes an experiment as stored, new or changed.
     ///
     /// # Errors
     /// [`LearnerError`], which valid records do not cause.
@@ -177,7 +177,7 @@ impl Registry {
         let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = record.revisions.last().ok_or(LearnerError::NoActiveArm)?;
         let known = self.by_id(newest.experiment_id());
-        // A revision can be found before it is served, and not the other way round.
+        // A revision can be found before it is served, but not the other way round.
         let experiment = match &known {
             Some(experiment) => Arc::clone(experiment),
             None => {

@@ -1,4 +1,4 @@
-//! The monitor of an experiment: what it begins with, and what it is told.
+//! The monitor of an experiment: its baseline and its inputs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{PublishedExperiment, shares};
 use crate::alarms::{AlarmBaseline, ExperimentMonitor};
 use crate::store::ExperimentRecord;
 
-/// A monitor of an experiment that begins with what is served now.
+/// A monitor that begins with the state served now.
 pub(crate) fn monitor_of(
     record: &ExperimentRecord,
     serving: &PublishedExperiment,
@@ -20,7 +20,7 @@ pub(crate) fn monitor_of(
     let initial_arms = revisions.first().map_or(0, |first| first.arms().len());
     let timing = serving.specification.timing();
     let seconds = [timing.attribution_window_seconds, timing.release_delay_seconds_max];
-    // Until the first reports, and as long as no learner decides, all arms have got the same.
+    // All arms have had the same share until the first reports, and while no learner decides.
     let was_even = config.learner == Learner::Uniform
         || counts.iter().all(|reports| *reports == 0)
         || config
@@ -34,14 +34,14 @@ pub(crate) fn monitor_of(
         initial_arms,
         is_history_known: revisions.len() == 1 && was_even,
         explores: config.learner == Learner::LdpUcb,
-        // Where others make the policies too, they draw arms too.
+        // Where other replicas compute policies, they draw arms too.
         counts_selections: policy.is_none(),
     });
     monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
     monitor
 }
 
-/// How likely an arm is the best by all reports. `None` if that is no question.
+/// The probability that an arm is best by all reports. `None` if it is not defined.
 pub(crate) fn probability_best(
     specification: &Specification,
     tallies: &[Tally],

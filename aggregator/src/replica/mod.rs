@@ -1,8 +1,8 @@
-//! One of several replicas on one database.
+//! A replica: one of several servers on one database.
 //!
-//! A thread, the [`Follower`], asks the database several times a second what others have
-//! done, and shows it in the registry. One replica at a time holds a lease, by the
-//! database's clock; its follower computes the policies that all serve.
+//! A thread, the [`Follower`], polls the database several times a second for changes by other
+//! replicas, and applies them to the registry. One replica at a time holds a lease, by the
+//! database's clock. Its follower computes the policies that all replicas serve.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -22,53 +22,54 @@ use crate::store::{
     Settled, StoreError, Target, Waits,
 };
 
-/// How often the database is asked while it answers quickly.
+/// The poll interval while the database answers quickly.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often at most, however many questions there are.
+/// The least poll interval, however many questions there are.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Share of its time, as one in so many, that a follower has the database busy at most,
-/// as long as that does not make it ask less often than [`INTERVAL_MAX`] says.
+/// The greatest share of a follower's time that polls may take, as one in this many.
+/// [`INTERVAL_MAX`] takes precedence.
 const SHARE: u32 = 20;
 
-/// How often the database is asked at least, however slow it is: whoever holds the lease
-/// must come in time to renew it.
+/// The greatest poll interval, however slow the database is: the holder of the lease must renew it
+/// in time.
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 
-/// Pause after the database could not be reached.
+/// The pause after the database could not be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Longest time that reports wait to be learnt from.
+/// The longest time until a report is included in a policy.
 const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// How often a policy is computed anew, because another replica was faster.
+/// Most attempts to compute a policy, when other replicas are first.
 const ATTEMPTS: usize = 5;
 
-/// Keeps a registry as the database is, and writes policies while it holds the lease.
+/// Keeps a registry up to date with the database, and writes policies while it holds the lease.
 #[derive(Debug)]
 pub struct Follower {
     link: PgConnection,
     registry: Weak<Registry>,
     questions: Receiver<Question>,
     clock: Arc<dyn Clock>,
-    /// Its name as the holder of the lease.
+    /// The follower's name as the holder of the lease.
     name: String,
     settled: Settled,
-    /// When every experiment was last observed, and with new reports got a policy.
+    /// The time at which every experiment was last observed, and those with new reports got a
+    /// policy.
     swept: Duration,
-    /// How long the database took to tell its news, the last time that it did.
+    /// The duration of the last successful poll.
     heard_in: Duration,
     holds_lease: bool,
     reachable: watch::Sender<bool>,
 }
 
-/// What somebody waits for.
+/// An experiment, and the channel of a caller that waits for its policy.
 type PolicyWanted = (Arc<Experiment>, oneshot::Sender<Arc<PublishedExperiment>>);
 
 impl Follower {
-    /// A follower for this registry, which from now on asks it. Tells whether the
-    /// database can be reached.
+    /// A follower for this registry, which sends it its questions from now on. Also returns a watch
+    /// of whether the database can be reached.
     ///
     /// # Errors
     /// [`StoreError`] when a file or the operating system's randomness can't be used.
@@ -80,7 +81,7 @@ impl Follower {
         Self::of_target(Arc::new(Target::new(settings)?), None, registry, clock)
     }
 
-    /// As [`Self::new`], over a connection to this target that goes by this pulse.
+    /// As [`Self::new`], over a connection to this target that uses this pulse.
     pub(crate) fn of_target(
         target: Arc<Target>,
         pulse: Option<Pulse>,
@@ -108,17 +109,17 @@ impl Follower {
         Ok((follower, is_reachable))
     }
 
-    /// Follows this store only, should another one take its place.
+    /// Follows this store only, even if the database is replaced by another store.
     #[must_use]
     pub fn expecting(self, store: StoreId) -> Self {
         self.link.expect(store);
         self
     }
 
-    /// Follows until it is told to end, or the registry is gone.
+    /// Follows until told to end, or until the registry is gone.
     ///
     /// # Errors
-    /// [`StoreError`] when the database is not one to go on with.
+    /// [`StoreError`] when the database must not be used any further.
     pub fn run(mut self) -> Result<(), StoreError> {
         let mut interval = Duration::ZERO;
         let mut asked = Vec::new();
@@ -134,7 +135,7 @@ impl Follower {
                 Err(error) if error.outcome() == Outcome::Fatal => return outcome,
                 Err(error) => {
                     self.tell(false, Some(error));
-                    // Nothing was asked if it is known that nothing answers.
+                    // A known-silent database was not queried.
                     let pause = if matches!(error, StoreError::Database(DatabaseError::Silent)) {
                         INTERVAL
                     } else {
@@ -149,14 +150,13 @@ impl Follower {
             }
         }
         if self.holds_lease {
-            // Without this the next one waits for the lease to run out.
+            // Otherwise the next holder would have to wait until the lease expires.
             self.link.resign(&self.name).ok();
         }
         Ok(())
     }
 
-    /// Collects questions until it is time to ask the database. `false`: nobody asks any
-    /// more.
+    /// Collects questions until the next poll is due. `false`: no sender is left.
     fn wait(&mut self, begin: Duration, interval: Duration, asked: &mut Vec<Question>) -> bool {
         loop {
             let pause = if asked.is_empty() { interval } else { interval.min(INTERVAL_MIN) };
@@ -185,20 +185,20 @@ impl Follower {
         }
     }
 
-    /// Asks the database once, and answers what can be answered then. Whoever gets no
-    /// answer is told by that.
+    /// Polls the database once, and answers the questions that can then be answered. The other
+    /// callers notice that their channel is dropped.
     fn follow(&mut self, registry: &Registry, asked: Vec<Question>) -> Result<(), StoreError> {
         if let Err(error) = self.hear(registry) {
             if error.outcome() == Outcome::Fatal {
                 return Err(error);
             }
-            // The connection may have been lost long ago, and the database be back.
+            // The connection may have been lost long ago while the database is back.
             self.hear(registry)?;
         }
         let mut wanted = Vec::new();
         for question in asked {
             match question {
-                // Whoever asked may have gone away.
+                // The caller may be gone.
                 Question::ChangeFeed(answer) => drop(answer.send(())),
                 Question::Policy(experiment, answer) => wanted.push((experiment, answer)),
                 Question::End => {}
@@ -209,7 +209,7 @@ impl Follower {
         let sweep = now.saturating_sub(self.swept) >= POLICY_AGE_MAX;
         if sweep {
             self.swept = now;
-            // Without the lease too: whoever gets it knows then what is on its way.
+            // Also without the lease, so that the next holder can estimate pending reports.
             for experiment in registry.all() {
                 experiment.observe(now);
             }
@@ -231,7 +231,8 @@ impl Follower {
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
         let ChangeFeed { changed, all, mut tallies, mut days, trusted, trusted_ids, holds_lease } =
             news;
-        // What was known before the database was asked was in it then.
+        // An experiment known before the poll came from the database; one that is missing now is
+        // gone.
         for (.., experiment) in experiments.iter().filter(|(.., e)| !all.contains(&e.key())) {
             registry.remove(experiment);
         }
@@ -254,7 +255,8 @@ impl Follower {
             let tallies = tallies.remove(&experiment.key()).unwrap_or_default();
             let days = days.remove(&experiment.key()).unwrap_or_default();
             let heard = TallySnapshot { tallies, days };
-            // What was known before the database was asked came from it.
+            // Reports known before the poll came from the database; fewer now means that it has
+            // lost some.
             if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
                 self.settled = Settled::default();
                 experiment.take_back_counted(reports, heard);
@@ -275,19 +277,19 @@ impl Follower {
         Ok(())
     }
 
-    /// Follows a database that is older than what it told before: after a failover to a
-    /// standby that lagged behind, or restored from a backup.
+    /// Adapts to a database that is older than its earlier answers, after a failover to a lagging
+    /// standby or a restored backup.
     fn overtake(&mut self, record: &ExperimentRecord, served: u64) -> Result<(), StoreError> {
         let experiment = record.revisions.last().map(|newest| newest.experiment_id().as_str());
         tracing::error!(
             experiment,
             "the database has lost changes that it had committed; what it has now counts"
         );
-        // It is heard of again with a version that replicas take for a newer one.
+        // The next poll returns it with a version that replicas take for a newer one.
         self.link.overtake(record.key, served)
     }
 
-    /// One policy answers all who want one for the same experiment.
+    /// Answers all callers that want a policy of the same experiment with one policy.
     fn answer_policies(
         &mut self,
         registry: &Registry,
@@ -296,18 +298,19 @@ impl Follower {
         for (experiment, answer) in wanted {
             for _ in 0..ATTEMPTS {
                 if !experiment.has_news() || self.write_policy(&experiment, None)? {
-                    // Whoever asked may have gone away.
+                    // The caller may be gone.
                     answer.send(experiment.serving()).ok();
                     break;
                 }
-                // Somebody was faster, perhaps without all of the reports.
+                // Another replica was first, perhaps without all of the reports.
                 self.hear(registry)?;
             }
         }
         Ok(())
     }
 
-    /// Writes the policies that are due, and in a `sweep` all that have new reports.
+    /// Writes the policies that are due, and in a `sweep` those of all experiments with new
+    /// reports.
     fn write_due_policies(&mut self, registry: &Registry, sweep: bool) -> Result<(), StoreError> {
         let name = self.name.clone();
         for experiment in registry.all() {
@@ -318,7 +321,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Computes the next policy and writes it, if nobody else has, and serves it.
+    /// Computes the next policy, writes it unless another replica has written one, and serves it.
     fn write_policy(
         &mut self,
         experiment: &Experiment,

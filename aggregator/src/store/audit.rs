@@ -1,19 +1,20 @@
-//! The audit log: who changed which experiment, and who registered which data set.
+//! The audit log: every change of an experiment and every registration of a data set, with its
+//! caller.
 
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 
-/// What was done to an experiment.
+/// The kind of change that an audit entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
-    /// It was created.
+    /// An experiment was created.
     Create,
-    /// A draft was given to devices.
+    /// A draft was started.
     Start,
-    /// Uploads are refused for now.
+    /// An experiment was paused: it refuses uploads until it is resumed.
     Pause,
-    /// Uploads are taken again.
+    /// An experiment was resumed: it takes uploads again.
     Resume,
-    /// Uploads are refused for good.
+    /// An experiment was stopped: it refuses uploads for good.
     Stop,
     /// An arm was appended.
     AddArm,
@@ -23,18 +24,18 @@ pub enum AuditAction {
     AddSignature,
     /// A data set was registered.
     RegisterDataSet,
-    /// A data set was not registered.
+    /// The registration of a data set was refused.
     RefuseDataSet,
-    /// Lists leave it out from then on.
+    /// An experiment was archived: lists leave it out.
     Archive,
-    /// It is gone, but for its entries.
+    /// An experiment was deleted, except for its audit entries.
     Delete,
-    /// Lists show it again.
+    /// An experiment was unarchived: lists show it again.
     Unarchive,
 }
 
 impl AuditAction {
-    /// All of them.
+    /// Every action.
     pub const ALL: [Self; 13] = [
         Self::Create,
         Self::Start,
@@ -51,7 +52,7 @@ impl AuditAction {
         Self::Unarchive,
     ];
 
-    /// Its name in the store, in messages and for people.
+    /// The action's name in the store, in messages and for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -75,37 +76,37 @@ impl AuditAction {
     }
 }
 
-/// A change of an experiment. It is stored in one transaction with the change.
+/// One entry of the audit log, stored in the same transaction as the change that it records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// When.
+    /// The time of the change.
     pub at: UnixSeconds,
-    /// Who: the name of a token, or what there is of a certificate.
+    /// The caller: a token's name, or the identity in a client certificate.
     pub caller: String,
-    /// What was done.
+    /// The kind of change.
     pub action: AuditAction,
-    /// To which experiment, or data set.
+    /// The experiment or data set that was changed.
     pub experiment: ExperimentId,
-    /// What exactly, for people.
+    /// Details of the change, for people.
     pub detail: String,
 }
 
-/// An entry with its place in the order of all.
+/// An audit entry with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Greater than those of all earlier entries.
+    /// The entry's number, greater than that of every earlier entry.
     pub number: u64,
     /// The entry.
     pub entry: AuditEntry,
 }
 
-/// Which entries are wanted.
+/// Selects entries of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditQuery {
-    /// Changes of this experiment. None: of all.
+    /// Only changes of this experiment. None: changes of all experiments.
     pub experiment: Option<ExperimentId>,
-    /// Most entries.
+    /// Most entries to return.
     pub limit: u32,
-    /// Entries before this number. None: from the newest on.
+    /// Only entries with a smaller number. None: start at the newest entry.
     pub before: Option<u64>,
 }

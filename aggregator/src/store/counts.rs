@@ -1,4 +1,4 @@
-//! Tallies, put together from rows.
+//! Tallies assembled from database rows.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use bandana_shared::tally::Tally;
 
 use super::{StoreError, damaged};
 
-/// A row of a query: reports of all symbols, and how many of some reports say this symbol.
+/// A row of a query: the reports of all symbols, and how many of them say this symbol.
 ///
-/// Both stores have a table with a row for the reports and those that say 1, and one for
-/// those that say something beyond, so that bits take one row. One statement reads both, so
-/// that it sees one state.
+/// Both stores have one table with a row for the reports and those that say 1, and another for
+/// symbols beyond 1, so that bits take one row. One statement reads both tables and so sees one
+/// state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CountRow {
     pub(super) symbol: u8,
@@ -19,7 +19,7 @@ pub(super) struct CountRow {
     pub(super) count: u64,
 }
 
-/// Rows, collected by what they are about.
+/// Rows, grouped by key.
 #[derive(Debug)]
 pub(super) struct Counts<K>(BTreeMap<K, (u64, Vec<(Symbol, u64)>)>);
 
@@ -37,7 +37,7 @@ impl<K: Ord> Counts<K> {
         Ok(())
     }
 
-    /// The tallies that they make.
+    /// The tallies of all keys.
     pub(super) fn tallies(self) -> Result<BTreeMap<K, Tally>, StoreError> {
         let tally = |(key, (reports, symbols))| {
             let tally = Tally::with_symbols(reports, symbols);

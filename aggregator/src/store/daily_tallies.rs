@@ -1,15 +1,15 @@
-//! The tallies of single days.
+//! Tallies of single days.
 
 use bandana_shared::identity::{ArmIndex, Day};
 use bandana_shared::tally::Tally;
 
-/// What the reports of one day add up to for one arm.
+/// The tally of one arm for one day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DailyTally {
     /// The day that the uploads carried.
     pub day: Day,
     /// The arm.
     pub arm: ArmIndex,
-    /// Their tally.
+    /// The tally of that day's reports.
     pub tally: Tally,
 }

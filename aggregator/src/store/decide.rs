@@ -1,7 +1,7 @@
-//! The decision what a group of uploads does, which itself does nothing.
+//! Deciding what a group of uploads changes, without side effects.
 //!
-//! Pure and synchronous: the same uploads, day and state of the world give the
-//! same decision. The store carries it out without further ones.
+//! The decision is pure and synchronous: the same uploads, day and state give the same decision.
+//! The store carries the decision out as it is.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,27 +12,28 @@ use super::{ValidUpload, Verdict};
 use crate::auth::{AppShare, TokenName};
 use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow, IdShares, SeenIds};
 
-/// What is to be committed, and what to answer then.
+/// The rows to commit for a group of uploads, and the verdicts to answer once they are committed.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// One verdict for each upload, in their order.
+    /// One verdict for each upload, in the order of the uploads.
     pub verdicts: Vec<Verdict>,
     /// One row for each day that occurs.
     pub rows: Vec<GroupRow>,
-    /// Of the ids in the rows, how many came with each app key on each day.
+    /// The number of ids in the rows for each app key and day.
     pub shares: BTreeMap<(Day, TokenName), usize>,
 }
 
-/// What a decision depends on: which uploads are counted already, and which days are taken.
+/// The inputs of a decision beside the uploads: the ids counted already, and the days whose uploads
+/// are taken.
 #[derive(Debug)]
 pub struct DedupState<'w> {
     /// The committed ids.
     pub seen: &'w SeenIds,
-    /// How many of them came with each app key.
+    /// The number of committed ids for each app key.
     pub shares: &'w IdShares,
     /// Most ids that may be remembered.
     pub ids_max: usize,
-    /// Oldest day that is taken.
+    /// The oldest day whose uploads are taken.
     pub oldest: Day,
     /// The server's day.
     pub today: Day,
@@ -60,13 +61,13 @@ pub fn decide(uploads: &[ValidUpload], state: &DedupState<'_>) -> Decision {
     decision
 }
 
-/// What the uploads of a group before this one add.
+/// The additions of the group's uploads before the current one.
 struct Fresh {
     ids: HashSet<(Day, UploadId)>,
     of_apps: BTreeMap<TokenName, usize>,
 }
 
-/// A repeated upload is a success whatever has happened since the first: its
+/// The verdict on one upload. A repeated upload succeeds whatever has happened since the first: its
 /// sender must learn that it was counted.
 fn judge(upload: &ValidUpload, state: &DedupState<'_>, fresh: &Fresh) -> Verdict {
     let DedupState { seen, shares, ids_max, oldest, today } = *state;
@@ -83,7 +84,7 @@ fn judge(upload: &ValidUpload, state: &DedupState<'_>, fresh: &Fresh) -> Verdict
         return Verdict::Duplicate;
     }
     match upload.experiment.state() {
-        // Devices hear of a draft before this that there is none.
+        // Uploads for a draft are refused earlier, as for an unknown experiment.
         ExperimentState::Draft | ExperimentState::Paused => Verdict::Paused,
         ExperimentState::Stopped => Verdict::Stopped,
         ExperimentState::Running => {

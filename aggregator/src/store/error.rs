@@ -1,4 +1,4 @@
-//! Errors of a store, and what each says about it.
+//! Errors of a store, and the outcome that each implies.
 
 use std::path::PathBuf;
 
@@ -11,29 +11,29 @@ use thiserror::Error;
 use super::{CuratorRefusal, ExperimentRecord, TrustedRefusal};
 use crate::tls::TlsError;
 
-/// A failure of a store, or a refusal by it.
+/// A failure of a store, or a change that it refuses.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It can't be opened.
+    /// The store can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What is read from it is not what was written.
+    /// Stored data differs from what was written.
     #[error(transparent)]
     Damage(#[from] DamageError),
-    /// Its database failed while it read or committed.
+    /// The database failed during a read or a commit.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// It refuses a change.
+    /// The store refuses a change.
     #[error(transparent)]
     Refused(#[from] StoreRefusal),
 }
 
-/// A store that can't be opened, read-only or not.
+/// The reason why a store can't be opened, read-only or not.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The directory can't be used.
+    /// The data directory can't be used.
     #[error("the data directory {} can't be used", path.display())]
     Directory {
         /// The directory.
@@ -42,7 +42,7 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// A database can't be read at all.
+    /// A database file can't be read at all.
     #[error("can't read {}", path.display())]
     File {
         /// The file.
@@ -51,7 +51,7 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// Another process has the directory.
+    /// Another process holds the lock on the data directory.
     #[error(
         "the data directory {} is in use by another process; stop that one or use another directory",
         path.display()
@@ -71,19 +71,19 @@ pub enum OpenError {
         /// Newest version known.
         known: i64,
     },
-    /// The file is some other program's database.
+    /// The file is a database of some other program.
     #[error("the database file does not belong to Bandana")]
     ForeignFile,
-    /// The database server lacks what is needed.
+    /// The database server is too old.
     #[error("the database server is PostgreSQL {found}; version 13 or a later one is needed")]
     OldServer {
-        /// Its version.
+        /// The server's version.
         found: i32,
     },
-    /// There can be no TLS to the database.
+    /// TLS to the database can't be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The database's password can't be read.
+    /// The file with the database's password can't be read.
     #[error("can't read the database's password from {}", path.display())]
     Password {
         /// The file.
@@ -92,20 +92,20 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// What a connection needs of the operating system is not there.
+    /// The operating system refuses a thread that a connection needs.
     #[error("the operating system gives no connection to the database")]
     Thread {
         /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The database has none of our tables.
+    /// The database has none of Bandana's tables.
     #[error(
         "there is no store in the database: it has no tables of Bandana. Name the database of a \
          server, or make a new store with `bandana init`"
     )]
     Empty,
-    /// There should be a store.
+    /// The directory holds no store, and one is required.
     #[error(
         "there is no store in {}. If there should be one, see whether its disk is mounted and \
          where bandana.sqlite3 is; make a new store with `bandana init`", path.display()
@@ -114,7 +114,7 @@ pub enum OpenError {
         /// The directory.
         path: PathBuf,
     },
-    /// There should be a store in this file, and nothing is in it.
+    /// The database file is empty: it was cut off.
     #[error(
         "{} is empty, and no store ever is: it was cut off. Restore it from a backup; to begin \
          with a new store, move it away first", path.display()
@@ -123,7 +123,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// The log of a database that is not there.
+    /// A write-ahead log without its database.
     #[error(
         "{} is the log of a store whose bandana.sqlite3 is gone. Put that back, or restore a \
          backup in an empty directory; to begin with a new store, move the log away first",
@@ -133,28 +133,28 @@ pub enum OpenError {
         /// The log.
         path: PathBuf,
     },
-    /// There should be no store.
+    /// A store exists where none may be.
     #[error("there is a store in {place} already; it was left as it is")]
     Exists {
-        /// Where it is.
+        /// The place of the store.
         place: String,
     },
 }
 
-/// Something that is not as it was written.
+/// Stored data that differs from what was written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DamageError {
-    /// Something that was stored can't be understood.
+    /// A stored value can't be understood.
     #[error("the database holds damaged data: {what}")]
     Data {
-        /// What is wrong.
+        /// The damage, in words.
         what: String,
     },
-    /// Deltas that can't be written, or can't be read back.
+    /// Stored deltas can't be encoded or decoded.
     #[error(transparent)]
     Stored(#[from] StoredError),
-    /// The database file is not as it was written.
+    /// The database file is damaged.
     #[error(
         "the database file {} is damaged; restore it from a backup, or see what `sqlite3 FILE \
          .recover` can save", path.display()
@@ -162,31 +162,31 @@ pub enum DamageError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was noticed.
+        /// The error that revealed the damage.
         source: Box<StoreError>,
     },
-    /// The database that replicas share is not as it was written.
+    /// The database that replicas share is damaged.
     #[error(
         "the database is damaged; end all replicas, see what `bandana verify` names, and restore a \
          backup, or mend it by hand and have `bandana seal` take what is there"
     )]
     Database {
-        /// What was noticed.
+        /// The error that revealed the damage.
         source: Box<StoreError>,
     },
-    /// Damage was noticed, and whoever runs the server has been told of it.
+    /// Damage was noticed, and the operator has been told of it.
     #[error("the store is damaged, and the server ends; its log says what is wrong")]
     Ended,
 }
 
-/// A database, its disk or its network that failed in an open store.
+/// A failure of an open store's database, disk or network.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
     /// The database failed.
     #[error("the database failed while {doing}")]
     Sqlite {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// The cause.
         #[source]
@@ -195,7 +195,7 @@ pub enum DatabaseError {
     /// The database that replicas share failed, or can't be reached.
     #[error("the database failed while {doing}")]
     Postgres {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// The cause.
         #[source]
@@ -204,10 +204,11 @@ pub enum DatabaseError {
     /// The database that replicas share did not answer in time.
     #[error("the database did not answer in time while {doing}")]
     Slow {
-        /// What was being done.
+        /// The operation that timed out.
         doing: &'static str,
     },
-    /// The database that replicas share does not answer, as the heartbeat knows; it was not asked.
+    /// The heartbeat knows that the database that replicas share does not answer; no query was
+    /// sent.
     #[error("the database does not answer; try again later")]
     Silent,
     /// The operating system has no randomness.
@@ -217,7 +218,7 @@ pub enum DatabaseError {
         #[source]
         source: getrandom::Error,
     },
-    /// There is no room on the disk.
+    /// The disk is full.
     #[error(
         "the disk that holds {} is full; make room and start again: what was acknowledged is \
          there, and devices keep the rest", path.display()
@@ -225,10 +226,10 @@ pub enum DatabaseError {
     DiskFull {
         /// The data directory.
         path: PathBuf,
-        /// What failed.
+        /// The error that revealed it.
         source: Box<StoreError>,
     },
-    /// The disk does not do what it should.
+    /// The data directory can't be read or written.
     #[error(
         "the data directory {} can't be read or written; see to the disk, its permissions, quotas \
          and limits of file size, and start again: what was acknowledged is there", path.display()
@@ -236,10 +237,10 @@ pub enum DatabaseError {
     Unusable {
         /// The data directory.
         path: PathBuf,
-        /// What failed.
+        /// The error that revealed it.
         source: Box<StoreError>,
     },
-    /// Another program writes to the database, which only a server may.
+    /// Another program has locked the database file, which only a server may write.
     #[error(
         "another program has locked the database file {}; end it, or its transaction, and start \
          again: what was acknowledged is there, and devices keep the rest", path.display()
@@ -247,10 +248,10 @@ pub enum DatabaseError {
     Busy {
         /// The file.
         path: PathBuf,
-        /// What failed.
+        /// The error that revealed it.
         source: Box<StoreError>,
     },
-    /// A file of the store was removed or replaced while it was open.
+    /// A file of the store was moved, removed or replaced while it was open.
     #[error(
         "{} is not the file any more that this server has open: it was moved, removed or replaced, \
          or its disk was unmounted. Nothing was acknowledged since that was noticed; put the files \
@@ -259,22 +260,22 @@ pub enum DatabaseError {
     Replaced {
         /// The file.
         path: PathBuf,
-        /// What is there instead.
+        /// The error when the file at this path is compared with the open one.
         #[source]
         source: std::io::Error,
     },
-    /// The database is another store than the one that this replica serves.
+    /// The database holds another store than the one that this replica opened.
     #[error(
         "the database is another store than the one that this replica has opened: {found} instead \
          of {expected}. Put the right one back, or start the replica anew"
     )]
     OtherStore {
-        /// The id that it has.
+        /// The id of the store that is there now.
         found: StoreId,
-        /// The id that it had.
+        /// The id of the store that was opened.
         expected: StoreId,
     },
-    /// The database can't be asked, or has refused before anything was to be committed.
+    /// The database failed or refused before a commit was tried.
     #[error("nothing was changed")]
     Unmade {
         /// The cause.
@@ -283,32 +284,32 @@ pub enum DatabaseError {
     },
 }
 
-/// A change that can't be made as things are; nothing was changed.
+/// A change that is not possible in the present state; nothing was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreRefusal {
     /// The id of a new experiment is taken.
     #[error("an experiment named {0} exists already; choose another id")]
     ExperimentExists(ExperimentId),
-    /// The id of a new experiment was that of one that is gone.
+    /// The id of a new experiment is that of a deleted one.
     #[error(
         "{0} was the id of an experiment that was deleted, and devices may still hold reports for \
          it; choose another id"
     )]
     ExperimentWasDeleted(ExperimentId),
-    /// The experiment is gone.
+    /// The experiment was deleted.
     #[error("the experiment {0} was deleted")]
     ExperimentGone(ExperimentId),
-    /// The experiment does not stand as the caller thinks, but so.
+    /// The experiment's state differs from the one that the caller expects. Its present record.
     #[error("the experiment was changed by somebody else at the same time; try again")]
     Outdated(Box<ExperimentRecord>),
-    /// What the curator may not do.
+    /// A refused change for the curator.
     #[error(transparent)]
     Curator(Box<CuratorRefusal>),
-    /// A change of a trusted experiment that can't be made as things are.
+    /// A refused change of a trusted experiment.
     #[error(transparent)]
     Trusted(Box<TrustedRefusal>),
-    /// As many signatures as a revision can have.
+    /// The revision has the most signatures that it can have.
     #[error(
         "this revision has {max} signatures by other keys that have not expired, and can't have \
          more; sign with one of those keys, or make a new revision", max = SIGNATURES_MAX
@@ -316,26 +317,26 @@ pub enum StoreRefusal {
     TooManySignatures,
 }
 
-/// What an error of a store says about the store.
+/// The effect of an error on the store: whether changes were made, and whether it can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was changed, and nothing is wrong.
+    /// Nothing was changed, and nothing is wrong with the store.
     Declined,
-    /// Nothing was changed, since the store can't do it just now. It can go on.
+    /// Nothing was changed, since the store can't make changes just now. It can go on.
     Unmade,
-    /// It is not known what was changed. The store can go on.
+    /// The change may have been made or not. The store can go on.
     Unknown,
-    /// It is not known what was changed, and the store must not be used any further.
+    /// The change may have been made or not, and the store must not be used any further.
     Fatal,
 }
 
 impl StoreError {
-    /// As the reason why a change was not even tried.
+    /// Wraps this error as the reason why a change was not even tried.
     pub(crate) fn unmade(self) -> Self {
         DatabaseError::Unmade { source: Box::new(self) }.into()
     }
 
-    /// Whether something is not as it was written.
+    /// Whether stored data differs from what was written.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damage(_) => true,
@@ -347,7 +348,7 @@ impl StoreError {
         }
     }
 
-    /// What it says about the store.
+    /// The error's effect on the store.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Open(_) | Self::Damage(_) => Outcome::Fatal,
@@ -358,12 +359,13 @@ impl StoreError {
 }
 
 impl DatabaseError {
-    /// What it says about the store. A new error states its own: none is taken for another one.
+    /// The error's effect on the store. The match is exhaustive, so that each new error must state
+    /// its own.
     fn outcome(&self) -> Outcome {
         match self {
-            // It may be the right one again, or answer again.
+            // The database may become the right one again, or answer again.
             Self::Unmade { .. } | Self::OtherStore { .. } | Self::Silent => Outcome::Unmade,
-            // The connection is replaced; the next commit finds out.
+            // The connection is replaced; the next commit shows whether the database works.
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             Self::Sqlite { .. }
             | Self::DiskFull { .. }

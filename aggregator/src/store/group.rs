@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use super::{ExperimentKey, StoreError, damaged};
 
-/// What one committed upload, or a group of them, adds to one arm's tally.
+/// The addition of one committed upload, or of a group of them, to one arm's tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
     /// The experiment.
     pub experiment: ExperimentKey,
     /// The arm.
     pub arm: ArmIndex,
-    /// What is added.
+    /// The tally to add.
     pub tally: Tally,
 }
 
 /// The uploads of one group that carry the same day: one row of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRow {
-    /// Their day.
+    /// The day that the uploads carry.
     pub day: Day,
-    /// Their ids, sorted, so that their order tells nothing.
+    /// The ids of the uploads, sorted, so that their order reveals nothing.
     pub ids: Vec<UploadId>,
-    /// What they add together, at most one entry for an experiment's arm.
+    /// The sum of the uploads' deltas, with at most one entry for an experiment's arm.
     pub deltas: Vec<Delta>,
 }
 
-/// A row's deltas as they are stored beside the ids: experiment, arm, reports, those that
-/// say 1, and those that say 2 and more.
+/// A row's deltas as stored beside the ids: experiment, arm, reports, reports of symbol 1, and
+/// reports of each symbol beyond 1.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredDeltas(Vec<StoredDelta>);
 
@@ -45,7 +45,7 @@ impl Stored for StoredDeltas {
         if older.version() != 1 {
             return Ok(None);
         }
-        // There were bits only.
+        // Version 1 had bits only.
         let bits: Vec<(i64, u32, u64, u64)> = older.decode()?;
         let delta = |(key, arm, reports, ones)| (key, arm, reports, ones, Vec::new());
         Ok(Some(Self(bits.into_iter().map(delta).collect())))
@@ -61,7 +61,7 @@ impl StoredDeltas {
         Self(deltas.iter().map(delta).collect())
     }
 
-    /// Experiment, arm and what is added.
+    /// The experiment, the arm and the tally to add.
     pub(super) fn tallies(self) -> Result<Vec<(i64, u32, Tally)>, StoreError> {
         let tally = |(experiment, arm, reports, ones, beyond): StoredDelta| {
             let beyond = beyond.into_iter().map(|(number, count)| {

@@ -1,4 +1,4 @@
-//! The store keeps what must survive: experiments, tallies, and which uploads were counted.
+//! The store: durable experiments, tallies and ids of counted uploads.
 
 mod audit;
 mod counts;
@@ -57,7 +57,7 @@ use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::{Days, Memory};
 
-/// What a writer keeps what it is told in. Whatever it returns without an error is
+/// The storage behind a writer. Whatever a method has done when it returns without an error is
 /// durable.
 pub trait Store: Debug + Send {
     /// All experiments with their tallies.
@@ -66,23 +66,22 @@ pub trait Store: Debug + Send {
     /// [`StoreError`] when something can't be read or understood.
     fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError>;
 
-    /// The replay window as it is on this day, as far as is known.
+    /// The replay window on the day `today`, as far as the store knows it.
     fn window(&self, today: Day) -> Window;
 
-    /// Decides about a group of uploads and commits those that are accepted: their names and
-    /// what they add, of each upload all or nothing. The group may take more than one
-    /// transaction. Moves the replay window on when `today` is a new day.
+    /// Decides about a group of uploads and commits the accepted ones. A commit adds an upload's id
+    /// and tallies, both or neither. The group may take more than one transaction. Moves the replay
+    /// window on when `today` is a new day.
     ///
     /// # Errors
-    /// [`StoreError`]: nothing may be acknowledged, and what is durable is not known. The
-    /// same uploads again are safe; see [`StoreError::outcome`] for whether this store can
-    /// take them.
+    /// [`StoreError`]: nothing may be acknowledged, and it is unknown what is durable. Committing
+    /// the same uploads again is safe; [`StoreError::outcome`] says whether this store can do so.
     fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError>;
 
     /// Adds an experiment in the state `state`.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn create_experiment(
         &mut self,
         specification: &Specification,
@@ -91,10 +90,10 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
-    /// Adds a revision of an experiment that stands as the caller thinks.
+    /// Adds a revision of an experiment whose state is as the caller expects.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn add_revision(
         &mut self,
         expected: ExpectedState,
@@ -102,10 +101,10 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
-    /// Changes the state of an experiment that stands as the caller thinks.
+    /// Changes the state of an experiment whose state is as the caller expects.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn set_state(
         &mut self,
         expected: ExpectedState,
@@ -113,22 +112,22 @@ pub trait Store: Debug + Send {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
-    /// Notes that an experiment is archived, or not any more, which its entry says, if it stands
-    /// as the caller thinks.
+    /// Archives or unarchives an experiment whose state is as the caller expects. The action of
+    /// `entry` says which.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn archive(
         &mut self,
         expected: ExpectedState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
-    /// Deletes an experiment that stands as the caller thinks, with all but its entries in the
-    /// audit log and its id, which none can have again.
+    /// Deletes an experiment whose state is as the caller expects. Its audit entries remain, and so
+    /// does its id, which no other experiment can get.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError>;
 
     /// The digests of all revisions of deleted experiments.
@@ -137,11 +136,11 @@ pub trait Store: Debug + Send {
     /// As [`Self::load`].
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError>;
 
-    /// Adds a signature to a revision, in place of one by the same key. Those that have
-    /// expired by `now` are forgotten.
+    /// Adds a signature to a revision, in place of one by the same key. Drops signatures that have
+    /// expired by `now`.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn add_signature(
         &mut self,
         key: ExperimentKey,
@@ -154,18 +153,18 @@ pub trait Store: Debug + Send {
     /// Makes a change for the curator.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others. A debit of which
-    /// it is not known whether it was made must be taken for made, and pays for nothing.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`]. A debit whose outcome is
+    /// unknown must be taken as made, and pays for nothing.
     fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
 
     /// Makes a change of a trusted experiment.
     ///
     /// # Errors
-    /// [`StoreError::Refused`]; what [`StoreError::outcome`] tells of others.
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
 
-    /// Whether the store is where it was opened, as far as this can be told at once, and moves
-    /// the replay window on when `today` is a new day: for when nothing is committed for long.
+    /// Checks that the store is still where it was opened, as far as a quick check can tell. Moves
+    /// the replay window on when `today` is a new day. Called when nothing is committed for long.
     ///
     /// # Errors
     /// As [`Self::commit`].
@@ -173,60 +172,61 @@ pub trait Store: Debug + Send {
         Ok(())
     }
 
-    /// Ends in order.
+    /// Closes the store in order.
     ///
     /// # Errors
-    /// [`StoreError`]; what was committed stays so.
+    /// [`StoreError`]; committed data stays committed.
     fn close(self: Box<Self>) -> Result<(), StoreError>;
 }
 
-/// What became of a group of uploads.
+/// The result of committing a group of uploads.
 #[derive(Debug, Default)]
 pub struct Committed {
-    /// One verdict for each upload, in their order.
+    /// One verdict for each upload, in the order of the uploads.
     pub verdicts: Vec<Verdict>,
-    /// What whoever holds the tallies in memory has to add, with its day. Nothing when they
-    /// are told by the store, as those of other replicas are.
+    /// The deltas, with their days, that the holder of the tallies in memory must add. Empty when
+    /// the store itself sends them to that holder, as it does with deltas of other replicas.
     pub deltas: Vec<(Day, Delta)>,
 }
 
 /// The replay window of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The oldest day whose uploads are taken, as far as is known.
+    /// The oldest day whose uploads are taken, as far as the store knows.
     pub oldest: Day,
-    /// The newest day of which an upload was counted, as far as is known.
+    /// The newest day with a counted upload, as far as the store knows.
     pub newest: Option<Day>,
-    /// Upload ids in memory, and how many there may be. None: they are not in memory.
+    /// The number of upload ids in memory, and the most there may be. None: this store keeps no ids
+    /// in memory.
     pub ids: Option<(usize, usize)>,
 }
 
-/// How an experiment stands, as far as somebody knows who wants to change it.
+/// The state of an experiment that a caller expects when it asks for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedState {
     /// The experiment.
     pub key: ExperimentKey,
-    /// Its state.
+    /// The experiment's state.
     pub state: ExperimentState,
-    /// Its newest revision.
+    /// The digest of its newest revision.
     pub digest: Digest,
 }
 
-/// Where an experiment stands.
+/// The state of an experiment in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExperimentState {
-    /// Devices do not see it yet.
+    /// Devices do not see the experiment yet.
     Draft,
-    /// Arms are given and uploads are taken.
+    /// Devices are served arms, and uploads are taken.
     Running,
-    /// Uploads are refused for now.
+    /// Uploads are refused until the experiment is resumed.
     Paused,
     /// Uploads are refused for good.
     Stopped,
 }
 
 impl ExperimentState {
-    /// Its name in the store and in messages.
+    /// The state's name in the store and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Draft => "draft",
@@ -236,7 +236,7 @@ impl ExperimentState {
         }
     }
 
-    /// Every one of them.
+    /// Every state.
     pub const ALL: [Self; 4] = [Self::Draft, Self::Running, Self::Paused, Self::Stopped];
 
     fn from_name(name: &str) -> Option<Self> {
@@ -247,18 +247,18 @@ impl ExperimentState {
 /// A step from one state of an experiment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// A draft is given to devices.
+    /// From draft to running.
     Start,
-    /// A running experiment is paused.
+    /// From running to paused.
     Pause,
-    /// A paused experiment runs again.
+    /// From paused to running.
     Resume,
-    /// An experiment ends for good.
+    /// To stopped, for good.
     Stop,
 }
 
 impl Transition {
-    /// The states from which it is allowed.
+    /// The states from which the transition is allowed.
     pub fn from(self) -> &'static [ExperimentState] {
         use ExperimentState::{Draft, Paused, Running};
         match self {
@@ -269,7 +269,7 @@ impl Transition {
         }
     }
 
-    /// The state to which it leads.
+    /// The state to which the transition leads.
     pub fn to(self) -> ExperimentState {
         match self {
             Self::Start | Self::Resume => ExperimentState::Running,
@@ -278,7 +278,7 @@ impl Transition {
         }
     }
 
-    /// Its name in the audit log.
+    /// The transition's action in the audit log.
     pub fn action(self) -> AuditAction {
         match self {
             Self::Start => AuditAction::Start,
@@ -296,13 +296,13 @@ pub struct ExperimentKey(pub(crate) i64);
 /// Seconds after which a device should ask for a new policy.
 const TIME_TO_LIVE_SECONDS: u32 = 60;
 
-/// A policy as all are served.
+/// The policy as it is served to every device.
 pub(crate) fn served_policy(version: u64, weights: Weights) -> Policy {
     Policy { version, weights, time_to_live_seconds: TIME_TO_LIVE_SECONDS }
 }
 
-/// What the columns of a store say. They are checked anew: whoever edits them by hand
-/// may make a mistake.
+/// The learner configuration in the columns of a store. The values are checked again, since they
+/// may have been edited by hand.
 fn learner_config(
     learner: &str,
     floor_weight: f64,
@@ -324,7 +324,7 @@ fn learner_config(
     Ok(LearnerConfig { learner, floor_weight, memory, guardrails })
 }
 
-/// The window in days and the discount, as a store has them.
+/// The columns of a memory: its window in days and its discount.
 fn memory_columns(memory: Memory) -> (Option<i64>, Option<f64>) {
     match memory {
         Memory::Everything => (None, None),
@@ -333,32 +333,33 @@ fn memory_columns(memory: Memory) -> (Option<i64>, Option<f64>) {
     }
 }
 
-/// All that the store knows about an experiment.
+/// The complete record of an experiment.
 #[derive(Clone, Debug)]
 pub struct ExperimentRecord {
-    /// Its key.
+    /// The experiment's key.
     pub key: ExperimentKey,
-    /// How it is run.
+    /// The configuration of its learner.
     pub config: LearnerConfig,
-    /// Where it stands.
+    /// The experiment's state.
     pub state: ExperimentState,
-    /// Whether lists leave it out: the audit log says so.
+    /// Whether lists leave the experiment out, according to the audit log.
     pub is_archived: bool,
-    /// Every revision, the oldest first; at least one.
+    /// Every revision, oldest first; at least one.
     pub revisions: Vec<Specification>,
-    /// The signatures of the newest revision, by key; expired ones too.
+    /// The signatures of the newest revision, by key, including expired ones.
     pub signatures: Vec<Signature>,
-    /// The tally of every arm, all days together.
+    /// The tally of every arm over all days.
     pub tallies: Vec<Tally>,
-    /// The same by day, of the days that its memory reaches; empty when it keeps everything.
+    /// The tallies by day, for the days within the learner's memory; empty when the memory is
+    /// unlimited.
     pub days: Days,
-    /// The policy for the newest revision. None: this store keeps none, and whoever
-    /// serves the experiment computes one.
+    /// The policy for the newest revision. None: this store keeps no policy, and the server
+    /// computes one.
     pub policy: Option<StoredPolicy>,
 }
 
 impl ExperimentRecord {
-    /// How it stands. None: there is no revision, which no store returns.
+    /// The state to expect for a change. None: there is no revision, which no store returns.
     pub fn expected(&self) -> Option<ExpectedState> {
         let newest = self.revisions.last()?;
         Some(ExpectedState { key: self.key, state: self.state, digest: newest.digest() })
@@ -370,18 +371,18 @@ impl ExperimentRecord {
 pub struct StoredPolicy {
     /// The policy. Its version grows with every change of the experiment.
     pub policy: Policy,
-    /// Reports that it was computed from.
+    /// The number of reports that the policy was computed from.
     pub reports: u64,
 }
 
-/// Whether there must be a store where one is opened. One that is made by itself would hide that
-/// a disk was not mounted.
+/// Whether a store must exist where one is opened. A store created silently would hide that a disk
+/// was not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// There must be one.
+    /// A store must exist.
     Required,
-    /// One is made if there is none.
+    /// A store is created if none exists.
     Optional,
-    /// One is made, and there must be none.
+    /// A store is created, and none may exist.
     Forbidden,
 }

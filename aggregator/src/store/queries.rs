@@ -1,5 +1,5 @@
-//! Data sets of the curator as the store keeps them: budgets, debits and the state of sessions. It
-//! never keeps rows.
+//! Records of the curator: data sets, budgets, debits and sessions. The store never keeps rows of a
+//! data set.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::datasets::fingerprint::Fingerprint;
 pub struct CuratorName(String);
 
 impl CuratorName {
-    /// Checks it.
+    /// Checks a name.
     ///
     /// # Errors
     /// [`CuratorNameError`].
@@ -26,7 +26,7 @@ impl CuratorName {
         if is_name { Ok(Self(name)) } else { Err(CuratorNameError(name)) }
     }
 
-    /// As text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -38,56 +38,57 @@ impl fmt::Display for CuratorName {
     }
 }
 
-/// Not a name.
+/// A text that is not a valid name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is no name; use 1 to 64 lower-case letters, digits and hyphens")]
 pub struct CuratorNameError(String);
 
-/// A data set, as it was registered, with what is left of its budget.
+/// A data set as registered, with the state of its budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataSetRecord {
-    /// Its name.
+    /// The data set's name.
     pub name: CuratorName,
-    /// Its file, in the directory of data sets.
+    /// The file's name in the directory of data sets.
     pub file: String,
-    /// Of the bytes of the file, as it was registered; a plain hash if there is no `content`.
+    /// The keyed fingerprint of the file's bytes at registration; a plain hash if `content` is
+    /// none.
     pub fingerprint: Fingerprint,
-    /// Of the content of the file, whatever it is called. No two data sets have the same. None: it
-    /// was registered with an earlier version.
+    /// The fingerprint of the file's content, independent of its name. No two data sets have the
+    /// same. None: an earlier version registered the data set.
     pub content: Option<Fingerprint>,
-    /// Rows, which are public.
+    /// The number of rows, which is public.
     pub rows: u64,
-    /// Its columns, one on each line.
+    /// The columns, one on each line.
     pub columns: String,
-    /// How its losses add up.
+    /// The privacy measure in which its losses add up.
     pub measure: Measure,
-    /// All that may be spent, in billionths.
+    /// The whole budget, in billionths.
     pub budget: u64,
-    /// What was spent, in billionths. It only grows.
+    /// The part of the budget that is spent, in billionths. It only grows.
     pub spent: u64,
-    /// When it was registered.
+    /// The time of registration.
     pub at: UnixSeconds,
 }
 
-/// What is taken from a data set's budget, before the answer that it pays for leaves.
+/// A debit from a data set's budget, made before the answer that it pays for leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debit {
-    /// Whose budget.
+    /// The data set whose budget is debited.
     pub data_set: CuratorName,
-    /// When.
+    /// The time of the debit.
     pub at: UnixSeconds,
-    /// Who asked.
+    /// The caller who asked.
     pub caller: String,
-    /// What for, in words.
+    /// The purpose, in words.
     pub purpose: String,
-    /// How much, in billionths.
+    /// The price, in billionths.
     pub price: u64,
 }
 
-/// A debit, and its number.
+/// A debit with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebitRecord {
-    /// Greater than those of all earlier ones.
+    /// The debit's number, greater than those of all earlier debits.
     pub number: u64,
     /// The debit.
     pub debit: Debit,
@@ -96,15 +97,15 @@ pub struct DebitRecord {
 /// A session of private multiplicative weights.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Its name.
+    /// The session's name.
     pub name: CuratorName,
-    /// What it asks about.
+    /// The data set that the session asks about.
     pub data_set: CuratorName,
     /// The columns of its universe, one name on each line.
     pub columns: String,
-    /// Its plan, as JSON.
+    /// The session's plan, as JSON.
     pub plan: String,
-    /// The noise of its threshold: as secret as rows are.
+    /// The noise of the session's threshold, which is as secret as rows are.
     pub threshold_noise: i64,
 }
 
@@ -116,44 +117,44 @@ impl fmt::Debug for SessionRecord {
     }
 }
 
-/// An update round of a session: what was asked, and the answer that was given.
+/// An update round of a session: the question and the released answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionUpdate {
     /// The session.
     pub session: CuratorName,
-    /// Its place among the updates of the session, from 0.
+    /// The update's place among those of the session, from 0.
     pub number: u32,
-    /// What was asked.
+    /// The predicate that was asked about.
     pub predicate: String,
-    /// What was answered.
+    /// The released answer.
     pub answer: i64,
 }
 
-/// A round of a session: a query that was compared, whichever way that went.
+/// A round of a session: a query that was compared with the threshold, whatever the result.
 ///
-/// Every round is stored, and not updates alone: what fails, and what loses to a round that
-/// somebody else has stored first, must not depend on how the comparison went.
+/// Every round is stored, not updates alone. Whether a write fails, or loses to a round that
+/// another caller stored first, must not depend on the result of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRound {
     /// The session.
     pub session: CuratorName,
-    /// Rounds that it had when the comparison was made.
+    /// The number of rounds of the session when the comparison was made.
     pub number: u64,
-    /// The update that the round was.
+    /// The update, if the round is one.
     pub update: Option<SessionUpdate>,
 }
 
-/// Where a question was asked.
+/// The scope of a question: a data set or a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionScope {
-    /// Of a data set.
+    /// A question about a data set.
     DataSet(CuratorName),
-    /// Of a session.
+    /// A question in a session.
     Session(CuratorName),
 }
 
 impl QuestionScope {
-    /// As the store has it: a kind, and a name.
+    /// The columns of the scope in the store: kind and name.
     pub(super) fn columns(&self) -> (&'static str, &str) {
         match self {
             Self::DataSet(name) => ("data-set", name.as_str()),
@@ -162,86 +163,86 @@ impl QuestionScope {
     }
 }
 
-/// The id that a caller has made for a question. Other callers may have the same.
+/// The key of a question: the id that its caller chose. Other callers may use the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionKey {
-    /// Where it was asked.
+    /// The scope of the question.
     pub scope: QuestionScope,
-    /// Who has asked.
+    /// The caller who asked.
     pub caller: String,
-    /// The id.
+    /// The id that the caller chose.
     pub id: [u8; 16],
 }
 
-/// An answer that is kept for whoever has not got it.
+/// An answer that is kept so that its caller can fetch it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// SHA-256 of what was asked.
+    /// SHA-256 of the question.
     pub digest: [u8; 32],
-    /// The answer, as it was sent.
+    /// The answer as it was sent.
     pub answer: Vec<u8>,
 }
 
-/// An answer that is to be kept, together with what it has cost.
+/// An answer to keep, stored together with its debit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerToKeep {
-    /// What it is the answer of.
+    /// The question that it answers.
     pub question: QuestionKey,
     /// The answer.
     pub kept: KeptAnswer,
-    /// When it was given.
+    /// The time of the answer.
     pub at: UnixSeconds,
 }
 
-/// How long answers are kept, at least, unless there are too many.
+/// The least time for which answers are kept, unless there are too many.
 pub(super) const KEPT_SECONDS: u64 = 86_400;
 
-/// Most answers that are kept for a caller about a data set or session, and most bytes of them;
-/// the newest one in any case.
+/// Most kept answers for a caller about a data set or session, and most bytes of those answers. The
+/// newest answer is kept in any case.
 pub(super) const KEPT_MAX: i64 = 256;
 pub(super) const KEPT_BYTES_MAX: i64 = 16 << 20;
 
-/// Something to be made durable for the curator.
+/// A durable change for the curator.
 #[derive(Clone, Debug)]
 pub enum CuratorChange {
-    /// Add a data set, with its entry in the audit log.
+    /// Add a data set, with an entry in the audit log.
     Register(Box<DataSetRecord>, AuditEntry),
-    /// Note in the audit log that a data set was refused.
+    /// Note in the audit log that the registration of a data set was refused.
     Refuse(AuditEntry),
-    /// Note what content a data set of an earlier version has.
+    /// Set the content fingerprint of a data set that an earlier version registered.
     Bind {
         /// The data set.
         data_set: CuratorName,
-        /// Of the bytes of its file.
+        /// The fingerprint of the file's bytes.
         fingerprint: Fingerprint,
-        /// Of the content of its file.
+        /// The fingerprint of the file's content.
         content: Fingerprint,
     },
-    /// Debit a budget, and keep the answer that this pays for.
+    /// Debit a budget, and keep the answer that the debit pays for.
     Debit(Debit, Option<AnswerToKeep>),
     /// Debit a budget, and open a session.
     Open(Debit, SessionRecord),
-    /// Add a round to a session, if it is the next one.
+    /// Add a round to a session, if no other came first, and keep the answer.
     Round(SessionRound, Option<AnswerToKeep>),
 }
 
-/// Why the store does not make a change for the curator. Nothing was changed.
+/// The reason why the store refuses a change for the curator. Nothing was changed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CuratorRefusal {
     /// The name of a new data set is taken.
     #[error("a data set named {0} exists already; its budget can't be set anew")]
     DataSetExists(CuratorName),
-    /// There is a data set with the same content.
+    /// Another data set has the same content.
     #[error(
         "the file has the same content as the data set {0}, whose budget is the only one that it \
          has, for good; ask that data set"
     )]
     ContentRegistered(CuratorName),
-    /// A question with this id was answered.
+    /// A question with this id was already answered.
     #[error("the question was answered before")]
     Answered,
-    /// There is no such data set.
+    /// No data set has this name.
     #[error("there is no data set {0}")]
     NoDataSet(CuratorName),
     /// The budget does not suffice.
@@ -250,22 +251,22 @@ pub enum CuratorRefusal {
          was spent", amount(*price), amount(*left), amount(*budget)
     )]
     Exhausted {
-        /// Whose.
+        /// The data set.
         data_set: CuratorName,
-        /// What was asked for, in billionths.
+        /// The price, in billionths.
         price: u64,
-        /// What is left, in billionths.
+        /// The part of the budget that is left, in billionths.
         left: u64,
-        /// All there was, in billionths.
+        /// The whole budget, in billionths.
         budget: u64,
     },
     /// The name of a new session is taken.
     #[error("a session named {0} exists already; choose another name")]
     SessionExists(CuratorName),
-    /// There is no such session.
+    /// No session has this name.
     #[error("there is no session {0}")]
     NoSession(CuratorName),
-    /// Somebody else was faster.
+    /// Another caller's round was stored first.
     #[error("the session was asked by somebody else at the same time; ask again")]
     SessionMoved,
 }
@@ -282,8 +283,8 @@ impl From<CuratorRefusal> for StoreError {
     }
 }
 
-/// Checks a budget, what was spent of it, and the sum of its debits. All of it is spent in
-/// backups.
+/// Checks the spent part of a budget against the sum of its debits. In a backup, the whole budget
+/// is spent.
 pub(super) fn verify(
     name: &str,
     [budget, spent, debited]: [u64; 3],
@@ -298,7 +299,7 @@ pub(super) fn verify(
     }
 }
 
-/// What is left, when a price does not fit.
+/// The refusal of a price that exceeds the rest of the budget.
 pub(super) fn exhausted(data_set: &CuratorName, price: u64, budget: u64, spent: u64) -> StoreError {
     let (data_set, left) = (data_set.clone(), budget.saturating_sub(spent));
     CuratorRefusal::Exhausted { data_set, price, left, budget }.into()

@@ -1,4 +1,4 @@
-//! Reading a store that a server has open.
+//! Reading a store while a server has it open.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,23 @@ use super::{
 };
 use crate::datasets::fingerprint::FingerprintKey;
 
-/// Reads what is committed, on connections of its own: no commit waits for it.
+/// Reads committed data on its own connections, so that no commit waits for a read.
 ///
-/// Its methods wait, and must not be called where asynchronous code runs.
+/// The methods block, and must not be called from asynchronous code.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     place: StoreLocation,
-    /// Who is told of damage, once. None: whoever asks hears of it, and nobody else.
+    /// The channel that damage is reported to, once. None: only the caller of a read learns of
+    /// damage.
     damage: Option<mpsc::UnboundedSender<StoreError>>,
 }
 
 #[derive(Clone, Debug)]
 enum StoreLocation {
-    /// A connection for each call.
+    /// A directory; every call opens a connection.
     Embedded(PathBuf),
-    /// One connection, which calls take turns on: readers can't take the connections
-    /// that writers need.
+    /// One connection, which calls take turns on, so that readers can't take the connections that
+    /// writers need.
     Postgres(Arc<Mutex<PgConnection>>),
 }
 
@@ -42,8 +43,8 @@ impl StoreReader {
         Self { place: StoreLocation::Embedded(directory.join(DATABASE_FILE)), damage: None }
     }
 
-    /// A reader of a database that replicas share, which must have its tables. It connects
-    /// when it is first asked.
+    /// A reader of a database that replicas share, which must have its tables. The first read
+    /// connects.
     ///
     /// # Errors
     /// [`StoreError`] when a file can't be used.
@@ -51,13 +52,13 @@ impl StoreReader {
         Self::of_target(Arc::new(Target::new(settings)?), None)
     }
 
-    /// As [`Self::of_postgres`], over connections to this target that go by this pulse.
+    /// As [`Self::of_postgres`], over connections to this target that use this pulse.
     pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
         let link = PgConnection::new(target, Waits::READING)?.with_pulse(pulse);
         Ok(Self { place: StoreLocation::Postgres(Arc::new(Mutex::new(link))), damage: None })
     }
 
-    /// A reader that tells this of damage, beside whoever asks.
+    /// Makes the reader report damage to this channel too.
     pub(crate) fn telling(self, damage: mpsc::UnboundedSender<StoreError>) -> Self {
         Self { damage: Some(damage), ..self }
     }
@@ -75,7 +76,8 @@ impl StoreReader {
             StoreLocation::Postgres(link) => {
                 let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
                 match postgres(&mut link) {
-                    // A connection that was lost since the last call is made again.
+                    // The connection was lost since the last call; the second attempt connects
+                    // anew.
                     Err(StoreError::Database(DatabaseError::Postgres { .. })) => {
                         postgres(&mut link)
                     }
@@ -86,11 +88,11 @@ impl StoreReader {
         outcome.map_err(|error| self.tell(error))
     }
 
-    /// Tells who is to be told of damage, and leaves whoever asks the fact.
+    /// Reports damage to the channel, and returns the error for the caller.
     fn tell(&self, error: StoreError) -> StoreError {
         match &self.damage {
             Some(damage) if error.is_damage() => {
-                // The server may be ending already.
+                // The receiver is gone when the server is ending.
                 damage.send(error).ok();
                 StoreError::Damage(DamageError::Ended)
             }
@@ -98,7 +100,7 @@ impl StoreReader {
         }
     }
 
-    /// The entries of the audit log that a query asks for, the newest first.
+    /// The entries of the audit log that `query` selects, newest first.
     ///
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
@@ -109,11 +111,11 @@ impl StoreReader {
         )
     }
 
-    /// The tallies of an experiment on these days, by day and then by arm, as they
-    /// were committed at one moment.
+    /// The tallies of an experiment on these days, by day and then by arm, as committed at one
+    /// moment.
     ///
-    /// All at once, 136 bytes each: the log can't be shortened while somebody reads,
-    /// and whoever asked may be slow.
+    /// All tallies are read at once, 136 bytes each. The write-ahead log can't be shortened during
+    /// a read, and the caller may be slow.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -139,7 +141,7 @@ impl StoreReader {
         )
     }
 
-    /// What was debited to a data set before a number, the newest first.
+    /// The debits of a data set before a number, newest first.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -166,7 +168,7 @@ impl StoreReader {
         )
     }
 
-    /// The key that fingerprints are made with. It must not leave this process.
+    /// The key of fingerprints. The key must not leave this process.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -185,8 +187,8 @@ impl StoreReader {
         )
     }
 
-    /// How many rounds a session has had. Updates that are read afterwards are of these rounds,
-    /// or of later ones.
+    /// The number of rounds of a session. Updates that are read afterwards belong to these rounds
+    /// or to later ones.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -197,7 +199,7 @@ impl StoreReader {
         )
     }
 
-    /// The updates of a session from a number on, in order.
+    /// The updates of a session in order, starting at a number.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -223,8 +225,8 @@ impl StoreReader {
         )
     }
 
-    /// Those of these disclosures to a trusted experiment that were counted, and whose days
-    /// were not forgotten.
+    /// The subset of these disclosures to a trusted experiment that were counted and whose days are
+    /// not forgotten.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.

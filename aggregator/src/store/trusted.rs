@@ -1,4 +1,4 @@
-//! Trusted experiments as the store keeps them: records whose states are bytes, and their checks.
+//! Stored records of trusted experiments, whose states are bytes, and the checks of those records.
 
 use std::fmt;
 
@@ -13,22 +13,22 @@ use super::{
     AuditEntry, DamageError, DatabaseError, ExperimentState, StoreError, StoreRefusal, Verification,
 };
 
-/// Most disclosures of one commit.
+/// Most disclosures in one commit.
 pub const DISCLOSURES_MAX: usize = 1024;
 
-/// Names of days that have left the window that one change forgets at most: more than it adds.
-/// Those that are left harm nobody: their days are refused.
+/// Most ids of days before the window that one change deletes: more than a change adds. Ids that
+/// are left do no harm, since uploads of their days are refused.
 pub(super) const FORGOTTEN_MAX: u32 = 2048;
 
 const _: () = assert!(FORGOTTEN_MAX as usize > DISCLOSURES_MAX);
 
-/// Which state of a trusted experiment something was made from.
+/// The version of a trusted experiment's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustedVersion {
-    /// Grows by one with every change.
+    /// A sequence number that grows by one with every change.
     pub sequence: u64,
-    /// Random, at most 2^63 - 1: in a store that has gone back in time, a sequence may come
-    /// again for something else.
+    /// A random number, at most 2^63 - 1. In a store that was set back in time, a sequence number
+    /// may recur for another state.
     pub stamp: u64,
 }
 
@@ -44,24 +44,24 @@ impl TrustedVersion {
     }
 }
 
-/// All that the store knows about a trusted experiment, but for the names of what was disclosed.
+/// The complete record of a trusted experiment, except for the ids of its disclosures.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TrustedRecord {
-    /// Its name.
+    /// The experiment's id.
     pub id: ExperimentId,
-    /// Its specification, as a message.
+    /// The specification, as a message.
     pub specification: Vec<u8>,
-    /// Where it stands; never a draft.
+    /// The experiment's state; never a draft.
     pub state: ExperimentState,
-    /// Its version.
+    /// The version of its state.
     pub version: TrustedVersion,
     /// The oldest day whose disclosures are taken.
     pub oldest: Day,
-    /// Its secret state. None: it was stopped.
+    /// The secret state. None: the experiment was stopped.
     pub private: Option<Vec<u8>>,
-    /// What may be shown of it.
+    /// The released state, which may be shown.
     pub released: Vec<u8>,
-    /// Whether lists leave it out: the audit log says so.
+    /// Whether lists leave the experiment out, according to the audit log.
     pub is_archived: bool,
 }
 
@@ -74,20 +74,20 @@ impl fmt::Debug for TrustedRecord {
     }
 }
 
-/// The next state of a trusted experiment that runs, and what led to it.
+/// The next state of a running trusted experiment, and the disclosures that led to it.
 #[derive(Clone)]
 pub struct TrustedCommit {
     /// The experiment.
     pub id: ExperimentId,
-    /// The version that this was made from.
+    /// The version that the next state was computed from.
     pub from: TrustedVersion,
-    /// The version that this is.
+    /// The version of the next state.
     pub to: TrustedVersion,
     /// The next secret state.
     pub private: Vec<u8>,
-    /// What may be shown of it.
+    /// The released state, which may be shown.
     pub released: Vec<u8>,
-    /// The disclosures that led there, each of which counts once; none in a release.
+    /// The disclosures that led to the next state, each counted once; none in a release.
     pub disclosures: Vec<(Day, UploadId)>,
 }
 
@@ -100,64 +100,64 @@ impl fmt::Debug for TrustedCommit {
     }
 }
 
-/// Something to be made durable of a trusted experiment: all of it or nothing.
+/// A durable change of a trusted experiment, made as a whole or not at all.
 #[derive(Clone, Debug)]
 pub enum TrustedChange {
     /// Add an experiment.
     Create(TrustedRecord, AuditEntry),
-    /// Move it to another state. Stopping erases the secret state.
+    /// Move an experiment to another state. Stopping erases the secret state.
     Move {
         /// The experiment.
         id: ExperimentId,
-        /// The version that it has.
+        /// The version that the experiment must have.
         from: TrustedVersion,
-        /// The version that it gets.
+        /// The version that the experiment gets.
         to: TrustedVersion,
-        /// Its next state.
+        /// The next state.
         state: ExperimentState,
-        /// For the audit log.
+        /// The entry for the audit log.
         entry: AuditEntry,
     },
-    /// Have lists leave it out, or not any more, as the entry says. Stopped experiments only.
+    /// Archive or unarchive a stopped experiment. The action of the entry says which.
     Archive {
         /// The experiment.
         id: ExperimentId,
-        /// The version that it has.
+        /// The version that the experiment must have.
         from: TrustedVersion,
-        /// The version that it gets.
+        /// The version that the experiment gets.
         to: TrustedVersion,
-        /// For the audit log.
+        /// The entry for the audit log.
         entry: AuditEntry,
     },
-    /// Delete it, but for its entries in the audit log. Stopped experiments only.
+    /// Delete a stopped experiment, except for its audit entries.
     Delete {
         /// The experiment.
         id: ExperimentId,
-        /// The version that it has.
+        /// The version that the experiment must have.
         from: TrustedVersion,
-        /// For the audit log.
+        /// The entry for the audit log.
         entry: AuditEntry,
     },
-    /// Let its window begin so many days before today. If it begins no earlier, it keeps its
-    /// version.
+    /// Let the window begin `back` days before today. If it begins there or later already, it keeps
+    /// its version.
     Window {
         /// The experiment.
         id: ExperimentId,
-        /// The version that it has.
+        /// The version that the experiment must have.
         from: TrustedVersion,
-        /// The version that it gets.
+        /// The version that the experiment gets.
         to: TrustedVersion,
         /// The server's day.
         today: Day,
-        /// How many days before it the window begins.
+        /// The number of days between the window's first day and today.
         back: u32,
     },
-    /// Replace its state.
+    /// Replace the state.
     Commit(TrustedCommit),
 }
 
 impl TrustedChange {
-    /// The experiment that it is for.
+    /// The experiment that the change is for.
     pub(super) fn id(&self) -> &ExperimentId {
         match self {
             Self::Create(record, _) => &record.id,
@@ -170,20 +170,20 @@ impl TrustedChange {
     }
 }
 
-/// Why the store does not make a change of a trusted experiment. Nothing was changed.
+/// The reason why the store refuses a change of a trusted experiment. Nothing was changed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrustedRefusal {
-    /// It has another version, or is not there.
+    /// The experiment has another version, or does not exist.
     #[error("the trusted experiment was changed by somebody else at the same time; try again")]
     Moved,
-    /// These count already.
+    /// These disclosures were counted already.
     #[error("{} disclosures were counted before", .0.len())]
     Known(Vec<(Day, UploadId)>),
-    /// Some are of a later day, by the clock of the database.
+    /// Some disclosures carry a later day than the clock of the database allows.
     #[error("a disclosure is of a day after {latest}, by the clock of the database")]
     Future {
-        /// The latest day that is taken.
+        /// The latest day whose disclosures are taken.
         latest: Day,
     },
 }
@@ -194,14 +194,14 @@ impl From<TrustedRefusal> for StoreError {
     }
 }
 
-/// What the bytes of a record say.
+/// A decoded record.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedRecord {
-    /// As devices are told of it.
+    /// The specification as devices receive it.
     pub(crate) specification: TrustedSpecification,
-    /// Its secret state. None: it was stopped.
+    /// The secret state. None: the experiment was stopped.
     pub(crate) secret: Option<SecretState>,
-    /// What may be shown of it.
+    /// The released state, which may be shown.
     pub(crate) released: ReleasedState,
 }
 
@@ -239,7 +239,7 @@ pub(super) fn verify(record: &TrustedRecord, verification: &mut Verification) {
     if experiment.released.plan().message(id) != experiment.specification {
         verification.say(format!("trusted experiment {id} is not run by its specification"));
     }
-    // The bytes follow from the secret state.
+    // The released bytes follow from the secret state.
     let shown = experiment.secret.map(|secret| stored::to_bytes(&secret.released()));
     if shown.is_some_and(|shown| !shown.is_ok_and(|shown| shown == *released)) {
         verification.say(format!(
@@ -248,8 +248,8 @@ pub(super) fn verify(record: &TrustedRecord, verification: &mut Verification) {
     }
 }
 
-/// Checks what an experiment has beside it: how many names of disclosures, fewer than rewards
-/// once its window has moved, and whether an experiment of the other kind has its id.
+/// Checks the number of stored ids against the record, and that no local experiment has its id.
+/// There are fewer ids than rewards once the window has moved.
 pub(super) fn verify_names(
     record: &TrustedRecord,
     names: u64,

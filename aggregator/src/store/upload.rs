@@ -1,4 +1,4 @@
-//! Uploads whose form is valid, and what becomes of them.
+//! Well-formed uploads and their verdicts.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use bandana_shared::tally::Tally;
 use super::{ExperimentKey, ExperimentState};
 use crate::auth::AppShare;
 
-/// An experiment, as far as the store needs to know the one that an upload is for.
+/// The view of an experiment that the store needs to judge an upload.
 pub trait UploadTarget: Debug + Send + Sync {
-    /// Its key in the store.
+    /// The experiment's key in the store.
     fn key(&self) -> ExperimentKey;
 
-    /// Its state at the moment.
+    /// The experiment's present state.
     fn state(&self) -> ExperimentState;
 }
 
-/// An upload whose form is valid.
+/// A well-formed upload.
 #[derive(Clone, Debug)]
 pub struct ValidUpload {
-    /// Its name.
+    /// The upload's id.
     pub id: UploadId,
-    /// The day that it carries.
+    /// The day that the upload carries.
     pub day: Day,
-    /// The experiment that its digest names.
+    /// The experiment that the upload's digest names.
     pub experiment: Arc<dyn UploadTarget>,
     /// The tally of each arm that occurs, in ascending order of the arms.
     pub tallies: Vec<(ArmIndex, Tally)>,
-    /// The app that it came from. None: apps show no keys.
+    /// The app that the upload came from. None: apps show no keys.
     pub app: Option<AppShare>,
 }
 
-/// What becomes of an upload once its group is committed.
+/// The outcome for an upload once its group is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Counted now.
     Accepted,
     /// Counted before, or by another upload of the same group.
     Duplicate,
-    /// Its day is before the replay window.
+    /// The upload's day is before the replay window.
     Expired {
-        /// Oldest day that is taken.
+        /// The oldest day whose uploads are taken.
         oldest: Day,
     },
-    /// Its day is after today.
+    /// The upload's day is after today.
     FutureDay {
         /// The server's day.
         today: Day,
@@ -54,11 +54,11 @@ pub enum Verdict {
     Paused,
     /// The experiment has ended.
     Stopped,
-    /// As many ids as may be remembered are remembered.
+    /// The store remembers as many ids as it may.
     Full,
-    /// The same of this app key: what is left is for others.
+    /// The ids of this app key fill its share; the rest is for other apps.
     FullForApp,
-    /// The replay window lies after today: the clock was once too far ahead.
-    /// Nothing can be said about any day.
+    /// The replay window lies after today, since the clock was once too far ahead. No day can be
+    /// judged.
     ClockBehind,
 }

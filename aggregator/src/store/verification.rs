@@ -6,56 +6,56 @@ use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::Day;
 use bandana_shared::tally::Tally;
 
-/// Findings that are kept; further ones are counted.
+/// Most findings that are kept; further ones are only counted.
 const FINDINGS_MAX: usize = 1000;
 
-/// What was looked at in a store, and what of it is not as it should be.
+/// The result of checking a store: checks made and findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
-    /// Version of the tables.
+    /// The schema version.
     pub schema_version: i64,
     /// The oldest day whose uploads are taken, if it could be read.
     pub oldest: Option<Day>,
-    /// What was looked at, in this order.
+    /// The checks, in the order in which they were made.
     pub checks: Vec<Check>,
-    /// What is wrong, in the order of the checks.
+    /// The findings, in the order of the checks.
     pub findings: Vec<Finding>,
-    /// Findings beyond those.
+    /// The number of findings beyond the kept ones.
     pub findings_left_out: u64,
 }
 
-/// One kind of thing that was looked at.
+/// One kind of check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What.
+    /// The kind of thing examined.
     pub name: &'static str,
-    /// How many of them.
+    /// The number of things examined.
     pub examined: u64,
-    /// How much is wrong with them.
+    /// The number of findings.
     pub findings: u64,
 }
 
-/// Something that is not as it should be.
+/// A discrepancy in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A tally is not what it follows from.
+    /// A tally differs from the one that the uploads give.
     Difference {
-        /// Id of the experiment, or what is known of it.
+        /// The experiment's id, or another name if the id is unknown.
         experiment: String,
         /// The day.
         day: Day,
         /// The arm.
         arm: u32,
-        /// What is stored.
+        /// The stored tally.
         found: Box<Tally>,
-        /// What the uploads add up to.
+        /// The tally that the uploads add up to.
         expected: Box<Tally>,
     },
-    /// Anything else, in words.
+    /// Any other discrepancy, in words.
     Other(String),
 }
 
-/// The symbols beyond 1, if there are any.
+/// The counts of symbols beyond 1, if there are any.
 fn beyond(tally: &Tally) -> String {
     let count = |(symbol, count): (Symbol, u64)| format!(", {count} of symbol {}", symbol.get());
     tally.beyond_bits().map(count).collect()
@@ -91,12 +91,12 @@ impl Verification {
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no findings.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// What is found from here on belongs to this check.
+    /// Begins a check; later findings belong to it.
     pub(super) fn begin(&mut self, name: &'static str) {
         self.checks.push(Check { name, examined: 0, findings: 0 });
     }

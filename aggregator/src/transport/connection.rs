@@ -1,4 +1,4 @@
-//! One connection, in the clear or not.
+//! A connection, with TLS or without.
 
 use crate::peer::Peer;
 use std::io;
@@ -19,29 +19,29 @@ use super::protocol::{Ahead, Protocol};
 use crate::peer::Calling;
 use crate::shutdown::ShutdownSignal;
 
-/// A connection. It ends itself when its other end is silent for too long, does not begin in
-/// time, or does not take an answer; and when the server goes down and no call is under way.
+/// A connection. It closes itself when the peer is silent for too long, does not begin in time, or
+/// does not take an answer. It also does so when the server shuts down and no call is running.
 #[derive(Debug)]
 pub struct Connection {
     way: Way,
     deadlines: Deadlines,
     calling: Arc<Calling>,
-    /// Whether the other end reads too little for the last answer to be written. Nothing
-    /// is read from it meanwhile, as each call would add to what waits; so it is silent.
+    /// Whether the peer reads too slowly for the last answer to be written. Nothing is read from it
+    /// meanwhile, as each call would add to the pending answers; so the peer counts as silent.
     is_stalled: bool,
-    /// What was read ahead, to find out about the protocol.
+    /// The bytes read ahead, to detect the protocol.
     ahead: Ahead,
-    /// Whether everything has been said.
+    /// Whether everything has been written and the write side is shut down.
     is_over: bool,
     linger: DrainOnClose,
-    /// Gives its place to another connection when this is dropped.
+    /// Releases its place to another connection when dropped.
     place: ConnectionPermit,
 }
 
 #[derive(Debug)]
 enum Way {
     Clear(TcpStream),
-    // Boxed: the state of TLS takes a kilobyte.
+    // In a box, since the state of TLS takes a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -84,15 +84,15 @@ impl Connection {
         }
     }
 
-    /// Notes whether the other end takes what is written. Whoever waits for that may never
-    /// come to read, so silence ends the connection from here too.
+    /// Records whether the peer takes the written data. A task that waits for that may never read,
+    /// so the deadline for silence is polled here too.
     fn written<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if self.is_stalled && written.is_ready() {
-            // Reading was put off without anybody to wake its task.
+            // Reading was postponed without registering the task's waker.
             context.waker().wake_by_ref();
         }
         self.is_stalled = written.is_pending();
@@ -106,10 +106,10 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ready with the end of what is heard, when the connection has to end.
+    /// Ready with the result for the reader when the connection has to end.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(self.deadlines.poll(context)) {
-            // As if the other end had closed it.
+            // As if the peer had closed it.
             End::Idle => return Poll::Ready(Ok(())),
             End::NotTaken => self.place.not_taken(),
             End::Silent => {}
@@ -117,7 +117,7 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Finds out which protocol the other end speaks, from its first words.
+    /// Detects the peer's protocol from its first bytes.
     pub(super) async fn protocol(&mut self) -> io::Result<Protocol> {
         let mut ahead = Ahead::default();
         let protocol = loop {
@@ -223,7 +223,7 @@ impl AsyncWrite for Connection {
                 Way::Clear(stream) => Pin::new(stream).poll_shutdown(context),
                 Way::Tls(stream) => Pin::new(stream).poll_shutdown(context),
             };
-            // Who reads nothing is not waited for either.
+            // A peer that reads nothing is not waited for either.
             if said.is_pending() && this.linger.is_over(context) {
                 return Poll::Ready(Ok(()));
             }

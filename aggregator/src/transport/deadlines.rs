@@ -1,5 +1,5 @@
-//! Deadlines of a connection: for its first words, for silence, for answers that are not
-//! taken, and for the end of the server.
+//! Deadlines of a connection: for its first bytes, for silence, for answers that are not taken, and
+//! for the server's shutdown.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,38 +13,39 @@ use super::listener::ConnectionLimits;
 use crate::peer::Calling;
 use crate::shutdown::ShutdownSignal;
 
-/// Bytes with which every connection of HTTP/2 begins (RFC 9113, section 3.4); no request
-/// of HTTP/1.1 is shorter.
+/// The number of bytes with which every HTTP/2 connection begins (RFC 9113, section 3.4); no
+/// HTTP/1.1 request is shorter.
 const PREFACE_BYTES: usize = 24;
 
-/// Time that the other end has to say goodbye, when the server goes down and no call is under
-/// way.
+/// The time for the peer to close the connection, when the server shuts down and no call is
+/// running.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// Why a connection ends from here.
+/// The reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Nothing was heard for too long.
+    /// The peer was silent for too long.
     Silent,
     /// An answer was not taken.
     NotTaken,
-    /// The server goes down, and there is nothing to do.
+    /// The server shuts down, and no call is running.
     Idle,
 }
 
-/// Tells when a connection has to end. The alarm is moved when it goes off, and for what comes
-/// earlier, not with every read: reads are frequent, and moving it takes a lock of the runtime.
+/// Determines when a connection has to end. The timer is moved when it fires, and for earlier
+/// deadlines, but not with every read: reads are frequent, and moving it takes a lock of the
+/// runtime.
 pub(super) struct Deadlines {
     longest: Duration,
     heard: Instant,
-    /// Bytes of the preface that are missing, and by when they must come.
+    /// The missing bytes of the preface, and the deadline for them.
     missing: usize,
     begun_by: Instant,
     alarm: Pin<Box<Sleep>>,
     calling: Arc<Calling>,
-    /// None: it has come, or nobody would say.
+    /// None: the shutdown has begun, or no signal was given.
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Once the server goes down: when something was said last.
+    /// During shutdown: the time of the last write.
     said: Option<Instant>,
 }
 
@@ -74,25 +75,25 @@ impl Deadlines {
         }
     }
 
-    /// Takes note of bytes that were heard.
+    /// Records received bytes.
     pub(super) fn heard(&mut self, bytes: usize) {
         self.missing = self.missing.saturating_sub(bytes);
         self.heard = Instant::now();
         self.said = self.said.map(|_| self.heard);
     }
 
-    /// Takes note of something that was written.
+    /// Records a write.
     pub(super) fn written(&mut self) {
         self.said = self.said.map(|_| Instant::now());
     }
 
-    /// When silence ends the connection.
+    /// The time at which silence ends the connection.
     fn end_of_silence(&self) -> Instant {
         let end = self.heard + self.longest;
         if self.missing > 0 { end.min(self.begun_by) } else { end }
     }
 
-    /// When the connection may end because there is nothing to do.
+    /// The time at which the idle connection may end.
     fn end_of_idleness(&self) -> Option<Instant> {
         let said = self.said?;
         if self.missing > 0 {

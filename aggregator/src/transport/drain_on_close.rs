@@ -1,4 +1,4 @@
-//! The end of a connection whose other end still sends.
+//! The end of a connection whose peer still sends.
 
 use std::future::Future as _;
 use std::io;
@@ -10,28 +10,28 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// How long the other end has to hear the last words and to close.
+/// The time for the peer to receive the last bytes and to close.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Bytes that are dropped at once.
+/// The size of the buffer for dropped bytes.
 const CHUNK: usize = 4096;
 
-/// Waits, once everything is said, until the other end closes. Closing a socket while
-/// there is something to read resets the connection, and a reset takes with it what the
-/// other end has not read yet: the word that a stream was cut off.
+/// Waits, after the last write, until the peer closes. Closing a socket with unread data resets the
+/// connection. A reset discards data that the peer has not read yet, such as the notice that a
+/// stream was cut off.
 #[derive(Debug, Default)]
 pub(super) struct DrainOnClose {
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl DrainOnClose {
-    /// Whether the other end had its time. It begins with the first call.
+    /// Whether the peer's time is over. The time begins with the first call.
     pub(super) fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST)));
         alarm.as_mut().poll(context).is_ready()
     }
 
-    /// Ready when the connection can be closed. What comes in is read and dropped.
+    /// Ready when the connection can be closed. Received data is read and dropped.
     pub(super) fn poll(
         &mut self,
         stream: &mut TcpStream,
@@ -42,12 +42,12 @@ impl DrainOnClose {
         loop {
             let mut buffer = ReadBuf::new(&mut dropped);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
-                // Not before what has come is read: it may be this process that was held up,
-                // and what lies unread would reset the connection.
+                // Only after received data was read: this process may have been delayed, and unread
+                // data would reset the connection.
                 Poll::Pending if is_late => return Poll::Ready(Ok(())),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                // An error is an end as well: everything was said.
+                // An error is an end as well: everything was written.
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
             }
         }

@@ -1,4 +1,4 @@
-//! The listener makes connections from a listening socket.
+//! The listener, which makes connections from a listening socket.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -23,39 +23,39 @@ use crate::shutdown::ShutdownSignal;
 use crate::telemetry::metrics::ConnectionMetrics;
 use crate::tls::Tls;
 
-/// At most one line of the log in this time says that connections are closed.
+/// The least time between two log lines about closed connections.
 const BETWEEN_LINES: Duration = Duration::from_mins(1);
 
-/// Connections that wait to be accepted.
+/// Most connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Bytes of a connection that the operating system keeps in each direction; it may take twice
-/// as many for them. By itself it would keep megabytes for who does not read.
+/// The bytes that the operating system buffers in each direction of a connection; it may use twice
+/// as many. By default it would buffer megabytes for a peer that does not read.
 const SOCKET_BYTES: u32 = 128 * 1024;
 
-/// Wait after the operating system could not accept a connection: what it lacks
-/// (descriptors, memory) is not there at once, and trying without a pause would use up
-/// the processor that could end other connections.
+/// The pause after the operating system could not accept a connection. The missing resource
+/// (descriptors, memory) is not there at once, and retrying without a pause would use the processor
+/// time needed to end other connections.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections may take.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Open ones at the same time; further ones are closed at once.
+    /// Most open connections; further ones are closed at once.
     pub connections: usize,
-    /// Calls of one connection at the same time; further ones wait.
+    /// Most concurrent calls of one connection; further ones wait.
     pub streams_per_connection: u32,
-    /// Bytes of the headers of a call; calls with more are refused.
+    /// Most bytes of the headers of a call; calls with more are refused.
     pub header_bytes: u32,
-    /// Handshakes of TLS that are computed at the same time; further ones wait. One that waits
-    /// for the other end is not among them.
+    /// Most concurrent computations of TLS handshakes; further ones wait. A handshake that waits
+    /// for the peer is not counted.
     pub handshakes: usize,
-    /// From the connection to the end of its handshake, and from there to the end of the
-    /// first words of HTTP/2 or of the head of a request of HTTP/1.1.
+    /// The time from the connection to the end of its handshake, and from there to the end of
+    /// HTTP/2's preface or of an HTTP/1.1 request's head.
     pub handshake_time: Duration,
-    /// Silence of the other end after which a connection ends.
+    /// The silence of the peer after which a connection ends.
     pub idle_time: Duration,
-    /// From an answer until it is taken; it may be half as long again.
+    /// The time from an answer until it is taken; the limit may be exceeded by half.
     pub answer_time: Duration,
 }
 
@@ -69,30 +69,30 @@ pub struct Listener {
     ending: Option<ShutdownSignal>,
 }
 
-/// Connections, as a listener hands them out.
+/// The connections that a listener accepts.
 pub type Connections = ReceiverStream<Result<Connection, Infallible>>;
 
-/// Connections by what they speak.
+/// Connections by protocol.
 #[derive(Debug)]
 pub struct Incoming {
-    /// HTTP/2, and so gRPC.
+    /// HTTP/2 connections, which gRPC uses.
     pub http2: Connections,
-    /// HTTP/1.1.
+    /// HTTP/1.1 connections.
     pub http1: Connections,
 }
 
-/// Where connections go.
+/// The channels for accepted connections.
 struct Outlets {
     http2: mpsc::Sender<Result<Connection, Infallible>>,
-    /// None: whatever is said, it is taken for HTTP/2.
+    /// None: every connection is taken for HTTP/2.
     http1: Option<mpsc::Sender<Result<Connection, Infallible>>>,
 }
 
 impl Listener {
-    /// Listens at `address`. Must be called in a runtime.
+    /// Listens at `address`. Must be called within a runtime.
     ///
     /// # Errors
-    /// When the operating system refuses.
+    /// An error of the operating system.
     pub fn bind(
         address: SocketAddr,
         tls: Option<Arc<Tls>>,
@@ -101,7 +101,7 @@ impl Listener {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         #[cfg(unix)]
         socket.set_reuseaddr(true)?;
-        // What is accepted has them from the start.
+        // Accepted sockets inherit the sizes.
         socket.set_send_buffer_size(SOCKET_BYTES)?;
         socket.set_recv_buffer_size(SOCKET_BYTES)?;
         socket.bind(address)?;
@@ -109,35 +109,35 @@ impl Listener {
         Ok(Self { socket, tls, limits, metrics, ending: None })
     }
 
-    /// Counts its connections here.
+    /// Counts connections in these metrics.
     #[must_use]
     pub fn counted(self, metrics: ConnectionMetrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Ends connections without calls when the server goes down.
+    /// Ends connections without running calls when the server shuts down.
     #[must_use]
     pub fn until(self, ending: ShutdownSignal) -> Self {
         Self { ending: Some(ending), ..self }
     }
 
-    /// The address that was bound.
+    /// The bound address.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// An error of the operating system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Connections whose handshake is over. When this is dropped, no more are accepted.
+    /// Connections after their handshake. Dropping the stream ends accepting.
     pub fn incoming(self) -> Connections {
         let (http2, incoming) = mpsc::channel(1);
         tokio::spawn(self.accept(Outlets { http2, http1: None }));
         ReceiverStream::new(incoming)
     }
 
-    /// The same, by what they speak. Who says nothing, as long as a handshake may take,
-    /// speaks nothing. When the first of the two is dropped, no more are accepted.
+    /// Connections after their handshake, by protocol. A peer that sends nothing within the
+    /// handshake time has no protocol. Dropping either stream ends accepting.
     pub fn incoming_by_protocol(self) -> Incoming {
         let ((http2, second), (http1, first)) = (mpsc::channel(1), mpsc::channel(1));
         tokio::spawn(self.accept(Outlets { http2, http1: Some(http1) }));
@@ -158,7 +158,7 @@ impl Listener {
                 Ok((stream, _)) => stream,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    // It may last, and is told once.
+                    // The error may last, and is logged once.
                     if !is_failing {
                         tracing::error!(%error, "can't accept connections; trying again");
                     }
@@ -172,7 +172,7 @@ impl Listener {
                 is_failing = false;
             }
             let place = Arc::clone(&places).try_acquire_owned();
-            // A flood of connections is not one of the log.
+            // A flood of connections must not flood the log.
             if place.is_err() && told_full.is_none_or(|told| told.elapsed() >= BETWEEN_LINES) {
                 let connections = self.limits.connections;
                 tracing::warn!(connections, "all connections are taken; further ones are closed");
@@ -201,7 +201,7 @@ impl Listener {
     }
 }
 
-/// Whether an error says nothing about the next connection.
+/// Whether an error affects one connection only.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -213,7 +213,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// What makes a connection of an accepted stream.
+/// Turns an accepted stream into a connection.
 struct Setup {
     tls: Option<Arc<Tls>>,
     limits: ConnectionLimits,
@@ -248,12 +248,13 @@ impl Setup {
         stream: TcpStream,
         place: ConnectionPermit,
     ) -> io::Result<Connection> {
-        // Answers are small, and must not wait for each other.
+        // Answers are small, and must not be delayed by Nagle's algorithm.
         stream.set_nodelay(true)?;
         let Some(tls) = self.tls else {
             return Ok(Connection::clear(stream, &self.limits, self.ending, place));
         };
-        // Who says nothing takes no turn from others, neither before the first word nor after.
+        // A silent peer must not occupy a handshake permit, neither before its first message nor
+        // after.
         let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
         let mut handshake = pin!(greeted.into_stream(tls.config()));

@@ -1,4 +1,4 @@
-//! Connections, before anything is said on them.
+//! Connections, before any request.
 
 mod connection;
 mod deadlines;

@@ -1,10 +1,10 @@
-//! The place that a connection takes.
+//! The permit of a connection.
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::telemetry::metrics::ConnectionMetrics;
 
-/// One of the connections that may be open; free again when this is dropped.
+/// A place among the open connections, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     metrics: ConnectionMetrics,

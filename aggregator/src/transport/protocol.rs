@@ -1,6 +1,6 @@
-//! The protocol that a connection speaks, by its first bytes.
+//! The protocol of a connection, detected from its first bytes.
 
-/// What HTTP/2 begins with, and no request of HTTP/1.1 does.
+/// The first bytes of HTTP/2, with which no HTTP/1.1 request begins.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A protocol.
@@ -10,19 +10,19 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// The first bytes of a connection, as few as tell its protocol. They are read once
-/// more by whoever speaks it.
+/// The first bytes of a connection, as few as determine its protocol. The protocol's implementation
+/// reads them again.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     bytes: [u8; PREFACE.len()],
-    /// How many were heard.
+    /// The number of bytes received.
     heard: usize,
-    /// How many of those were given out again.
+    /// The number of bytes handed out again.
     given: usize,
 }
 
 impl Ahead {
-    /// The protocol, once enough was heard.
+    /// The protocol, once it is determined.
     pub(super) fn protocol(&self) -> Option<Protocol> {
         let heard = &self.bytes[..self.heard];
         if !PREFACE.starts_with(heard) {
@@ -34,7 +34,7 @@ impl Ahead {
         }
     }
 
-    /// Where more bytes go; [`Self::heard`] says how many did.
+    /// The buffer for more bytes; [`Self::heard`] sets how many were received.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.heard..]
     }
@@ -43,7 +43,7 @@ impl Ahead {
         self.heard += bytes;
     }
 
-    /// The next bytes that were not given out again yet, at most so many.
+    /// The next bytes to hand out again, at most `most`.
     pub(super) fn next(&mut self, most: usize) -> Option<&[u8]> {
         let end = self.heard.min(self.given + most);
         let next = &self.bytes[self.given..end];

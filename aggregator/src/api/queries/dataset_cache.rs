@@ -1,4 +1,4 @@
-//! Rows, read from the directory of data sets and kept.
+//! A cache of rows, read from the directory of data sets.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
 use crate::datasets::reading::ReadError;
 use crate::store::{CuratorName, DataSetRecord};
 
-/// The data sets that were read.
+/// The data sets that have been read.
 #[derive(Debug)]
 pub(super) struct DatasetCache {
     directory: Option<PathBuf>,
@@ -25,7 +25,7 @@ impl DatasetCache {
         Self { directory, rows: Mutex::default() }
     }
 
-    /// Reads a file of the directory.
+    /// Opens a file of the directory.
     pub(super) fn open(&self, name: &str) -> Result<DataFile, DatasetCacheError> {
         let directory = self.directory.as_ref().ok_or(DatasetCacheError::NoDirectory)?;
         DataFile::open(directory, name).map_err(|error| {
@@ -41,7 +41,7 @@ impl DatasetCache {
         })
     }
 
-    /// The rows of a data set, if its file has the content that was registered.
+    /// The rows of a data set, if its file has the registered content.
     pub(super) fn rows(
         &self,
         record: &DataSetRecord,
@@ -57,7 +57,7 @@ impl DatasetCache {
             file.rows(&schema).map_err(DatasetCacheError::Read)?
         } else {
             let changed = || DatasetCacheError::Changed { file: record.file.clone() };
-            // Of another file nobody hears anything.
+            // Errors of a different file are not revealed.
             let (rows, content) = file.rows_and_content(&schema).map_err(|_| changed())?;
             let is_same = record.content == Some(key.of_content(&content));
             is_same.then_some(rows).ok_or_else(changed)?
@@ -68,8 +68,8 @@ impl DatasetCache {
         Ok(rows)
     }
 
-    /// The codes of the file of a data set that was registered by an earlier version, if it is
-    /// still there: of its bytes, and of its content.
+    /// The fingerprints of the bytes and of the content of a data set's file, if the file still
+    /// exists. For data sets that an earlier version registered.
     pub(super) fn codes(
         &self,
         record: &DataSetRecord,
@@ -90,18 +90,18 @@ fn schema(record: &DataSetRecord) -> Result<Schema, DatasetCacheError> {
     Schema::parse(&columns).map_err(|error| DatasetCacheError::Read(error.into()))
 }
 
-/// Whether a file is the one that was registered, byte by byte.
+/// Whether a file has exactly the registered bytes.
 pub(super) fn is_same_file(record: &DataSetRecord, file: &DataFile, key: &FingerprintKey) -> bool {
     let digest = file.digest();
     let code = match record.content {
         Some(_) => key.of_file(&digest),
-        // An earlier version has kept the plain hash.
+        // An earlier version stored the plain hash.
         None => Fingerprint::from_bytes(digest),
     };
     code == record.fingerprint
 }
 
-/// Why there are no rows.
+/// The reason why rows are unavailable.
 #[derive(Debug, Error)]
 pub(super) enum DatasetCacheError {
     #[error(

@@ -1,4 +1,4 @@
-//! Debits, as far as their reader may see them.
+//! Debits, filtered by the caller's permissions.
 
 use tonic::Status;
 
@@ -6,11 +6,11 @@ use super::{Inner, unreadable};
 use crate::auth::Caller;
 use crate::store::{CuratorName, DebitRecord};
 
-/// Debits that are read at a time, when those of others are left out.
+/// Debits read at a time when those of other callers are left out.
 const READ_AT_ONCE: u32 = 1000;
 
-/// The debits of a data set before a number, the newest first. An analyst sees its own: those
-/// that the same name of a token has made.
+/// The debits of a data set before a number, newest first. An analyst sees only the debits made
+/// under its own token name.
 pub(super) fn visible(
     inner: &Inner,
     caller: &Caller,

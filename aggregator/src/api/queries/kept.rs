@@ -1,4 +1,4 @@
-//! Answers that were lost on their way: asked again with the same id, a question gets the same.
+//! Kept answers: a question that is repeated with the same id gets the same answer.
 
 use bandana_shared::wire::v1::{AskRequest, AskResponse, AskSessionRequest, AskSessionResponse};
 use prost::Message;
@@ -18,7 +18,7 @@ pub(super) struct Question {
 
 /// An answer that can be kept.
 pub(super) trait Keepable: Message + Default {
-    /// Notes that it is the answer of an earlier call.
+    /// Marks the answer as that of an earlier call.
     fn was_kept(&mut self);
 }
 
@@ -69,7 +69,7 @@ impl Question {
         Ok(Some(Self { key: QuestionKey { scope, caller, id }, digest }))
     }
 
-    /// Its answer, if it was given before.
+    /// The kept answer, if the question was answered before.
     pub(super) fn answer<A: Keepable>(&self, inner: &Inner) -> Result<Option<A>, Status> {
         let kept = inner.reader.kept_answer(&self.key).map_err(unreadable)?;
         let Some(KeptAnswer { digest, answer }) = kept else { return Ok(None) };
@@ -84,7 +84,7 @@ impl Question {
         Ok(Some(answer))
     }
 
-    /// Its answer, to be kept.
+    /// The answer in the form in which the store keeps it.
     pub(super) fn keep(&self, answer: &impl Keepable, at: UnixSeconds) -> AnswerToKeep {
         let kept = KeptAnswer { digest: self.digest, answer: answer.encode_to_vec() };
         AnswerToKeep { question: self.key.clone(), kept, at }

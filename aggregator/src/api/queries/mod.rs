@@ -1,9 +1,9 @@
-//! The curator's service: data sets, budgets, questions and sessions.
+//! The curator service: data sets, budgets, questions and sessions.
 //!
-//! An answer is made first, then its price is debited, and only then it leaves; an answer
-//! whose debit is not certain is dropped. Whether a debit fails depends on budgets alone, so
-//! dropping an answer tells nothing about rows. A question on which work has begun is paid for
-//! also when its caller has gone.
+//! An answer is computed first, then its price is debited, and only then is it sent. An answer
+//! whose debit is uncertain is dropped. Whether a debit fails depends on budgets alone, so dropping
+//! an answer reveals nothing about rows. A question whose computation has begun is paid for even if
+//! its caller has gone.
 
 mod dataset_cache;
 mod debits;
@@ -47,22 +47,22 @@ use kept::Question;
 use permits::{QueryPermit, QueryPermits};
 use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
 
-/// Questions that are worked on at the same time, and those of one caller; further ones wait.
+/// Most concurrent questions, in all and of one caller; further ones wait.
 const QUESTIONS_AT_ONCE: usize = 4;
 const QUESTIONS_OF_EACH: usize = 2;
 
-/// Lists that are read at the same time, and those of one caller. They don't wait for questions.
+/// Most concurrent lists, in all and of one caller. Lists don't wait for questions.
 const LISTS_AT_ONCE: usize = 8;
 const LISTS_OF_EACH: usize = 2;
 
-/// How often a round is made anew, because another replica was faster.
+/// Most attempts at a round, when other replicas are first.
 const ATTEMPTS: usize = 200;
 
-/// Debits that are told when nothing is said, and at most.
+/// The number of debits in an answer, by default and at most.
 const DEBITS: u32 = 100;
 const DEBITS_MAX: u32 = 1000;
 
-/// What analysts and the people who own data sets call.
+/// The service that analysts and owners of data sets call.
 #[derive(Clone, Debug)]
 pub struct CuratorService(Arc<Inner>);
 
@@ -78,7 +78,7 @@ struct Inner {
 }
 
 impl CuratorService {
-    /// The service over the data sets of a directory. None: there is nothing to register.
+    /// The service over the data sets of a directory. None: no data sets can be registered.
     pub fn new(
         ingest: Ingest,
         reader: StoreReader,
@@ -91,7 +91,7 @@ impl CuratorService {
         Self(Arc::new(Inner { ingest, reader, clock, data_sets_cache, sessions, questions, lists }))
     }
 
-    /// Has `work` done where waiting harms nobody.
+    /// Runs `work` on a thread that may block.
     async fn work<T: Send + 'static>(
         &self,
         place: QueryPermit,
@@ -144,10 +144,10 @@ impl CuratorService {
         ))
     }
 
-    /// Answers a question to a data set. None: it was answered by somebody else meanwhile.
+    /// Answers a question to a data set. None: another call has answered it meanwhile.
     ///
-    /// Must be driven to its end, also when the caller is gone: how long it takes tells of rows,
-    /// so that is paid for, too.
+    /// Must be driven to completion even when the caller has gone: the duration reveals something
+    /// about rows, so it is paid for, too.
     async fn answer(
         &self,
         place: QueryPermit,
@@ -193,7 +193,7 @@ impl CuratorService {
     }
 }
 
-/// Whether somebody else was faster, and there is something new to be read.
+/// Whether another caller's change was stored first, so that there is new state to read.
 fn is_overtaken(error: &ExperimentChangeError) -> bool {
     let ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) = error
     else {
@@ -203,21 +203,21 @@ fn is_overtaken(error: &ExperimentChangeError) -> bool {
 }
 
 impl Inner {
-    /// The data set of this name, as the store has it.
+    /// The stored record of the data set with this name.
     fn record(&self, name: &CuratorName) -> Result<DataSetRecord, Status> {
         let found = self.reader.data_sets(Some(name)).map_err(unreadable)?;
         let none = || Status::not_found(CuratorRefusal::NoDataSet(name.clone()).to_string());
         found.into_iter().next().ok_or_else(none)
     }
 
-    /// Its rows.
+    /// The data set's rows.
     fn rows(&self, record: &DataSetRecord) -> Result<Arc<Rows>, Status> {
         let key = self.reader.fingerprint_key().map_err(unreadable)?;
         self.data_sets_cache.rows(record, &key).map_err(|error| uncached(&error))
     }
 }
 
-/// Early word that a price is too high; what counts is the debit.
+/// An early check that a price is affordable; the debit decides.
 fn check_budget(record: &DataSetRecord, price: u64) -> Result<(), Status> {
     let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
     if price <= left {
@@ -236,7 +236,7 @@ fn name(text: String) -> Result<CuratorName, Status> {
     CuratorName::new(text).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// What to say of a question that has no answer.
+/// The status for a question without an answer.
 #[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
 fn refuse(error: QueryError) -> Status {
     match error {
@@ -245,7 +245,7 @@ fn refuse(error: QueryError) -> Status {
     }
 }
 
-/// What to say of rows that can't be had. Where in the file something is, is for the log alone.
+/// The status for unavailable rows. Positions in the file are for the log alone.
 fn uncached(error: &DatasetCacheError) -> Status {
     match error {
         DatasetCacheError::NoDirectory | DatasetCacheError::Changed { .. } => {
@@ -262,7 +262,7 @@ fn uncached(error: &DatasetCacheError) -> Status {
     }
 }
 
-/// What to say of a change that was not made.
+/// The status for a change that was not made.
 fn decline(error: &ExperimentChangeError) -> Status {
     match error {
         ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(refusal))) => {
@@ -318,7 +318,7 @@ impl Curator for CuratorService {
         let read = |inner: &Inner| inner.reader.data_sets(None).map_err(unreadable);
         let records = self.work(place, read).await?;
         let mut all: Vec<_> = records.into_iter().map(wire::data_set).collect();
-        // Databases have orders of their own.
+        // Databases have collations of their own.
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all.retain(|data_set| page.after.as_ref().is_none_or(|after| data_set.name > *after));
         let all = all.into_iter().map(|data_set| (data_set.name.clone(), data_set));
@@ -360,7 +360,7 @@ impl Curator for CuratorService {
         let request = request.into_inner();
         let data_set = name(request.data_set.clone())?;
         for _ in 0..ATTEMPTS {
-            // Who goes away while waiting has asked nothing.
+            // A caller that goes away while waiting has not asked anything.
             let place = self.0.questions.take(&caller).await?;
             let (service, data_set) = (self.clone(), data_set.clone());
             let (caller, request) = (caller.clone(), request.clone());
@@ -387,7 +387,7 @@ impl Curator for CuratorService {
             .work(place, move |inner| {
                 let of = inner.record(&data_set)?;
                 let plan = wire::plan(&request, &of).map_err(refuse)?;
-                // A session whose rows can't be had must cost nothing.
+                // A session whose rows are unavailable must cost nothing.
                 inner.rows(&of)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
                 check_budget(&of, price)?;
@@ -424,7 +424,7 @@ impl Curator for CuratorService {
         let question = SessionQuestion { predicate: request.predicate, question };
         let held = self.0.sessions.hold(session).await?;
         let service = self.clone();
-        // Whoever asked may go away: a round that was begun is made to its end, before the next.
+        // A begun round is completed before the next one, even when its caller goes away.
         let round = async move { service.rounds(&caller, held, question).await };
         let round = tokio::spawn(tracing::Instrument::in_current_span(round));
         let answer = round.await.map_err(|error| internal("the round could not be made", error))?;
@@ -432,7 +432,7 @@ impl Curator for CuratorService {
     }
 }
 
-/// The measure of a budget, as the wire names it.
+/// The measure of a budget in the wire's terms.
 fn measure(measure: Measure) -> v1::Measure {
     match measure {
         Measure::Pure => v1::Measure::Pure,

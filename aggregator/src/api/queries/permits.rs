@@ -1,4 +1,4 @@
-//! QueryPermits for work that takes a thread: some for all callers, of which each may have a few.
+//! Permits for blocking work: a number for all callers, and a smaller one for each.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use tonic::Status;
 
 use super::GOING_DOWN;
 
-/// The places of one kind of work.
+/// The permits of one kind of work.
 #[derive(Debug)]
 pub(super) struct QueryPermits {
     all: Arc<Semaphore>,
@@ -17,7 +17,7 @@ pub(super) struct QueryPermits {
     callers: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// A place, free again when this is dropped.
+/// A permit, released when dropped.
 #[derive(Debug)]
 pub(super) struct QueryPermit {
     _own: OwnedSemaphorePermit,
@@ -29,8 +29,8 @@ impl QueryPermits {
         Self { all: Arc::new(Semaphore::new(all)), of_each, callers: Mutex::default() }
     }
 
-    /// Waits for a place: first for one of the caller's own share, so that who waits for itself
-    /// keeps nobody else waiting.
+    /// Waits for a permit, first within the caller's own share, so that callers that wait for
+    /// themselves delay no others.
     pub(super) async fn take(&self, caller: &impl Display) -> Result<QueryPermit, Status> {
         let down = |_| Status::unavailable(GOING_DOWN);
         let own = self.own(caller.to_string()).acquire_owned().await.map_err(down)?;
@@ -40,7 +40,7 @@ impl QueryPermits {
 
     fn own(&self, caller: String) -> Arc<Semaphore> {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has a place or waits for one holds its share.
+        // A caller with a permit, or waiting for one, holds its share.
         callers.retain(|_, share| Arc::strong_count(share) > 1);
         Arc::clone(callers.entry(caller).or_insert_with(|| Arc::new(Semaphore::new(self.of_each))))
     }

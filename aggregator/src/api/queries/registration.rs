@@ -1,4 +1,4 @@
-//! Registering a data set: every attempt is in the audit log, and what is refused tells little.
+//! Registration of data sets: every attempt is audited, and refusals reveal little.
 
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::wire::v1::{DataSet, RegisterDataSetRequest};
@@ -13,7 +13,7 @@ use crate::store::{
     AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, StoreError, StoreRefusal,
 };
 
-/// Most characters of what a caller has written that are noted.
+/// Most characters of a caller's text that are logged.
 const NOTED_MAX: usize = 500;
 
 impl CuratorService {
@@ -38,7 +38,7 @@ impl CuratorService {
         let detail = format!("{attempt}: {}", refusal.message());
         let (caller, data_set) = (entry.caller.clone(), entry.experiment.clone());
         tracing::info!(caller, %data_set, refusal = refusal.message(), "data set refused");
-        // Who is told of a refusal has tried, and that is known.
+        // The attempt is recorded before its refusal is answered.
         self.commit(CuratorChange::Refuse(AuditEntry { detail, ..entry })).await?;
         Err(refusal)
     }
@@ -69,9 +69,9 @@ impl CuratorService {
         Ok(record)
     }
 
-    /// Notes the contents of data sets that were registered by an earlier version, the oldest first,
-    /// so that none of them gets a second budget. Files that are no longer there can't be read any
-    /// more; what has the very bytes of such a file is refused all the same.
+    /// Adds content fingerprints to data sets that an earlier version registered, oldest first, so
+    /// that none of them gets a second budget. Files that are gone can't be read; a new file with
+    /// the very bytes of one is still refused.
     async fn bind_earlier(&self, caller: &Caller) -> Result<(), Status> {
         let place = self.0.lists.take(caller).await?;
         let earlier = self
@@ -107,7 +107,7 @@ impl CuratorService {
     }
 }
 
-/// What somebody has tried to register.
+/// A description of an attempted registration.
 fn attempt(request: &RegisterDataSetRequest) -> String {
     let RegisterDataSetRequest { name, file, columns, .. } = request;
     let noted = |text: &str| text.chars().take(NOTED_MAX).collect::<String>();
@@ -115,7 +115,7 @@ fn attempt(request: &RegisterDataSetRequest) -> String {
     format!("name {:?}, file {:?}, columns {columns:?}", noted(name), noted(file))
 }
 
-/// The name of a data set as the audit log has it.
+/// The name of a data set for the audit log.
 fn audited_name(name: &str) -> Result<ExperimentId, Status> {
     ExperimentId::new(name)
         .or_else(|_| ExperimentId::new("unnamed"))

@@ -1,10 +1,10 @@
-//! Sessions in memory: what the store has of them, with the hypothesis that follows from it.
+//! Sessions in memory: their stored state, and the hypothesis computed from it.
 //!
-//! Rounds of a session are made one after the other. A round is compared against the state that
-//! the store had, and is told when the store has added it to just that state. What was compared
-//! and not added is told to nobody, and whether it can be added does not depend on how the
-//! comparison went: lazy rounds are added, too. So callers hear one transcript of the sparse
-//! vector technique, however many they are and whichever replicas they ask.
+//! Rounds of a session are made one after the other. A round compares a query with the store's
+//! state, and its result is sent once the store has added the round to exactly that state. The
+//! result of a round that could not be added is dropped. Whether a round can be added does not
+//! depend on the result of the comparison: rounds without an update are added, too. So all callers,
+//! on all replicas, see one transcript of the sparse vector technique.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,27 +21,27 @@ use super::kept::Question;
 use super::{Inner, generator, internal, refuse, unreadable};
 use crate::store::{CuratorName, CuratorRefusal, SessionRecord, SessionRound, SessionUpdate};
 
-/// Most sessions whose hypotheses are in memory; the others are rebuilt when they are asked.
+/// Most sessions whose hypotheses are in memory; others are rebuilt on demand.
 const SESSIONS_MAX: usize = 16;
 
 /// Most questions that wait for one session.
 const WAITING_MAX: usize = 256;
 
-/// How long a question waits for those before it.
+/// The longest time that a question waits for those before it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Sessions that were asked.
+/// The sessions that were asked.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<HashMap<CuratorName, Slot>>);
 
-/// The place of a session, whether it is in memory or not.
+/// The slot of a session, whether the session is in memory or not.
 #[derive(Clone, Debug)]
 struct Slot {
     session: Arc<AsyncMutex<Option<LoadedSession>>>,
     places: Arc<Semaphore>,
 }
 
-/// A session that nobody else in this process asks meanwhile.
+/// A session that is locked against other calls in this process.
 #[derive(Debug)]
 pub(super) struct HeldSession {
     name: CuratorName,
@@ -49,13 +49,13 @@ pub(super) struct HeldSession {
     _place: OwnedSemaphorePermit,
 }
 
-/// A session as of the last update that was heard of.
+/// A session as of the last known update.
 #[derive(Debug)]
 struct LoadedSession {
     universe: Universe,
     histogram: Vec<u64>,
     weights: MultiplicativeWeights,
-    /// Rounds that the store had when it was last read.
+    /// The store's number of rounds at the last read.
     rounds: u64,
     /// The last predicate, and its cells.
     selected: Option<(String, CellSet)>,
@@ -65,11 +65,12 @@ struct LoadedSession {
 #[derive(Clone, Debug)]
 pub(super) struct SessionQuestion {
     pub(super) predicate: String,
-    /// If it has an id.
+    /// The question's key, if it has an id.
     pub(super) question: Option<Question>,
 }
 
-/// An answer, with the round that must be stored before it is told. No round: it was told before.
+/// An answer, with the round to store before the answer is sent. No round: the answer was sent
+/// before.
 #[derive(Debug)]
 pub(super) struct Compared {
     pub(super) round: Option<SessionRound>,
@@ -77,8 +78,7 @@ pub(super) struct Compared {
 }
 
 impl Sessions {
-    /// Waits until nobody else asks the session of this name; those who have waited for longer
-    /// come first.
+    /// Waits for exclusive use of the session with this name, in order of arrival.
     pub(super) async fn hold(&self, name: CuratorName) -> Result<HeldSession, Status> {
         let Slot { session, places } = self.slot(&name);
         let place = places.try_acquire_owned().map_err(|_| {
@@ -106,7 +106,7 @@ impl Sessions {
 }
 
 impl HeldSession {
-    /// Compares a query with the state that the store has now, unless it was answered before.
+    /// Compares a query with the store's present state, unless the query was answered before.
     pub(super) fn compare(
         &mut self,
         SessionQuestion { predicate, question }: &SessionQuestion,
@@ -117,7 +117,7 @@ impl HeldSession {
         {
             return Ok(Compared { round: None, answer });
         }
-        // Whatever fails on the way, half a state is not left behind.
+        // An error on the way must not leave a partial state behind.
         let kept = self.session.take();
         let mut session = LoadedSession::current(kept, &self.name, inner)?;
         let compared = session.compare(&self.name, predicate);
@@ -127,13 +127,13 @@ impl HeldSession {
 }
 
 impl LoadedSession {
-    /// The session as the store has it.
+    /// The session in the store's present state.
     fn current(kept: Option<Self>, name: &CuratorName, inner: &Inner) -> Result<Self, Status> {
         let none = || Status::not_found(CuratorRefusal::NoSession(name.clone()).to_string());
-        // In this order: updates of later rounds than these do no harm, since the round that is
-        // made from them is not added.
+        // In this order: updates of later rounds do no harm, since a round that is based on them is
+        // not added.
         let rounds = inner.reader.session_rounds(name).map_err(unreadable)?.ok_or_else(none)?;
-        // A store that went back in time has another state under the same name.
+        // A store that was set back in time has another state under the same name.
         let kept = kept.filter(|session| session.rounds <= rounds);
         let mut session = if let Some(session) = kept {
             session
@@ -159,7 +159,7 @@ impl LoadedSession {
         Ok(Self { universe, histogram, weights, rounds: 0, selected: None })
     }
 
-    /// Takes the updates that were committed since, by whichever replica.
+    /// Applies the updates committed since the last read, by any replica.
     fn follow(&mut self, name: &CuratorName, inner: &Inner) -> Result<(), Status> {
         let updates = inner.reader.session_updates(name, self.weights.used());
         for update in updates.map_err(unreadable)? {
@@ -177,7 +177,7 @@ impl LoadedSession {
         }
     }
 
-    /// Makes a round. An update takes effect when it has been committed and is heard of.
+    /// Makes a round. An update takes effect once it has been committed and read back.
     fn compare(&mut self, name: &CuratorName, predicate: &str) -> Result<Compared, Status> {
         let query = self.select(predicate)?;
         let round = self.weights.ask(&self.histogram, &query, &mut generator()?).map_err(refuse)?;

@@ -1,4 +1,4 @@
-//! The curator's messages, and what they mean.
+//! The curator's messages and their conversion.
 
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
@@ -75,7 +75,7 @@ pub(super) fn register(
     })
 }
 
-/// A data set, for whoever asks.
+/// A data set for the wire.
 pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
     v1::DataSet {
         name: record.name.to_string(),
@@ -89,7 +89,7 @@ pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
     }
 }
 
-/// A debit, for whoever asks.
+/// A debit for the wire.
 pub(super) fn debit(record: DebitRecord) -> v1::Debit {
     let DebitRecord { number, debit } = record;
     v1::Debit {
@@ -101,7 +101,7 @@ pub(super) fn debit(record: DebitRecord) -> v1::Debit {
     }
 }
 
-/// A question, with what it is to cost.
+/// A question with its price.
 pub(super) struct Asked {
     pub(super) question: Question,
     pub(super) price: Price,
@@ -155,7 +155,7 @@ impl Asked {
         })
     }
 
-    /// What is asked, in words, for the list of debits.
+    /// The question in words, for the list of debits.
     pub(super) fn purpose(&self) -> String {
         let what = match &self.question {
             Question::Counts { predicates } => match &predicates[..] {
@@ -184,7 +184,7 @@ impl Asked {
     }
 }
 
-/// An answer, for whoever asked.
+/// An answer for the wire.
 pub(super) fn answer(answer: Answer) -> ask_response::Answer {
     match answer {
         Answer::Numbers { numbers, accuracy } => {
@@ -202,18 +202,18 @@ pub(super) fn answer(answer: Answer) -> ask_response::Answer {
     }
 }
 
-/// A session to be opened.
+/// A session to open.
 pub(super) struct Planned {
     pub(super) plan: SessionPlan,
-    /// One name on each line.
+    /// The columns, one name on each line.
     pub(super) columns: String,
     loss: PureLoss,
     cells: usize,
-    /// What is promised, in rows.
+    /// The promised accuracy, in rows.
     accuracy: f64,
 }
 
-/// Plans a session, from what is public about its data set.
+/// Plans a session from public facts about its data set.
 pub(super) fn plan(
     request: &OpenSessionRequest,
     record: &DataSetRecord,
@@ -239,19 +239,19 @@ pub(super) fn plan(
 }
 
 impl Planned {
-    /// What it takes from a budget of this measure.
+    /// The price of the session in this measure.
     pub(super) fn price(&self, measure: Measure) -> Result<u64, QueryError> {
         Price::Pure(self.loss).nanos(measure)
     }
 
-    /// What it is, for the list of debits.
+    /// A description of the session, for the list of debits.
     pub(super) fn words(&self) -> String {
         let columns = self.columns.replace('\n', ", ");
         let epsilon = crate::store::queries::amount(self.loss.nanos());
         format!("queries about {columns}, epsilon {epsilon}")
     }
 
-    /// What whoever opened it hears.
+    /// The answer to the caller that opened the session.
     pub(super) fn opened(&self, record: &SessionRecord, price: u64) -> v1::Session {
         v1::Session {
             session: record.name.to_string(),

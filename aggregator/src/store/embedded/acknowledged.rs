@@ -1,10 +1,11 @@
-//! The last acknowledged commit, kept in a file beside the store.
+//! The acknowledgement file: the progress of the last acknowledged commit, kept beside the store.
 //!
-//! SQLite takes a log that was cut, or written over, for one that was never finished, and forgets
-//! what was in it. So before anything is acknowledged, how far the store has come is written here
-//! too; a store that is not as far has lost something. The file is not synced: that costs nothing,
-//! outlives a killed process, and after a power cut it may be an older one, which says less. It is
-//! written only after the commit is durable, so it never says more than there was.
+//! SQLite takes a log that was cut or overwritten for one that was never finished, and drops its
+//! content. So before a commit is acknowledged, the store's progress is written to this file too. A
+//! store with less progress than the file has lost data. The file is not synced, so writing it
+//! costs nothing. It outlives a killed process; after a power cut it may hold an older state, which
+//! only weakens the check. It is written after the commit is durable, so it never states more than
+//! the store held.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,14 +19,13 @@ use rusqlite::Connection;
 
 use super::sqlite::DATABASE_FILE;
 
-/// More than the text ever has.
+/// Most bytes read from the file: more than its text ever has.
 const LEN_MAX: u64 = 1024;
 
-/// How far a store has come: every commit of what is acknowledged makes it later.
+/// The progress of a store, which grows with every commit that is acknowledged.
 ///
-/// A change that takes something away has an entry in the audit log, and so one more of the
-/// entries, whose numbers are given once. Groups of uploads go away only with a commit that has a
-/// later one.
+/// A change that removes data has an audit entry, so the number of entries grows, and entry numbers
+/// are never reused. Groups of uploads are removed only by a commit with a later group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     entries: u64,
@@ -35,7 +35,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// That of a store of this program's version.
+    /// The progress of a store of the current schema version.
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let query = "SELECT (SELECT COALESCE(sum(seq), 0) FROM sqlite_sequence),
             (SELECT COALESCE(sum(sequence), 0) FROM trusted_experiment),
@@ -51,8 +51,8 @@ impl Progress {
         })
     }
 
-    /// Whether anything is missing. Where no entry tells of what was taken away, each number is
-    /// compared: a backup ends trusted experiments, and that counts as a commit of theirs.
+    /// Whether anything is missing. Where no audit entry explains a removal, each number is
+    /// compared. A backup ends trusted experiments, which is compared like a lost commit of theirs.
     fn is_behind(self, acknowledged: Self) -> bool {
         match self.entries.cmp(&acknowledged.entries) {
             Ordering::Less => true,
@@ -65,7 +65,7 @@ impl Progress {
         }
     }
 
-    /// What is missing in a store that has come this far, in words.
+    /// The missing parts of a store with this progress, in words.
     pub(super) fn lacks(self, acknowledged: Self) -> Option<String> {
         self.is_behind(acknowledged).then(|| {
             format!(
@@ -88,7 +88,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// The file, of a store that is open.
+/// The acknowledgement file of an open store.
 #[derive(Debug)]
 pub(super) struct Acknowledged {
     file: File,
@@ -104,7 +104,7 @@ impl Acknowledged {
         Ok(Self { file: options.open(path(directory))?, id, last: None })
     }
 
-    /// Notes how far the store has come, durably.
+    /// Writes the store's progress to the file.
     pub(super) fn note(&mut self, progress: Progress) -> io::Result<()> {
         if self.last != Some(progress) {
             self.file.write_all_at(text(self.id, progress).as_bytes(), 0)?;
@@ -114,7 +114,7 @@ impl Acknowledged {
     }
 }
 
-/// How far the store in `directory`, of this id, had come at least. None: that is not known.
+/// The least progress that the store in `directory` with this id had made. None: unknown.
 pub(super) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>> {
     let path = path(directory);
     let mut found = String::new();
@@ -134,7 +134,7 @@ pub(super) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>
     Ok(progress)
 }
 
-/// Takes the store in `directory` as it is.
+/// Removes the file, so that the store in `directory` is accepted as it is.
 pub(super) fn forget(directory: &Path) -> io::Result<()> {
     match fs::remove_file(path(directory)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -199,7 +199,7 @@ mod tests {
         let at = |entries, groups| Progress { entries, disclosures: 5, rounds: 5, groups };
         assert_eq!(at(3, 7).lacks(at(3, 7)), None);
         assert_eq!(at(4, 7).lacks(at(3, 7)), None);
-        // What is deleted leaves an entry.
+        // A deletion leaves an audit entry.
         assert_eq!(Progress { disclosures: 0, ..at(4, 7) }.lacks(at(3, 7)), None);
         assert!(at(3, 6).lacks(at(3, 7)).unwrap().contains("bandana seal"));
         assert!(at(2, 7).lacks(at(3, 7)).is_some());

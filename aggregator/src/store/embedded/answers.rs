@@ -1,4 +1,4 @@
-//! Answers that are kept for those who have not got them, in the embedded store.
+//! Kept answers in the embedded store, for callers who did not receive them.
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
@@ -6,7 +6,7 @@ use super::sqlite::{committing, reading};
 use crate::store::queries::{KEPT_BYTES_MAX, KEPT_MAX, KEPT_SECONDS};
 use crate::store::{AnswerToKeep, CuratorRefusal, KeptAnswer, QuestionKey, StoreError};
 
-/// Keeps an answer, and forgets those that are old or too many.
+/// Keeps an answer, and deletes answers that are too old or too many.
 pub(super) fn keep(transaction: &Transaction<'_>, answer: &AnswerToKeep) -> Result<(), StoreError> {
     let AnswerToKeep { question, kept, at } = answer;
     let (kind, name) = question.scope.columns();

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use super::sqlite::reading;
 use crate::store::{AuditAction, AuditEntry, AuditQuery, AuditRecord, StoreError, damaged};
 
-/// Appends an entry, in a transaction of the caller's.
+/// Appends an entry, within the caller's transaction.
 pub(super) fn append(connection: &Connection, entry: &AuditEntry) -> rusqlite::Result<()> {
     let AuditEntry { at, caller, action, experiment, detail } = entry;
     let insert =
@@ -15,7 +15,7 @@ pub(super) fn append(connection: &Connection, entry: &AuditEntry) -> rusqlite::R
     connection.prepare_cached(insert)?.execute(values).map(drop)
 }
 
-/// The entries that a query asks for, the newest first.
+/// The entries that `query` selects, newest first.
 pub(in crate::store) fn entries(
     connection: &Connection,
     query: &AuditQuery,

@@ -1,4 +1,4 @@
-//! A copy of a store that a server may have open.
+//! Backups: copies of a store that a server may have open.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -19,23 +19,23 @@ use super::sqlite::DATABASE_FILE;
 use super::verify::verify_file;
 use crate::store::{DatabaseError, OpenError, StoreError, Verification};
 
-/// Pages that are copied between two words on the progress: 4 MiB.
+/// Pages copied between two progress reports: 4 MiB.
 const STEP_PAGES: i32 = 1024;
 
-/// Where a database says which version of the format its readers and writers need
-/// (section 1.3 of SQLite's file format), and the one that needs no log beside it: a backup
-/// is one file, which can be moved about, and read where nothing can be written. SQLite's own
-/// way to change it makes a log first.
+/// The offset of the format versions that a database requires of its readers and writers (section
+/// 1.3 of SQLite's file format), and the versions that need no log. A backup is one file, which can
+/// be moved and be read on read-only media. SQLite's own way to change these bytes creates a log
+/// first.
 const VERSIONS_OFFSET: u64 = 18;
 const WITHOUT_LOG: [u8; 2] = [1, 1];
 
-/// Pause before a page is asked for again that somebody holds.
+/// The pause before a busy page is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often it is asked for again.
+/// The most attempts for a busy page.
 const BUSY_MAX: u32 = 250;
 
-/// How a file is called that is not finished: hidden, named after what it is to be.
+/// The name of an unfinished backup: hidden, and derived from the final name.
 fn partial_name(name: &OsStr, random: u64) -> OsString {
     let mut partial = OsString::from(".");
     partial.push(name);
@@ -43,7 +43,7 @@ fn partial_name(name: &OsStr, random: u64) -> OsString {
     partial
 }
 
-/// Whether a file is called so.
+/// Whether a file name is that of an unfinished backup called `name`.
 fn is_partial(file: &OsStr, name: &OsStr) -> bool {
     let rest = file.as_bytes().strip_prefix(b".");
     let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
@@ -52,8 +52,8 @@ fn is_partial(file: &OsStr, name: &OsStr) -> bool {
     random.is_some_and(|random| random.len() == 16 && random.iter().all(is_digit))
 }
 
-/// Removes what backups of this name have left that were killed: they may have rewards in them.
-/// One that is at work holds a lock.
+/// Removes the files of killed backups of this name, which may contain rewards. A backup that still
+/// runs holds a lock on its file.
 fn remove_left(folder: &Path, name: &OsStr) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -68,45 +68,46 @@ fn remove_left(folder: &Path, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file that its owner alone may read, and that is known to be in use.
+/// Creates a file that only its owner may read, and locks it to mark it as in use.
 fn create_locked(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.try_lock()?;
     Ok(file)
 }
 
-/// The folder that a file is in.
+/// The folder of a file.
 fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A backup under way. Its file gets its name when all is done; when this is dropped
-/// before, nothing is left of it.
+/// A running backup. Its file gets the final name when the backup is complete. A backup that is
+/// dropped earlier leaves nothing behind.
 #[derive(Debug)]
 pub struct Backup {
     database: PathBuf,
     out: PathBuf,
     partial: PathBuf,
-    /// What is left when the rewards have been taken out.
+    /// The path of the copy without rewards.
     retired: PathBuf,
-    /// Held, not used: the locks end with them.
+    /// Held for their effect: dropping them releases the locks.
     _locks: [File; 2],
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupProgress {
-    /// Bytes that were copied.
+    /// Bytes copied so far.
     pub copied: u64,
-    /// Bytes of the whole.
+    /// Bytes in total.
     pub total: u64,
 }
 
 impl Backup {
-    /// Makes room for a backup of the store in `directory` as `out`, which must not exist.
+    /// Creates the partial file for a backup of the store in `directory` to `out`, which must not
+    /// exist.
     ///
     /// # Errors
-    /// [`BackupError`]; nothing was left.
+    /// [`BackupError`]; nothing is left behind.
     pub fn begin(directory: &Path, out: &Path) -> Result<Self, BackupError> {
         let database = directory.join(DATABASE_FILE);
         if !database.exists() {
@@ -129,8 +130,8 @@ impl Backup {
         Ok(Self { database, out: out.to_owned(), partial, retired, _locks: locks })
     }
 
-    /// Copies the store as it is at one moment. Commits go on meanwhile; the log of a
-    /// running server can't be shortened before this is done.
+    /// Copies the store as of one moment. Commits go on meanwhile, but the log of a running server
+    /// can't be shortened until the copy is complete.
     ///
     /// # Errors
     /// [`BackupError`].
@@ -156,15 +157,15 @@ impl Backup {
         write().and_then(|file| file.sync_all()).map_err(unusable)
     }
 
-    /// Leaves nothing of the curator's budgets in the copy, and ends its sessions: what is
-    /// paid and answered from now on is not in it, and a store that is restored from it would
-    /// sell the same budget a second time. For the same reason it ends trusted experiments, whose
-    /// rewards would be released twice; and rewards that were not released don't rest in backups.
-    /// Whether what is left of the copy is in another file now.
+    /// Spends the curator's budgets in the copy completely, and ends its sessions. The copy lacks
+    /// later debits and answers, so a store restored from it would spend the same budget a second
+    /// time. For the same reason it ends trusted experiments, whose rewards would be released
+    /// twice; besides, unreleased rewards must not rest in backups. Returns whether the result is
+    /// in another file now.
     fn retire(&self) -> rusqlite::Result<bool> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let copy = Connection::open_with_flags(&self.partial, flags)?;
-        // A copy that is not finished is thrown away.
+        // An unfinished copy is thrown away.
         copy.pragma_update(None, "journal_mode", "OFF")?;
         if copy.table_exists(None, "table_sum")? {
             checksums::watch(&copy)?;
@@ -185,8 +186,8 @@ impl Backup {
             )?;
             if ended > 0 {
                 copy.execute_batch("DELETE FROM trusted_disclosure")?;
-                // Pages that are free still have what once was in them; and to write them anew in
-                // place, SQLite would have them in a file somewhere else meanwhile.
+                // Free pages still contain their former content. To rewrite them in place, SQLite
+                // would need another temporary file.
                 let retired = ValueRef::Text(self.retired.as_os_str().as_bytes());
                 copy.execute("VACUUM INTO ?", [ToSqlOutput::Borrowed(retired)])?;
             }
@@ -195,26 +196,26 @@ impl Backup {
         Ok(ended > 0)
     }
 
-    /// Reads the copy to its end, as `bandana verify` does.
+    /// Reads the whole copy, as `bandana verify` does.
     ///
     /// # Errors
-    /// [`StoreError`] when it can't be read.
+    /// [`StoreError`] when the copy can't be read.
     pub fn check(&self) -> Result<Verification, BackupError> {
         Ok(verify_file(&self.partial)?)
     }
 
-    /// Gives the copy its name, durably, and tells its size in bytes.
+    /// Gives the copy its final name, durably, and returns its size in bytes.
     ///
     /// # Errors
-    /// [`BackupError::Exists`] when somebody else has made a file of that name meanwhile.
+    /// [`BackupError::Exists`] when a file of that name was created meanwhile.
     pub fn publish(self) -> Result<u64, BackupError> {
         let Self { out, partial, .. } = &self;
         let published = || {
             let length = fs::metadata(partial)?.len();
-            // Unlike a renamed file, a link never takes the place of another one.
+            // A hard link, unlike a rename, never replaces an existing file.
             match fs::hard_link(partial, out) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    // Not every file system has links.
+                    // Some file systems have no hard links.
                     OpenOptions::new().write(true).create_new(true).open(out)?;
                     fs::rename(partial, out)?;
                 }
@@ -232,9 +233,9 @@ impl Backup {
         })
     }
 
-    /// Leaves nothing behind, also while another thread still writes.
+    /// Removes the partial files, even while another thread still writes.
     pub fn discard(&self) {
-        // It may have its name already.
+        // The file may have its final name already.
         fs::remove_file(&self.partial).ok();
         fs::remove_file(&self.retired).ok();
     }
@@ -263,12 +264,12 @@ fn copy(
     progress: &mut impl FnMut(BackupProgress),
 ) -> rusqlite::Result<()> {
     let bytes = |pages: i32, size: u64| u64::try_from(pages).unwrap_or_default() * size;
-    // Reading holds the transaction in which all pages are of one moment.
+    // The first read opens the transaction that fixes one moment for all pages.
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let page: u64 = source.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut target = Connection::open_with_flags(target, flags)?;
-    // The file is synced as a whole, and thrown away if that is not reached.
+    // The file is synced as a whole when it is complete, and thrown away otherwise.
     target.pragma_update(None, "synchronous", "OFF")?;
     target.pragma_update(None, "journal_mode", "OFF")?;
     let copying = Copying::new(source, &mut target)?;
@@ -294,11 +295,11 @@ fn copy(
     target.close().map_err(|(_, error)| error)
 }
 
-/// Why there is no backup.
+/// The reason why a backup failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// There is a file of that name.
+    /// The output file exists already.
     #[error(
         "{} exists already and is not overwritten; name another file, or move that one away",
         path.display()

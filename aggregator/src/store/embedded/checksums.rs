@@ -1,14 +1,14 @@
-//! Checksums of rows and of tables, for damage that is none to SQLite: a number that is another.
+//! Checksums of rows and tables, which reveal damage that SQLite does not notice: changed values.
 //!
-//! Each row has the CRC-32 of its table's name and of its other columns. For each table,
-//! `table_sum` has how many rows there are and what their checksums add up to, so that a row
-//! that is gone is missed. Temporary triggers of the connection that writes keep both, and check
-//! a row before it is changed or deleted: damage never gets a new checksum. Who reads asks the
-//! temporary views `intact_...`, which check every row that they give.
+//! Each row has the CRC-32 of its table's name and its other columns. `table_sum` has the number of
+//! rows and the sum of their checksums for each table, which reveals missing rows. Temporary
+//! triggers on the writing connection maintain both. They also check a row before it is changed or
+//! deleted, so damage never gets a new checksum. Readers use the temporary views `intact_...`,
+//! which check every row that they return.
 //!
-//! A new table needs nothing for this but to be made by a step of the schema: the column, the
-//! triggers and the view follow from what the tables are. Statements name the columns that they
-//! insert, and select from the views.
+//! A new table only has to be created by a step of the schema: the column, triggers and view are
+//! derived from the table's definition. Statements name the columns that they insert, and select
+//! from the views.
 
 use std::sync::OnceLock;
 
@@ -21,42 +21,42 @@ use super::schema;
 use super::sqlite::reading;
 use crate::store::{StoreError, damaged};
 
-/// The table of sums, which is compared with the others.
+/// The table of sums, which the other tables are checked against.
 const SUMS: &str = "table_sum";
 
 /// A table whose rows have checksums.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: String,
-    /// All but the checksum, in their order.
+    /// All columns but the checksum, in their order.
     columns: Vec<String>,
-    /// Those that tell one row from another.
+    /// The columns that identify a row: the primary key, or else the row id.
     key: Vec<String>,
-    /// Whether rows are never deleted, if they are numbered for good: no number is missing at
-    /// the end then.
+    /// For a table whose numbers are never reused: whether rows are never deleted, so that no
+    /// number may be missing at the end.
     numbered: Option<bool>,
 }
 
 impl Table {
-    /// The columns, each after `before`.
+    /// The columns, each prefixed with `before`.
     fn list(&self, before: &str) -> String {
         let quoted = self.columns.iter().map(|column| format!("{before}\"{column}\""));
         quoted.collect::<Vec<_>>().join(", ")
     }
 
-    /// The checksum that the row `NEW` or `OLD` should have.
+    /// The SQL expression of the checksum that the row `NEW` or `OLD` should have.
     fn expected(&self, row: &str) -> String {
         format!("row_checksum('{}', {})", self.name, self.list(row))
     }
 
-    /// That two rows have the same key.
+    /// The SQL condition that two rows have the same key.
     fn has_key_of(&self, row: &str, other: &str) -> String {
         let equal = |column| format!("{row}\"{column}\" = {other}\"{column}\"");
         let equal = self.key.iter().map(equal);
         equal.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// What keeps the checksums of this table.
+    /// The triggers that maintain this table's checksums.
     fn triggers(&self) -> String {
         let Self { name, .. } = self;
         let (columns, old) = (self.list(""), self.list("OLD."));
@@ -79,15 +79,15 @@ impl Table {
         )
     }
 
-    /// What its rows are read through; those of versions without checksums are as they are.
+    /// The view that reads this table. In versions without checksums it does not check rows.
     fn view(&self, version: i64) -> String {
         let Self { name, .. } = self;
         let columns = self.list("");
         let check = if version < schema::WITH_CHECKSUMS {
             String::new()
         } else {
-            // The row is read by its key once more: in place of columns that a query compares
-            // with something SQLite would pass on that, and that of other rows too.
+            // The row is read once more by its key. Otherwise SQLite would pass on the operand of a
+            // comparison in place of the column, and evaluate the check on other rows too.
             let (stored, key) = (self.list("r."), self.has_key_of("r.", "t."));
             format!(
                 "WHERE (SELECT is_intact('{name}', r.checksum, {stored})
@@ -99,7 +99,7 @@ impl Table {
         )
     }
 
-    /// Which row it is, for people: ids of uploads and the like are left out.
+    /// The position of a row, for people, without ids of uploads and the like.
     fn place(&self, row: &Row<'_>) -> rusqlite::Result<String> {
         let mut place = format!("the row of {}", self.name);
         for (at, column) in self.columns.iter().enumerate() {
@@ -118,7 +118,8 @@ impl Table {
         Ok(place)
     }
 
-    /// Compares every row with its checksum, and all with the sum. Tells how many there are.
+    /// Compares every row with its checksum, and the table with its sum. Returns the number of
+    /// rows.
     pub(super) fn check(
         &self,
         connection: &Connection,
@@ -155,7 +156,7 @@ impl Table {
         Ok(number.unsigned_abs())
     }
 
-    /// That the next number follows the last one.
+    /// Checks that the next number follows the last one.
     fn check_numbers(
         &self,
         connection: &Connection,
@@ -176,8 +177,8 @@ impl Table {
     }
 }
 
-/// Whether a row of this table is as it was written: its checksum first, then all other columns in
-/// their order.
+/// Whether a row of this table is as it was written. The row has its checksum first, then all other
+/// columns in their order.
 pub(super) fn is_intact(table: &str, row: &Row<'_>) -> rusqlite::Result<bool> {
     let mut checksum = Checksum::new(table.as_bytes());
     for column in 1..row.as_ref().column_count() {
@@ -186,7 +187,7 @@ pub(super) fn is_intact(table: &str, row: &Row<'_>) -> rusqlite::Result<bool> {
     Ok(row.get_ref(0)? == ValueRef::Integer(checksum.value()))
 }
 
-/// The tables that a connection has, but for the table of sums.
+/// The tables of a connection, except the table of sums.
 fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
     let query = "SELECT l.name, l.wr, s.sql LIKE '%AUTOINCREMENT%', EXISTS (
             SELECT 1 FROM sqlite_schema t
@@ -220,12 +221,12 @@ fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
     found.into_iter().map(table).collect()
 }
 
-/// The tables of a version.
+/// The tables of a schema version.
 pub(super) fn of_version(version: i64) -> rusqlite::Result<Vec<Table>> {
     tables(&schema::example(version)?)
 }
 
-/// Gives the tables that have none a column for checksums.
+/// Adds a checksum column to each table that has none.
 pub(super) fn add_columns(connection: &Connection) -> rusqlite::Result<()> {
     for Table { name, .. } in tables(connection)? {
         if !connection.column_exists(None, name.as_str(), "checksum")? {
@@ -236,7 +237,7 @@ pub(super) fn add_columns(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Takes all rows as they are: gives each its checksum, and each table its sum.
+/// Accepts all rows as they are: sets the checksum of each row and the sum of each table.
 pub(super) fn seal(connection: &Connection) -> rusqlite::Result<()> {
     add_functions(connection)?;
     connection.execute(&format!("DELETE FROM {SUMS}"), [])?;
@@ -254,7 +255,7 @@ pub(super) fn seal(connection: &Connection) -> rusqlite::Result<()> {
 /// Checks the structure and all rows of a store of this version.
 ///
 /// # Errors
-/// [`StoreError::Damage`] with the first that is not as it was written.
+/// [`StoreError::Damage`] with the first damage found.
 pub(super) fn check_all(connection: &Connection, version: i64) -> Result<(), StoreError> {
     let check = "PRAGMA integrity_check(1)";
     let said: String = connection.query_row(check, [], |row| row.get(0)).map_err(reading)?;
@@ -282,12 +283,12 @@ pub(super) fn check_all(connection: &Connection, version: i64) -> Result<(), Sto
     }
 }
 
-/// Has a connection check the rows that it reads, in a store of this program's version.
+/// Makes a connection check the rows that it reads, in a store of the current schema version.
 pub(in crate::store) fn read_intact(connection: &Connection) -> rusqlite::Result<()> {
     watch_reading(connection, schema::VERSION)
 }
 
-/// The same in a store of any version.
+/// As [`read_intact`], in a store of any version.
 pub(super) fn watch_reading(connection: &Connection, version: i64) -> rusqlite::Result<()> {
     add_functions(connection)?;
     if version != schema::VERSION {
@@ -297,13 +298,13 @@ pub(super) fn watch_reading(connection: &Connection, version: i64) -> rusqlite::
     connection.execute_batch(&statements()?.views)
 }
 
-/// Has a connection that writes keep checksums, and check what it reads and changes.
+/// Makes a writing connection maintain checksums, and check the rows that it reads and changes.
 pub(super) fn watch(connection: &Connection) -> rusqlite::Result<()> {
     watch_reading(connection, schema::VERSION)?;
     connection.execute_batch(&statements()?.triggers)
 }
 
-/// What makes the views and triggers of this version.
+/// The statements that create the views and triggers of a version.
 #[derive(Debug)]
 struct Statements {
     views: String,
@@ -321,8 +322,8 @@ fn statements() -> rusqlite::Result<&'static Statements> {
     Ok(STATEMENTS.get_or_init(|| Statements { views, triggers }))
 }
 
-/// `row_checksum(table, column...)`, and `is_intact(table, checksum, column...)`, which fails
-/// when they do not fit.
+/// Defines `row_checksum(table, column...)` and `is_intact(table, checksum, column...)`. The latter
+/// fails when the checksum does not match.
 fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
@@ -335,13 +336,13 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
         }
         let table = String::from_utf8_lossy(context.get_raw(0).as_bytes().unwrap_or_default());
         tracing::error!(%table, "a row of the database is not as it was written");
-        // With a text of its own, SQLite would not call it damage.
+        // With a message of its own, SQLite would not report the error as damage.
         let damage = ffi::Error::new(ffi::SQLITE_CORRUPT);
         Err(rusqlite::Error::SqliteFailure(damage, None))
     })
 }
 
-/// The checksum of a row whose columns begin with this parameter, after the table's name.
+/// The checksum of a row whose columns begin at the parameter `first`, after the table's name.
 fn of_call(context: &Context<'_>, first: usize) -> i64 {
     let mut checksum = Checksum::new(context.get_raw(0).as_bytes().unwrap_or_default());
     for column in first..context.len() {
@@ -350,8 +351,8 @@ fn of_call(context: &Context<'_>, first: usize) -> i64 {
     checksum.value()
 }
 
-/// The CRC-32 of a table's name and the values of a row, each with its kind, and with its length
-/// if that differs.
+/// The CRC-32 of a table's name and a row's values. Each value has its type and, if that varies,
+/// its length.
 #[derive(Debug)]
 struct Checksum(Hasher);
 
@@ -366,7 +367,7 @@ impl Checksum {
         let (kind, number, bytes): (u8, [u8; 8], &[u8]) = match value {
             ValueRef::Null => (0, [0; 8], &[]),
             ValueRef::Integer(number) => (1, number.to_le_bytes(), &[]),
-            // SQLite stores zero without its sign.
+            // SQLite stores negative zero as zero.
             ValueRef::Real(number) => (2, (number + 0.0).to_bits().to_le_bytes(), &[]),
             ValueRef::Text(text) => (3, (text.len() as u64).to_le_bytes(), text),
             ValueRef::Blob(blob) => (4, (blob.len() as u64).to_le_bytes(), blob),

@@ -9,7 +9,7 @@ use super::sqlite::reading;
 use crate::store::counts::{CountRow, Counts};
 use crate::store::{DailyTally, ExperimentKey, StoreError, damaged};
 
-/// Reads the tallies of an experiment on these days, by day and then by arm.
+/// The tallies of an experiment on these days, by day and then by arm.
 pub(in crate::store) fn daily_tallies(
     connection: &Connection,
     experiment: ExperimentKey,

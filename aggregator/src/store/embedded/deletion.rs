@@ -1,9 +1,9 @@
-//! Experiments that are archived or deleted: the audit log says which.
+//! Archived and deleted experiments, as recorded in the audit log.
 //!
-//! So neither needs a column, and what nobody can change says what became of an id. Of a deleted
-//! experiment its row stays, with its id and key, which none may have again: groups of uploads of
-//! the replay window go on to name the key, until their days are over. Whoever reads
-//! experiments, or adds up what groups hold, leaves it out. Of its revisions the digests stay: who
+//! So neither needs a column, and an append-only log decides about an id. The row of a deleted
+//! experiment stays with its id and key, which no other experiment may get: upload groups in the
+//! replay window still refer to the key until their days expire. Queries that read experiments or
+//! sum up groups leave that row out. The digests of its revisions stay too, so that a client that
 //! names one is told that the experiment has ended.
 
 use bandana_shared::identity::{Digest, ExperimentId};
@@ -13,18 +13,18 @@ use super::sqlite::{committing, reading};
 use super::{SqliteStore, audit};
 use crate::store::{AuditEntry, ExperimentKey, StoreError, damaged};
 
-/// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries
-/// are read, and so checked: a damaged one may say something else than it did.
+/// SQL: whether the experiment of the row `e` is archived, by its latest entry. The query reads,
+/// and so checks, all of its entries: a damaged one may have changed its meaning.
 pub(super) const ARCHIVED: &str = "COALESCE(
     (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
             > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)
         FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
-/// Whether it was deleted.
+/// SQL: whether the experiment of the row `e` was deleted.
 pub(super) const DELETED: &str = "COALESCE(
     (SELECT max(a.action = 'delete') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
-/// What goes with an experiment, in an order in which nothing refers to what is gone.
+/// Statements that delete an experiment's parts, ordered so that no reference dangles.
 const PARTS: [&str; 6] = [
     "DELETE FROM signature
         WHERE digest IN (SELECT digest FROM specification WHERE experiment = ?)",
@@ -35,13 +35,13 @@ const PARTS: [&str; 6] = [
     "DELETE FROM checkpoint WHERE experiment = ?",
 ];
 
-/// Whether this was the id of an experiment, of either kind, that was deleted.
+/// Whether a deleted experiment, of either kind, had this id.
 pub(super) fn was_deleted(connection: &Connection, id: &ExperimentId) -> rusqlite::Result<bool> {
     let query = format!("SELECT {DELETED} FROM (SELECT ? AS id) e");
     connection.prepare_cached(&query)?.query_row([id.as_str()], |row| row.get(0))
 }
 
-/// The keys of the experiments that were deleted.
+/// The keys of deleted experiments.
 pub(super) fn deleted_keys(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
     let query = format!("SELECT key FROM intact_experiment e WHERE {DELETED} ORDER BY key");
     let mut statement = connection.prepare_cached(&query)?;
@@ -69,7 +69,7 @@ impl SqliteStore {
         Ok(deleted)
     }
 
-    /// Notes that an experiment is archived, or not any more.
+    /// Archives or unarchives an experiment; the action of `entry` says which.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -77,12 +77,12 @@ impl SqliteStore {
         audit::append(&self.connection, entry).map_err(committing)
     }
 
-    /// Deletes an experiment, in one transaction with its entry.
+    /// Deletes an experiment, in one transaction with its audit entry.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub fn delete(&mut self, key: ExperimentKey, entry: &AuditEntry) -> Result<(), StoreError> {
-        // Tallies are private, and must not rest in pages that are free, nor in the log.
+        // Tallies are private, and must rest neither in free pages nor in the log.
         self.zero_freed_pages(true).map_err(committing)?;
         let outcome = self.delete_parts(key, entry);
         self.zero_freed_pages(false).map_err(committing)?;

@@ -1,4 +1,4 @@
-//! Messages about troubles of a disk, which name its directory.
+//! Mapping of errors to ones that name the data directory and the remedy.
 
 use std::path::Path;
 
@@ -7,25 +7,25 @@ use rusqlite::ErrorCode;
 use super::sqlite::DATABASE_FILE;
 use crate::store::{DamageError, DatabaseError, StoreError};
 
-/// With less than this left a disk counts as full: SQLite needs 32 KiB at once, and
-/// says only "input/output error" when it does not get them.
+/// Free bytes below which a disk counts as full. SQLite needs 32 KiB at once, and reports only
+/// "input/output error" when it does not get them.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 
 impl StoreError {
-    /// The error of a store in `directory`, under one that names the place and says
-    /// what to do when the disk is the cause.
+    /// Wraps the error of a store in `directory` in one that names the directory and, when the disk
+    /// is the cause, the remedy.
     #[must_use]
     pub fn located(self, directory: &Path) -> Self {
         self.of_file(&directory.join(DATABASE_FILE))
     }
 
-    /// The same of damage only.
+    /// Wraps an error of this file if it is damage; leaves others as they are.
     #[must_use]
     pub(in crate::store) fn of_damaged_file(self, file: &Path) -> Self {
         if self.is_damage() { self.of_file(file) } else { self }
     }
 
-    /// The same of a database by itself.
+    /// As [`Self::located`], for a single database file.
     #[must_use]
     pub(super) fn of_file(self, file: &Path) -> Self {
         let file = file.to_owned();

@@ -1,4 +1,4 @@
-//! Experiments in the tables of the embedded store: read with their tallies, made and changed.
+//! Experiments in the embedded store: reading them with their tallies, creating and changing them.
 
 use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
@@ -31,7 +31,7 @@ impl SqliteStore {
     /// One experiment with its tallies.
     ///
     /// # Errors
-    /// [`StoreError`] when there is none, or something can't be read or understood.
+    /// [`StoreError`] when there is no such experiment, or something can't be read or understood.
     pub fn experiment(&self, key: ExperimentKey) -> Result<ExperimentRecord, StoreError> {
         let gone = || damaged(format!("there is no experiment with the key {}", key.0));
         self.records(Some(key))?.pop().ok_or_else(gone)
@@ -91,7 +91,7 @@ impl SqliteStore {
         bytes.map(decode).collect()
     }
 
-    /// The sums of all days, and the days that the memory reaches.
+    /// The tallies over all days, and those of each day within the learner's memory.
     fn tallies(
         &self,
         key: ExperimentKey,
@@ -172,7 +172,7 @@ impl SqliteStore {
         transaction.commit().map_err(committing)
     }
 
-    /// Changes where an experiment stands.
+    /// Changes an experiment's state.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,10 +1,10 @@
-//! Days that leave the replay window.
+//! Expiry: days that leave the replay window.
 //!
-//! A day can have millions of groups, and commits must not wait until all of them are
-//! folded. So when a day expires only the watermark moves, and with it the ids are
-//! forgotten; its groups become part of the checkpoint a few at a time, along with the
-//! commits that come later. What is taken out of the groups is added to the checkpoint in
-//! the same transaction: after each, tally = checkpoint + deltas of the groups that are left.
+//! A day can have millions of groups, and commits must not wait until all of them are folded. So
+//! expiry only moves the watermark, which drops the ids of the day. Its groups are folded into the
+//! checkpoint a few at a time, along with later commits. Deltas move from the groups to the
+//! checkpoint in one transaction, so after each: tally = checkpoint + deltas of the remaining
+//! groups.
 
 use std::collections::BTreeMap;
 
@@ -18,28 +18,28 @@ use super::deletion::deleted_keys;
 use super::sqlite::{add_to_checkpoint, committing, reading};
 use crate::store::{StoreError, StoredDeltas, damaged};
 
-/// Groups that one commit looks at, at most.
+/// Most groups that one commit looks at.
 const GROUPS_MAX: u32 = 1000;
 
-/// Bytes of expired groups after which a commit looks at no more of them.
+/// Bytes of expired groups after which a commit looks at no more groups.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What the next groups hold of expired days.
+/// The expired content of the next groups.
 #[derive(Debug)]
 struct Expired {
-    /// By experiment, day and arm.
+    /// The deltas, summed by experiment, day and arm.
     sums: BTreeMap<(i64, u32, u32), Tally>,
-    /// The last group that was looked at.
+    /// The key of the last group that was looked at.
     last: i64,
-    /// Bytes of those that have expired.
+    /// Bytes of the expired groups.
     bytes: usize,
-    /// Whether there are no more groups.
+    /// Whether there are no further groups.
     is_end: bool,
 }
 
 impl SqliteStore {
-    /// Moves the watermark to `oldest`. The ids of the days before it are forgotten; the
-    /// commits that follow fold what the days have left into the checkpoint.
+    /// Moves the watermark to `oldest`. The ids of earlier days are dropped; later commits fold the
+    /// remaining groups of those days into the checkpoint.
     ///
     /// # Errors
     /// [`StoreError`]; the store must not be used any further.
@@ -51,8 +51,8 @@ impl SqliteStore {
     }
 }
 
-/// Folds the expired ones of the next groups after the key `after` into the checkpoint, and
-/// tells the key to go on after. None: these were the last.
+/// Folds the expired groups among the next ones after the key `after` into the checkpoint. Returns
+/// the key to go on after. None: there are no further groups.
 pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i64>, StoreError> {
     let expired = expired(transaction, after)?;
     if expired.bytes > 0 {
@@ -66,7 +66,7 @@ pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i
     } else {
         deleted_keys(transaction).map_err(reading)?
     };
-    // Of those there is no tally that the checkpoint would have to bear out.
+    // A deleted experiment has no tally that the checkpoint would have to match.
     let kept = expired.sums.into_iter().filter(|(place, _)| !deleted.contains(&place.0));
     for (place, tally) in kept {
         add_to_checkpoint(transaction, place, &tally).map_err(committing)?;
@@ -75,8 +75,8 @@ pub(super) fn fold(transaction: &Transaction<'_>, after: i64) -> Result<Option<i
 }
 
 fn expired(transaction: &Transaction<'_>, after: i64) -> Result<Expired, StoreError> {
-    // Days are not sorted, and an index on them would cost every commit a further page. Of
-    // groups that have not expired only the day is read.
+    // Groups are not sorted by day, and an index on days would cost every commit one more page. Of
+    // groups that have not expired, only the day is read.
     let query = "SELECT key, day, length(ids),
             CASE WHEN day < (SELECT oldest_day FROM intact_watermark) THEN deltas END
         FROM upload_group WHERE key > ? ORDER BY key LIMIT ?";

@@ -1,7 +1,7 @@
-//! The files of a store: looked for before anything is made, and watched while it is open.
+//! The files of a store: located before anything is created, and watched while it is open.
 //!
-//! A commit goes to the files that are open, whatever has become of their names. Where a name
-//! leads to another file, or to none, nobody will find the commit again.
+//! A commit goes to the open files, whatever has become of their names. If a name leads to another
+//! file or to none, the next start will not find the commit.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -14,25 +14,26 @@ use super::lock::LOCK_FILE;
 use super::sqlite::DATABASE_FILE;
 use crate::store::{DatabaseError, OpenError, Presence, StoreError};
 
-/// What the names of SQLite's other files end in: its log, and the index of the log.
+/// The suffixes of SQLite's other files: the log and its index.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// Where a database is made, before it gets its name: so it is there as a whole or not at all.
+/// The suffix of a database that is being created. A rename at the end makes it appear as a whole
+/// or not at all.
 const NEW: &str = ".new";
 
-/// The files that SQLite has open, as they were found under their names, and the lock.
+/// The identities of the files that SQLite has open, and of the lock, as found under their names.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
-    /// The database is the first.
+    /// The database comes first.
     named: [(PathBuf, Identity); 4],
     headers: Headers,
 }
 
-/// Device and inode: what a file is, whatever it is called.
+/// Device and inode: the identity of a file, independent of its name.
 type Identity = (u64, u64);
 
 impl OpenFiles {
-    /// The files of the database in `directory`, which SQLite has just read and written. This one
+    /// The files of the database in `directory`, which SQLite has just read and written. `database`
     /// was opened before.
     pub(super) fn of(directory: &Path, database: Arc<File>) -> Result<Self, StoreError> {
         let found = |path: PathBuf| match std::fs::metadata(&path) {
@@ -50,8 +51,8 @@ impl OpenFiles {
         Ok(Self { named, headers })
     }
 
-    /// Whether every name still leads to the file that is open, and the files are still those of
-    /// SQLite.
+    /// Checks that every name still leads to the open file, and that no other program has
+    /// overwritten the files.
     ///
     /// # Errors
     /// [`StoreError::Database`]; [`StoreError::Damage`].
@@ -67,17 +68,19 @@ impl OpenFiles {
         self.headers.check()
     }
 
-    /// Whether the database itself is where it was, whatever has become of the files beside it.
+    /// Whether the database itself is still in its place, whatever has become of the files beside
+    /// it.
     pub(super) fn has_database(&self) -> bool {
         let [(path, known), ..] = &self.named;
         std::fs::metadata(path).is_ok_and(|metadata| identity(&metadata) == *known)
     }
 
-    /// Whether somebody else than the owner of the database can read it.
+    /// Whether users other than the owner can read the database.
     pub(super) fn is_open_to_others(&self, directory: &Path) -> bool {
         let mode = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.mode());
         let (file, folder) = (mode(&self.named[0].0), mode(directory));
-        // Of a group, and of all others: who may read the file must get at it.
+        // The bits for the group and for all others: a reader needs both the file's read bit and
+        // the folder's search bit.
         [(0o040, 0o010), (0o004, 0o001)]
             .into_iter()
             .any(|(read, enter)| file & read != 0 && folder & enter != 0)
@@ -88,11 +91,11 @@ fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-/// Whether there is a database in `directory`, where one must be, may be or must not be. Makes
+/// Whether there is a database in `directory`, as `presence` requires, allows or forbids. Creates
 /// nothing.
 ///
 /// # Errors
-/// [`StoreError::Open`], also where a new database would be beside what belongs to another one.
+/// [`StoreError::Open`], also when a new database would lie beside another one's files.
 pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreError> {
     let database = directory.join(DATABASE_FILE);
     let length = length(&database).map_err(|source| unusable(directory, source))?;
@@ -116,14 +119,14 @@ pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreEr
     }
 }
 
-/// Has `make` make a database under another name, and gives it its own.
+/// Lets `make` create a database under a temporary name, and renames it.
 pub(super) fn make(
     directory: &Path,
     make: impl FnOnce(&Path) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let unusable = |source| unusable(directory, source);
     let new = directory.join(format!("{DATABASE_FILE}{NEW}"));
-    // What somebody did not finish.
+    // A leftover of an unfinished creation.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(unusable(error)),
         _ => {}

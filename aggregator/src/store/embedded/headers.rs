@@ -1,9 +1,9 @@
-//! Headers of an open database and of its log, which tell that others have written over them.
+//! Headers of an open database and its log, compared to detect overwriting by other programs.
 //!
-//! SQLite reads a page again only if it has to, so a server could go on for long on a database
-//! that was overwritten in place, and would acknowledge what nobody will find. The formats are
-//! those that SQLite documents (fileformat2.html and walformat.html). Damage beyond what is
-//! compared here is found when a row is read or written.
+//! SQLite rereads a page only if it has to. A server could therefore run for long on a database
+//! that was overwritten in place, and acknowledge commits that no later start finds. The formats
+//! are those that SQLite documents (fileformat2.html and walformat.html). Damage beyond these
+//! headers is found when a row is read or written.
 
 use std::fs::File;
 use std::io;
@@ -14,31 +14,31 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::schema;
 use crate::store::{StoreError, damaged};
 
-/// Bytes of a database before its first page's cells.
+/// Length of the header at the start of a database, in bytes.
 const HEADER_LEN: usize = 100;
 
-/// Bytes before the first frame of a log.
+/// Length of a log's header, in bytes.
 const LOG_HEADER_LEN: u64 = 32;
 
-/// Bytes of a frame before its page.
+/// Length of a frame's header, in bytes.
 const FRAME_HEADER_LEN: u64 = 24;
 
-/// The files, by descriptors of our own. Closing one ends SQLite's own locks on it in the whole
-/// process, so they are closed after the connection.
+/// The files, by descriptors of this program. Closing one releases SQLite's own locks on the file
+/// in the whole process, so they are closed after the connection.
 #[derive(Debug)]
 pub(super) struct Headers {
     database: Arc<File>,
     log: File,
     index: File,
-    /// What stays as it is in the header of the database.
+    /// The constant part of the database's header.
     constant: [u8; 24],
     page_len: u64,
-    /// The most that were seen.
+    /// The greatest values seen so far.
     changes: AtomicU32,
     length: AtomicU64,
 }
 
-/// What the index of a log says of it.
+/// The state of a log, according to its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Log {
     frames: u32,
@@ -48,11 +48,11 @@ struct Log {
 }
 
 impl Headers {
-    /// Headers of files that SQLite has open.
+    /// The headers of files that SQLite has open.
     pub(super) fn new(database: Arc<File>, log: File, index: File) -> Result<Self, StoreError> {
         let header = header(&database).map_err(|error| unreadable("database", &error))?;
         let constant = *header.first_chunk().unwrap_or(&[0; 24]);
-        // 1 stands for the largest size, which two bytes can't say.
+        // 1 stands for 65,536, which does not fit in two bytes.
         let page_len = match u16::from_be_bytes([header[16], header[17]]) {
             1 => 65_536,
             length => u64::from(length),
@@ -61,7 +61,7 @@ impl Headers {
         Ok(Self { database, log, index, constant, page_len, changes, length })
     }
 
-    /// Whether they are still those of the store.
+    /// Checks that the headers are still those of the store.
     ///
     /// # Errors
     /// [`StoreError::Damage`].
@@ -83,14 +83,14 @@ impl Headers {
         let expected = u64::from(big_endian(&header, 28)) * self.page_len;
         let length = self.database.metadata()?.len();
         let longest = self.length.fetch_max(length, Ordering::Relaxed);
-        // A log that is being copied has the header come first.
+        // While a log is copied into the database, the header is written first.
         if expected == 0 || length < expected.min(longest) {
             return Ok(Err(cut("the database file", length, expected)));
         }
         Ok(Ok(()))
     }
 
-    /// What was committed last must be in the log, unless it has all been copied.
+    /// Checks that the last commit is in the log, unless the log has been copied completely.
     fn check_log(&self) -> io::Result<Result<(), StoreError>> {
         let Log { frames, checksums, salts } = self.indexed()?;
         if frames == 0 {

@@ -1,7 +1,7 @@
-//! Locks of a data directory: one process has it.
+//! Locks that give a data directory to one process.
 //!
-//! The lock file is what earlier programs look at. It can be removed while a server runs, so the
-//! directory itself is locked too, and the database, which can have a second name in another
+//! Earlier programs look at the lock file only. It can be removed while a server runs, so the
+//! directory itself is locked too, and so is the database, which can have a second name in another
 //! directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -15,8 +15,8 @@ use crate::store::{OpenError, StoreError};
 /// The lock file in the data directory.
 pub(super) const LOCK_FILE: &str = "bandana.lock";
 
-/// Held, not used: the locks end with it. It must outlive the connection to the database: whoever
-/// closes a file ends SQLite's own locks on it in the whole process.
+/// The locks, held for their effect: dropping them releases them. They must outlive the connection
+/// to the database, since closing a file releases SQLite's own locks on it in the whole process.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
     _file: File,
@@ -25,10 +25,10 @@ pub(super) struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Locks a directory that is there.
+    /// Locks an existing directory.
     ///
     /// # Errors
-    /// [`StoreError::Open`] when another process has it, or there can be no lock.
+    /// [`StoreError::Open`] when another process holds the lock, or the directory can't be locked.
     pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
         let unusable =
             |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
@@ -42,7 +42,7 @@ impl DirectoryLock {
         Ok(Self { _file: file, _directory: folder, _database: None })
     }
 
-    /// Locks the database too, before SQLite opens it.
+    /// Also locks the database, before SQLite opens it.
     ///
     /// # Errors
     /// As [`Self::take`].

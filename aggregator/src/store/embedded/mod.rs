@@ -1,6 +1,6 @@
-//! The embedded store: SQLite, and in memory the ids that were counted.
+//! The embedded store: an SQLite database, and the ids of counted uploads in memory.
 //!
-//! One process has it, so what that process has decided is all that there is to know.
+//! One process owns the store, so its memory holds the complete state.
 
 mod acknowledged;
 mod answers;
@@ -58,13 +58,13 @@ use crate::store::{DedupState, ValidUpload, decide};
 /// Limits of the embedded store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbeddedSettings {
-    /// Days whose uploads are taken: today and those before it, at least 1.
+    /// The length of the replay window in days, including today; at least 1.
     pub replay_window_days: u32,
-    /// Most upload ids that are remembered, about 40 bytes of memory each.
+    /// Most upload ids that are remembered, at about 40 bytes of memory each.
     pub ids_max: usize,
 }
 
-/// A database in a directory, with the exact set of its ids in memory.
+/// A database in a directory, with the exact set of its upload ids in memory.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     directory: PathBuf,
@@ -72,9 +72,9 @@ pub struct EmbeddedStore {
     seen: SeenIds,
     shares: IdShares,
     oldest: Day,
-    /// Whether the window would leave behind all that is remembered, by a clock that is
-    /// far ahead of it and that no upload has borne out. None: that is still to be found
-    /// out, at the start, and once a clock that was behind is mended.
+    /// Whether the clock is doubted: it is so far ahead that the window would drop all remembered
+    /// ids, and no upload has confirmed the day. None: to be determined, at the start and again
+    /// once a clock that was behind is set right.
     doubted: Option<bool>,
     settings: EmbeddedSettings,
 }
@@ -88,10 +88,10 @@ impl EmbeddedStore {
         Self::open_with(Presence::Optional, directory, settings)
     }
 
-    /// Opens the store in `directory`, or makes both, if that may be.
+    /// Opens the store in `directory`, or creates both if `presence` allows it.
     ///
     /// # Errors
-    /// As [`SqliteStore::open_with`], and when what it holds can't be read.
+    /// As [`SqliteStore::open_with`], and when the content can't be read.
     pub fn open_with(
         presence: Presence,
         directory: &Path,
@@ -107,38 +107,39 @@ impl EmbeddedStore {
         open().map_err(|error: StoreError| error.located(directory))
     }
 
-    /// Which store it is.
+    /// The store's id.
     pub fn id(&self) -> StoreId {
         self.database.id()
     }
 
-    /// Its files, for whoever looks after them.
+    /// The store's files, for checks by others.
     pub(crate) fn files(&self) -> Arc<OpenFiles> {
         self.database.files()
     }
 
-    /// Says at the start, and not with the first upload only, when the clock is doubted.
+    /// Warns at the start, rather than with the first upload, when the clock is doubted.
     pub fn start_on(&mut self, today: Day) {
         if today >= self.oldest {
             self.doubted = Some(self.doubt(self.begin(today), today));
         }
     }
 
-    /// Has `work` done, whose errors are told with the place. What it has committed is said to be
-    /// done only if it is in the files that the next start will find, and nobody else has written
-    /// to them; before it, that spares others' files a log that is not theirs.
+    /// Runs `work`, and adds the place to its errors. The result counts as done only if the commit
+    /// is in the files that the next start will find, and no other program has written to them. The
+    /// files are also checked before the work, so that no log is written beside another program's
+    /// files.
     fn here<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let outcome = self.database.check().and_then(|()| work(self));
-        // What SQLite says when its files are gone is not what is wrong.
+        // When files are gone, SQLite's own error misleads; the check of the files names the cause.
         let checked = self.database.check_files().and(outcome);
         let noted = checked.and_then(|done| self.database.acknowledge().map(|()| done));
         noted.map_err(|error| error.located(&self.directory))
     }
 
-    /// Moves the replay window on when a new day has begun.
+    /// Moves the replay window when a new day has begun.
     fn expire(&mut self, uploads: &[ValidUpload], today: Day) -> Result<(), StoreError> {
         if today < self.oldest {
             self.doubted = None;
@@ -160,12 +161,12 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// The oldest day of the window that ends with `today`.
+    /// The first day of the window that ends with `today`.
     fn begin(&self, today: Day) -> Day {
         today.back(self.settings.replay_window_days.saturating_sub(1))
     }
 
-    /// Whether a window that begins then would leave behind all that is remembered.
+    /// Whether a window with this first day would drop all remembered ids.
     fn is_doubtful(&self, begin: Day) -> bool {
         self.seen.newest_day().is_some_and(|newest| newest < begin)
     }

@@ -14,7 +14,7 @@ use crate::store::{
 };
 
 impl SqliteStore {
-    /// Makes a change for the curator. It is durable when this returns.
+    /// Makes a change for the curator, durably.
     ///
     /// # Errors
     /// [`StoreError::Refused`]: nothing was changed. [`StoreError::Database`].
@@ -74,7 +74,7 @@ fn register(transaction: &Transaction<'_>, record: &DataSetRecord) -> Result<(),
     transaction.execute(insert, values).map(drop).map_err(committing)
 }
 
-/// Refuses a content that there is.
+/// Refuses content that another data set already has.
 fn check_content(transaction: &Transaction<'_>, content: Option<&[u8]>) -> Result<(), StoreError> {
     let query = "SELECT name FROM curator_data_set WHERE content = ?";
     let other = transaction.query_row(query, [content], |row| row.get::<_, String>(0)).optional();
@@ -187,7 +187,7 @@ fn data_set(row: &Row<'_>) -> Result<DataSetRecord, StoreError> {
     })
 }
 
-/// The key that fingerprints are made with.
+/// The key of fingerprints.
 pub(in crate::store) fn fingerprint_key(
     connection: &Connection,
 ) -> Result<FingerprintKey, StoreError> {
@@ -249,7 +249,7 @@ pub(in crate::store) fn session(
     found.map(record).transpose()
 }
 
-/// How many rounds a session has had.
+/// The number of rounds of a session.
 pub(in crate::store) fn rounds(
     connection: &Connection,
     name: &CuratorName,
@@ -258,7 +258,7 @@ pub(in crate::store) fn rounds(
     connection.query_row(select, [name.as_str()], |row| row.get(0)).optional().map_err(reading)
 }
 
-/// The updates of a session from a number on, in order.
+/// The updates of a session in order, starting at a number.
 pub(in crate::store) fn updates(
     connection: &Connection,
     name: &CuratorName,

@@ -1,8 +1,8 @@
-//! Reading a database without changing anything beside it either.
+//! Reading a database without changing the database or any file beside it.
 //!
-//! SQLite keeps a log and an index of it next to a database that is open, and makes both
-//! to read one that is closed. So a file without a log is read as one that nobody changes,
-//! which is checked afterwards.
+//! SQLite keeps a log and its index next to an open database, and creates both even to read a
+//! closed one. So a database without a log is read as immutable, and checked for changes
+//! afterwards.
 
 use std::fmt::Write as _;
 use std::fs::Metadata;
@@ -16,11 +16,11 @@ use rusqlite::{Connection, OpenFlags};
 use super::sqlite::{BUSY_TIMEOUT, opening};
 use crate::store::{OpenError, StoreError};
 
-/// How often a file is read that is changed meanwhile. Once it has a log it stays readable.
+/// Most attempts to read a file that changes meanwhile. Once it has a log, it stays readable.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Has `work` read the database in `file` as of one moment, while a server may have it
-/// open. It is done again if a server was started meanwhile on a store that nobody had.
+/// Lets `work` read the database in `file` as of one moment, while a server may have it open. The
+/// read is repeated if a server opened an idle store meanwhile.
 pub(super) fn read<T>(
     file: &Path,
     mut work: impl FnMut(&Connection) -> Result<T, StoreError>,
@@ -44,7 +44,7 @@ pub(super) fn read<T>(
     }
 }
 
-/// What a file is like that nobody has open for writing.
+/// The identity and state of a file that no process has open for writing.
 #[derive(Debug, PartialEq, Eq)]
 struct Still {
     identity: (u64, u64),
@@ -53,7 +53,7 @@ struct Still {
 }
 
 impl Still {
-    /// None: somebody may be changing it, or was when it was killed.
+    /// None: a process may be changing the file, or was killed while doing so.
     fn of(file: &Path) -> Result<Option<Self>, StoreError> {
         let unusable = |source| StoreError::Open(OpenError::File { path: file.to_owned(), source });
         let metadata: Metadata = std::fs::metadata(file).map_err(unusable)?;
@@ -70,7 +70,7 @@ impl Still {
     }
 }
 
-/// The file whose name ends with this too.
+/// The path with `suffix` appended.
 fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
@@ -86,9 +86,9 @@ fn open(file: &Path, is_still: bool) -> Result<Connection, StoreError> {
     let configured = || {
         let connection = Connection::open_with_flags(name, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        // What a killed server has left is for the next server to settle.
+        // The log of a killed server is left to the next server.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        // The file may be anybody's.
+        // The file may come from an untrusted source.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
         connection.pragma_update(None, "query_only", true)?;
         connection.pragma_update(None, "cell_size_check", true)?;
@@ -97,7 +97,7 @@ fn open(file: &Path, is_still: bool) -> Result<Connection, StoreError> {
     configured().map_err(opening)
 }
 
-/// A path as URIs have it.
+/// The path in URI encoding.
 fn encoded(file: &Path) -> String {
     let mut text = String::new();
     for byte in file.as_os_str().as_bytes() {
@@ -105,7 +105,7 @@ fn encoded(file: &Path) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
                 text.push(char::from(*byte));
             }
-            // Text takes whatever is written to it.
+            // Writing to a string can't fail.
             _ => drop(write!(text, "%{byte:02x}")),
         }
     }

@@ -1,4 +1,4 @@
-//! The tables, and how a store of an earlier version gets them.
+//! The tables of the embedded store, and the upgrade of earlier versions.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::checksums;
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{DatabaseError, OpenError, StoreError, damaged};
 
-/// Marks the file as ours: "BNDN".
+/// The application id that marks the file as Bandana's: "BNDN".
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
-/// What makes each version from the one before; the first one from an empty file.
+/// The steps that make each version from the one before; the first starts with an empty file.
 const STEPS: [(i64, &str); 11] = [
     (1, include_str!("migrations/01_tables.sql")),
     (2, include_str!("migrations/02_signatures.sql")),
@@ -26,7 +26,7 @@ const STEPS: [(i64, &str); 11] = [
     (WITH_CHECKSUMS, include_str!("migrations/11_checksums.sql")),
 ];
 
-/// Version of the tables that this program works with.
+/// The schema version of this program.
 pub(super) const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 
 /// First version with signatures, and with the audit log.
@@ -59,8 +59,8 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     if version < VERSION { upgrade(connection, version) } else { Ok(()) }
 }
 
-/// What of the tables, indexes and triggers is not as a version has it. Further ones harm
-/// nobody.
+/// The differences of tables, indexes and triggers from those of a version. Additional ones are
+/// harmless and left out.
 pub(super) fn differences(connection: &Connection, version: i64) -> rusqlite::Result<Vec<String>> {
     let found = definitions(connection)?;
     let difference = |(name, definition): (String, String)| match found.get(&name) {
@@ -71,8 +71,8 @@ pub(super) fn differences(connection: &Connection, version: i64) -> rusqlite::Re
     Ok(definitions(&example(version)?)?.into_iter().filter_map(difference).collect())
 }
 
-/// What there is, by kind and name. SQLite writes some of it anew when a table is renamed:
-/// blanks and quotes are its own choice.
+/// The definitions in a database by kind and name. SQLite rewrites some of them when a table is
+/// renamed: blanks and quotes are not significant.
 fn definitions(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
     let query = "SELECT type || ' ' || name, tbl_name || ' ' || sql FROM sqlite_schema
         WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
@@ -82,7 +82,7 @@ fn definitions(connection: &Connection) -> rusqlite::Result<BTreeMap<String, Str
     rows.collect()
 }
 
-/// The version of a file that is ours, and not of a newer program.
+/// The schema version of a file, which must be Bandana's and not of a newer program.
 pub(super) fn version_of(connection: &Connection) -> Result<i64, StoreError> {
     let (application, version) = marks(connection)?;
     known(application, version)
@@ -106,7 +106,7 @@ pub(super) fn example(version: i64) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Whose file it is, and of which version.
+/// The application id and the schema version of a file.
 fn marks(connection: &Connection) -> Result<(i64, i64), StoreError> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let version = pragma("user_version").map_err(failed)?;
@@ -127,8 +127,8 @@ fn steps(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Takes all steps after version `from`, in one transaction: a crash leaves the
-/// old version or the new one.
+/// Runs all steps after version `from`, in one transaction: a crash leaves the old version or the
+/// new one.
 fn upgrade(connection: &mut Connection, from: i64) -> Result<(), StoreError> {
     let key = FingerprintKey::random()
         .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
@@ -140,8 +140,8 @@ fn take_steps(
     from: i64,
     key: &FingerprintKey,
 ) -> rusqlite::Result<()> {
-    // A table that others refer to can't be replaced while that is watched, and within a
-    // transaction nothing can be said about it.
+    // A table with references to it can't be replaced while foreign keys are enforced, and
+    // enforcement can't be switched within a transaction.
     connection.pragma_update(None, "foreign_keys", false)?;
     let transaction = connection.transaction()?;
     steps(&transaction, from, VERSION)?;

@@ -1,4 +1,4 @@
-//! The exact set of uploads that have been counted, in memory.
+//! The exact set of counted uploads, in memory.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -10,11 +10,11 @@ use hashbrown::HashTable;
 use super::SqliteStore;
 use crate::store::StoreError;
 
-/// Parts of a day's set. A table doubles when it is full, and a part of ten
+/// The number of shards of a day's set. A full hash table doubles its size, and one shard of ten
 /// million ids moves in about a millisecond.
 const SHARDS: usize = 256;
 
-/// Ids that are gathered for a shard while a store is read: 64 KiB of them.
+/// Ids gathered per shard while a store is loaded: 64 KiB of them.
 const LOAD_BATCH: usize = 2048;
 
 /// An id with its hash.
@@ -43,7 +43,7 @@ impl SeenIds {
         Self::default()
     }
 
-    /// The ids of every upload that the store can still tell apart.
+    /// The ids of every upload in the store's replay window.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read.
@@ -76,7 +76,7 @@ impl SeenIds {
         }
     }
 
-    /// Adds ids of one shard, and empties `batch`.
+    /// Adds the ids of one shard, and empties `batch`.
     fn insert_batch(&mut self, day: Day, batch: &mut Vec<Hashed>) {
         for (hash, id) in batch.drain(..) {
             self.insert_hashed(day, hash, id);
@@ -89,12 +89,12 @@ impl SeenIds {
         self.days.iter().rev().find_map(with_ids)
     }
 
-    /// Number of ids, all days together.
+    /// The number of ids of all days.
     pub fn len(&self) -> usize {
         self.ids
     }
 
-    /// Whether there are none.
+    /// Whether there are no ids.
     pub fn is_empty(&self) -> bool {
         self.ids == 0
     }

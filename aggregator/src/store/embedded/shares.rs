@@ -1,11 +1,11 @@
-//! Shares of the id table: one app key can't take all the room.
+//! Shares of the id table, which stop one app key from taking all the room.
 //!
-//! Half of the room is shared out evenly: each key can always fill its part of it, and no other key
-//! can. The other half is for whoever comes. So one key alone takes half of the room and its own
-//! part at most, and all of it if there is no other key.
+//! Half of the room is divided evenly: each key can always fill its own share, and no other key
+//! can. The other half is open to all keys. So one key takes at most half of the room and its own
+//! share, or all of the room if there is no other key.
 //!
-//! It is counted in memory, from the start of the process on. Ids from before are nobody's, and
-//! those of a key that was revoked count as another key's until their days are forgotten.
+//! Counts are in memory and begin with the process. Ids from before belong to no key. Ids of a
+//! revoked key count as another key's until their days are dropped.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ impl IdShares {
         self.totals.retain(|_, total| *total > 0);
     }
 
-    /// Whether there is room for an id that comes with this key, when `ids` are remembered in
-    /// all, `of_group` of each key among them that are not counted here yet.
+    /// Whether there is room for one more id with this key. `ids` are remembered in all; `of_group`
+    /// are those per key that are not counted here yet.
     pub fn has_room(
         &self,
         app: &AppShare,
@@ -49,7 +49,7 @@ impl IdShares {
     ) -> bool {
         let others = app.keys.saturating_sub(1);
         let part = ids_max / 2 / app.keys.max(1);
-        // So it is nearly always.
+        // The usual case.
         if ids.saturating_add(part.saturating_mul(others)) < ids_max {
             return true;
         }
@@ -62,7 +62,7 @@ impl IdShares {
         }
         let new = of_group.keys().filter(|key| !self.totals.contains_key(*key));
         let known = self.totals.keys().chain(new).filter(|key| **key != app.key);
-        // Those that have sent the least: keys that were revoked may be among the others.
+        // The keys with the fewest ids: the others may include revoked keys.
         let mut taken: Vec<usize> = known.map(|key| count(key).min(part)).collect();
         taken.sort_unstable();
         let taken = taken.into_iter().take(others).sum();
@@ -79,7 +79,7 @@ mod tests {
         AppShare { key: TokenName::new(key).unwrap(), keys }
     }
 
-    /// Fills the room with one key, and tells how many ids it takes.
+    /// Fills the room with ids of one key, and returns their number.
     fn fill(shares: &mut IdShares, ids: &mut usize, app: &AppShare) -> usize {
         let mut taken = 0;
         while shares.has_room(app, (*ids, 100), &BTreeMap::new()) {
@@ -110,7 +110,7 @@ mod tests {
         let of_group = BTreeMap::from([(greedy.key.clone(), 75)]);
         assert!(!shares.has_room(&greedy, (75, 100), &of_group));
         assert!(shares.has_room(&other, (75, 100), &of_group));
-        // From before the start.
+        // An id from before the start.
         assert!(!shares.has_room(&other, (100, 100), &BTreeMap::new()));
         assert!(shares.has_room(&other, (99, 100), &BTreeMap::new()));
     }

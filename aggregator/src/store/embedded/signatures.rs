@@ -11,8 +11,8 @@ use super::{SqliteStore, audit};
 use crate::store::{AuditEntry, StoreError, StoreRefusal, damaged};
 
 impl SqliteStore {
-    /// Adds a signature to a revision, in place of one by the same key. Those that
-    /// have expired by `now` are forgotten.
+    /// Adds a signature to a revision, in place of one by the same key. Drops signatures that have
+    /// expired by `now`.
     ///
     /// # Errors
     /// [`StoreError::Refused`]; [`StoreError::Database`] also for an
@@ -53,8 +53,8 @@ impl SqliteStore {
     /// The signatures of a revision, by key.
     ///
     /// # Errors
-    /// [`StoreError::Damage`] when one does not fit: devices would refuse what
-    /// the operator believes to be signed.
+    /// [`StoreError::Damage`] when a signature is invalid: devices would refuse a revision that the
+    /// operator believes to be signed.
     pub fn signatures(&self, specification: &Specification) -> Result<Vec<Signature>, StoreError> {
         read(&self.connection, specification)
     }

@@ -1,6 +1,6 @@
-//! The embedded store: one SQLite database in one directory.
+//! The SQLite database of the embedded store, in one directory.
 //!
-//! Write-ahead log, `synchronous = FULL`, one connection that writes. The locks are none of
+//! Write-ahead log, `synchronous = FULL`, one writing connection. The exclusive locks are not
 //! SQLite's, so that `sqlite3` can look inside while a server runs.
 
 use std::fs::{DirBuilder, File};
@@ -25,33 +25,33 @@ use crate::store::{
 /// The database file in the data directory.
 pub(in crate::store) const DATABASE_FILE: &str = "bandana.sqlite3";
 
-/// Pages in the log before it is copied into the database: 16 MiB, so that a
-/// commit under load rarely has to.
+/// Pages in the log before it is copied into the database: 16 MiB, so that a commit under load
+/// rarely has to copy it.
 const CHECKPOINT_PAGES: i64 = 4096;
 
-/// How long a commit waits for another program that writes, which none should.
+/// The time that a commit waits for another program that writes, which none should.
 pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The embedded store. Whoever holds it is the only process that writes.
+/// The SQLite database. Its owner is the only process that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
     pub(super) connection: Connection,
     id: StoreId,
     files: Arc<OpenFiles>,
-    /// Up to which key groups of expired days have been folded. None: there are none left.
+    /// The key up to which groups of expired days have been folded. None: none are left.
     pub(super) looked_through: Option<i64>,
-    /// Whether the log may still have what was erased, since somebody was reading it.
+    /// Whether the log may still contain erased data, since a reader held it.
     owes_erasure: bool,
     _lock: DirectoryLock,
-    /// None: it can't be written.
+    /// None: the file can't be written.
     acknowledged: Option<Acknowledged>,
     left: Left,
 }
 
-/// What the database was like when its only writer left it.
+/// The state of the database after its only writer's last commit.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    /// SQLite's number for it, which changes when another connection has written.
+    /// SQLite's `data_version`, which changes when another connection has written.
     version: i64,
     progress: Progress,
 }
@@ -65,12 +65,11 @@ impl SqliteStore {
         Self::open_with(Presence::Optional, directory)
     }
 
-    /// Opens the store in `directory`, or makes both, if that may be.
+    /// Opens the store in `directory`, or creates both if `presence` allows it.
     ///
     /// # Errors
-    /// [`StoreError`] when there is no store, or there is one, and it should be otherwise; when
-    /// the directory can't be used, another process has it, or the database is damaged, foreign
-    /// or newer. Nothing is made then.
+    /// [`StoreError`] when `presence` does not hold; when the directory can't be used or another
+    /// process has it; when the database is damaged, foreign or newer. Nothing is created then.
     pub fn open_with(presence: Presence, directory: &Path) -> Result<Self, StoreError> {
         let mut store = Self::open_unchecked(presence, directory, schema::prepare)?;
         checksums::watch(&store.connection).map_err(opening)?;
@@ -91,7 +90,7 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// The store, after `prepare` has seen to its tables.
+    /// The store, after `prepare` has checked or upgraded its tables.
     fn open_unchecked(
         presence: Presence,
         directory: &Path,
@@ -103,13 +102,13 @@ impl SqliteStore {
             create_private(directory).map_err(unusable)?;
         }
         let lock = DirectoryLock::take(directory)?;
-        // Somebody may have been faster.
+        // Another process may have created the store meanwhile.
         if !files::find(directory, presence)? {
             files::make(directory, create)?;
         }
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
         let path = directory.join(DATABASE_FILE);
-        // Before SQLite opens it: this descriptor must be closed after SQLite's.
+        // Opened before SQLite opens it: this descriptor must be closed after SQLite's.
         let database = Arc::new(File::open(&path).map_err(unusable)?);
         let lock = lock.with_database(directory, &database)?;
         let connection = Connection::open_with_flags(path, flags);
@@ -120,9 +119,9 @@ impl SqliteStore {
         let id = StoreId::new(id.map_err(reading)?);
         let progress = Progress::of(&connection).map_err(reading)?;
         let left = Left { version: version(&connection).map_err(reading)?, progress };
-        // It has been read, so the files are open.
+        // The database was read, so SQLite has its files open.
         let files = Arc::new(OpenFiles::of(directory, database)?);
-        // The process before this one may not have come to the end.
+        // The process before this one may have ended before all groups were folded.
         let looked_through = Some(0);
         Ok(Self {
             connection,
@@ -136,24 +135,25 @@ impl SqliteStore {
         })
     }
 
-    /// Which store it is.
+    /// The store's id.
     pub fn id(&self) -> StoreId {
         self.id
     }
 
-    /// Its files, for whoever looks after them.
+    /// The store's files, for checks by others.
     pub(super) fn files(&self) -> Arc<OpenFiles> {
         Arc::clone(&self.files)
     }
 
-    /// Whether what is committed now is in the store that the next start finds.
+    /// Checks that a commit would be in the store that the next start finds.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; the store must not be used any further. What was committed is in
-    /// its database file, if that is where it was.
+    /// [`StoreError::Database`]; the store must not be used any further. Committed data is in the
+    /// database file, if that is still in its place.
     pub fn check_files(&self) -> Result<(), StoreError> {
         self.files.check().inspect_err(|error| match error {
-            // Only the log may have lost its name, with what was acknowledged. It is still open.
+            // Perhaps only the log, which is still open and holds acknowledged data, has lost its
+            // name.
             StoreError::Database(DatabaseError::Replaced { .. }) if self.files.has_database() => {
                 self.checkpoint().ok();
             }
@@ -162,11 +162,11 @@ impl SqliteStore {
         })
     }
 
-    /// Whether the store is as it was left, and what is committed now is in the store that the
-    /// next start finds.
+    /// Checks that no other program has written to the store, and that a commit would be in the
+    /// store that the next start finds.
     ///
     /// # Errors
-    /// Those of [`Self::check_files`]; [`StoreError::Damage`] when another program has written.
+    /// As [`Self::check_files`]; [`StoreError::Damage`] when another program has written.
     pub fn check(&mut self) -> Result<(), StoreError> {
         self.check_files()?;
         let version = version(&self.connection).map_err(reading)?;
@@ -187,12 +187,12 @@ impl SqliteStore {
             self.keep_log();
             return Err(written(&found));
         }
-        // The log was copied, or the file made smaller.
+        // The log was copied, or the file was shortened.
         self.left.version = version;
         Ok(())
     }
 
-    /// That the store has all that was acknowledged.
+    /// Checks that the store has all acknowledged commits.
     fn check_acknowledged(&self, directory: &Path) -> Result<(), StoreError> {
         let unusable =
             |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
@@ -207,11 +207,12 @@ impl SqliteStore {
         }
     }
 
-    /// Notes what is about to be acknowledged, after it was committed.
+    /// Writes the store's progress to the acknowledgement file, after a commit and before its
+    /// acknowledgement.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Damage`] when another program has written
-    /// meanwhile: what was committed may be on top of an older store.
+    /// [`StoreError::Database`]; [`StoreError::Damage`] when another program has written meanwhile:
+    /// the commit may be on top of an older store.
     pub(super) fn acknowledge(&mut self) -> Result<(), StoreError> {
         if version(&self.connection).map_err(reading)? != self.left.version {
             self.keep_log();
@@ -221,54 +222,53 @@ impl SqliteStore {
         self.left.progress = progress;
         let Some(file) = &mut self.acknowledged else { return Ok(()) };
         if let Err(error) = file.note(progress) {
-            // It is committed all the same. What the file has says less, and nothing wrong.
+            // The commit is durable all the same. The file states less progress, and nothing wrong.
             cannot_note(&error);
             self.acknowledged = None;
         }
         Ok(())
     }
 
-    /// Leaves the log to whoever repairs the database.
+    /// Keeps the log for the repair of the database.
     fn keep_log(&self) {
         let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         self.connection.set_db_config(keep, true).ok();
     }
 
-    /// Whether what was deleted is overwritten in all pages, or only where that costs nothing:
-    /// in pages that are written anyway.
+    /// Sets whether deleted data is overwritten in all pages, or only in pages that are written
+    /// anyway, which costs nothing.
     pub(super) fn zero_freed_pages(&self, all: bool) -> rusqlite::Result<()> {
         zero_freed_pages(&self.connection, all)
     }
 
-    /// Makes everything that can be read durable. After a crash the log may hold
-    /// transactions that were never synced: they are in the system's cache, the
-    /// ids in them would be answered as duplicates, and a power cut could still
-    /// lose them.
+    /// Makes all readable data durable. After a crash the log may hold transactions that were never
+    /// synced. Their ids are in the system's cache and would be answered as duplicates, and a power
+    /// cut could still lose them.
     fn settle(&mut self) -> rusqlite::Result<()> {
         if !self.checkpoint()? {
-            // That one may have been at work on a stop.
+            // The previous process may have been stopping an experiment.
             self.owes_erasure = true;
-            // Somebody reads an old state. A commit syncs the log as well.
+            // A reader holds an old state. A commit syncs the log as well.
             let touch = "UPDATE watermark SET oldest_day = oldest_day";
             self.connection.execute(touch, [])?;
         }
         Ok(())
     }
 
-    /// Lets the log have nothing of what was erased. While somebody reads it, that is owed, and
-    /// tried again after the next commit.
+    /// Removes erased data from the log. While a reader holds the log, the removal is left to a
+    /// later commit.
     pub(super) fn erase(&mut self) -> rusqlite::Result<()> {
         self.owes_erasure = !self.checkpoint()?;
         Ok(())
     }
 
-    /// Tries again what is owed.
+    /// Retries a removal that is still due.
     pub(super) fn erase_rest(&mut self) -> rusqlite::Result<()> {
         if self.owes_erasure { self.erase() } else { Ok(()) }
     }
 
-    /// Copies the log into the database file and syncs both; `false` when a
-    /// reader is in the way, which is not waited for.
+    /// Copies the log into the database file and syncs both. Returns `false` when a reader prevents
+    /// it, without waiting.
     fn checkpoint(&self) -> rusqlite::Result<bool> {
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         self.connection.busy_timeout(Duration::ZERO)?;
@@ -294,8 +294,8 @@ impl SqliteStore {
     /// were written.
     pub fn visit_ids(&self, mut visit: impl FnMut(Day, &[[u8; 16]])) -> Result<(), StoreError> {
         let oldest = self.oldest_day()?;
-        // A row is compared here, since the view would read it twice; and before its day is
-        // believed.
+        // The rows are checked here, before the day is used, since the view would read each of them
+        // twice.
         let query = "SELECT checksum, key, day, ids, deltas FROM upload_group ORDER BY key";
         let mut statement = self.connection.prepare(query).map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
@@ -311,7 +311,7 @@ impl SqliteStore {
             let ids = row.get_ref(3).map_err(reading)?;
             let ids = ids.as_blob().map_err(|error| damaged(error.to_string()))?;
             let ids = ids.as_chunks().0;
-            // SQLite notices damage to its own structures only, and these are bytes to it.
+            // SQLite checks its own structures only, and takes the ids for opaque bytes.
             if !ids.is_sorted_by(|one, next| one < next) {
                 return Err(damaged(format!("the ids of a group of day {day}")));
             }
@@ -320,13 +320,12 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Commits a group of uploads: their ids and what they add, in one
-    /// transaction, which also folds some groups of expired days. They are durable when
-    /// this returns.
+    /// Commits a group of uploads durably: ids and deltas in one transaction, which also folds some
+    /// groups of expired days.
     ///
     /// # Errors
-    /// [`StoreError`]: it is not known whether the group is durable, and the
-    /// store must not be used any further.
+    /// [`StoreError`]: it is unknown whether the group is durable, and the store must not be used
+    /// any further.
     pub fn commit_group(&mut self, rows: &[GroupRow]) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         for row in rows {
@@ -344,8 +343,7 @@ impl SqliteStore {
         self.erase_rest().map_err(committing)
     }
 
-    /// Copies the log into the database file, unless somebody reads, and closes
-    /// both.
+    /// Copies the log into the database file, unless a reader prevents it, and closes both.
     ///
     /// # Errors
     /// [`StoreError::Database`]; those of [`Self::check`].
@@ -359,7 +357,7 @@ impl SqliteStore {
     }
 }
 
-/// SQLite's number for what others have committed: another one, once they have.
+/// SQLite's `data_version`, which changes when another connection has committed.
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
@@ -371,7 +369,7 @@ fn written(what: &str) -> StoreError {
     ))
 }
 
-/// Makes a new store in a file of its own. Who makes it syncs it, or throws it away.
+/// Creates a new store in a file of its own. The caller syncs the file, or throws it away.
 fn create(file: &Path) -> Result<(), StoreError> {
     let mut connection = Connection::open(file).map_err(opening)?;
     connection.pragma_update(None, "journal_mode", "OFF").map_err(opening)?;
@@ -382,7 +380,7 @@ fn create(file: &Path) -> Result<(), StoreError> {
 
 fn configure(connection: &Connection) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
-    // What is not ours stays as it is.
+    // A file of another program stays as it is.
     schema::version_of(connection).map_err(|error| match error {
         StoreError::Database(DatabaseError::Sqlite { source, .. }) => opening(source),
         other => other,
@@ -399,18 +397,18 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
     configure().map_err(opening)
 }
 
-/// Whether what was deleted is overwritten in all pages, or only where that costs nothing: in
-/// pages that are written anyway.
+/// Sets whether deleted data is overwritten in all pages, or only in pages that are written anyway,
+/// which costs nothing.
 fn zero_freed_pages(connection: &Connection, all: bool) -> rusqlite::Result<()> {
     let mode = if all { "ON" } else { "FAST" };
     connection.pragma_update(None, "secure_delete", mode)
 }
 
-/// Takes the rows of the store in `directory` as they are, after a repair by hand: computes
-/// their checksums anew.
+/// Accepts the rows of the store in `directory` as they are, after a repair by hand: computes their
+/// checksums anew.
 ///
 /// # Errors
-/// As [`SqliteStore::open_with`] where there must be a store, but for damaged rows;
+/// As [`SqliteStore::open_with`] with [`Presence::Required`], except for damaged rows;
 /// [`StoreError::Open`] also for a store of an earlier version, which has no checksums.
 pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
     let seal = |connection: &mut Connection| {
@@ -425,7 +423,7 @@ pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
     let unusable =
         |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
     let sealed = sealed.and_then(|store| {
-        // What is missing was given up.
+        // The operator has given up the missing commits.
         acknowledged::forget(directory).map_err(unusable)?;
         store.close()
     });
@@ -440,7 +438,7 @@ fn cannot_note(error: &std::io::Error) {
     );
 }
 
-/// Makes the directory's own entries durable, and its name in its parent.
+/// Makes the directory's entries durable, and the directory's own entry in its parent.
 fn sync_directory(directory: &Path) -> std::io::Result<()> {
     let absolute = directory.canonicalize()?;
     [Some(&*absolute), absolute.parent()]
@@ -486,7 +484,7 @@ fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusql
     Ok(())
 }
 
-/// Adds what an experiment's groups of a day add to an arm.
+/// Adds the deltas of expired groups for one experiment, day and arm to the checkpoint.
 pub(super) fn add_to_checkpoint(
     transaction: &Transaction<'_>,
     (experiment, day, arm): (i64, u32, u32),

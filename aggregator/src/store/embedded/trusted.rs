@@ -14,13 +14,13 @@ use crate::store::{
 };
 
 impl SqliteStore {
-    /// Makes a change of a trusted experiment. It is durable when this returns.
+    /// Makes a change of a trusted experiment, durably.
     ///
     /// # Errors
     /// [`StoreError::Refused`]: nothing was changed.
     /// [`StoreError::Database`].
     pub fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
-        // Rewards that were replaced or erased must not rest in pages that are free.
+        // Replaced or erased rewards must not rest in free pages.
         self.zero_freed_pages(true).map_err(committing)?;
         let outcome = self.change_trusted(change);
         self.zero_freed_pages(false).map_err(committing)?;
@@ -29,7 +29,7 @@ impl SqliteStore {
             TrustedChange::Move { state: ExperimentState::Stopped, .. }
                 | TrustedChange::Delete { .. }
         );
-        // So that the log has them no longer either.
+        // Removes the erased rewards from the log too.
         let erased = if is_stopped { self.erase() } else { self.erase_rest() };
         erased.map_err(committing)?;
         outcome
@@ -102,7 +102,7 @@ fn move_to(
     moved(transaction.execute(update, values).map_err(committing)?)
 }
 
-/// Removes a stopped experiment of this version, with the names of what was disclosed to it.
+/// Removes a stopped experiment of this version, with its disclosure ids.
 fn delete(
     transaction: &Transaction<'_>,
     id: &ExperimentId,
@@ -131,7 +131,7 @@ fn move_window(
     if transaction.execute(update, values).map_err(committing)? == 1 {
         return Ok(());
     }
-    // It may begin there already.
+    // The window may begin on that day or later already.
     let query =
         "SELECT 1 FROM intact_trusted_experiment WHERE id = ? AND sequence = ? AND stamp = ?";
     let mut query = transaction.prepare(query).map_err(reading)?;
@@ -167,7 +167,7 @@ fn replace(transaction: &Transaction<'_>, commit: &TrustedCommit) -> Result<(), 
     if known.is_empty() { Ok(()) } else { Err(TrustedRefusal::Known(known).into()) }
 }
 
-/// Forgets names of days before the window, the oldest ones first, and remembers of which.
+/// Deletes disclosure ids of days before the window, oldest first, and stores up to which day.
 fn forget(transaction: &Transaction<'_>, id: &ExperimentId) -> Result<(), StoreError> {
     let newest = "SELECT max(day) FROM (SELECT d.day FROM trusted_experiment e
             JOIN trusted_disclosure d ON d.experiment = e.key AND d.day < e.oldest_day
@@ -226,7 +226,7 @@ fn record(row: &Row<'_>) -> Result<TrustedRecord, StoreError> {
     })
 }
 
-/// Those of these disclosures that were counted.
+/// The subset of these disclosures that were counted.
 pub(in crate::store) fn disclosed(
     connection: &Connection,
     id: &ExperimentId,

@@ -1,12 +1,11 @@
-//! The watermark: the replay window's first day, and how far back it may be moved.
+//! The watermark: the first day of the replay window, and how far back it may be moved.
 //!
-//! So do the windows of trusted experiments, of which it is stored up to which day names of
-//! disclosures were forgotten.
+//! The windows of trusted experiments work in the same way. For them the store has the day up to
+//! which disclosure ids were deleted.
 //!
-//! The ids of the days before it are gone. Who moves it back over a day on which an
-//! upload was counted lets that upload be counted again; so it may go back over days
-//! on which none was. What was counted on a day left a tally of that day, which stays
-//! for good, since an upload has at least one report.
+//! The ids of earlier days are gone. Moving the watermark back over a day with counted uploads
+//! would let those uploads be counted again, so it may only move back over days without any. A day
+//! with counted uploads has a tally for good, since an upload has at least one report.
 
 use std::path::Path;
 
@@ -18,18 +17,18 @@ use super::SqliteStore;
 use super::sqlite::{committing, reading};
 use crate::store::{Presence, StoreError, damaged};
 
-/// The beginning of the replay window.
+/// The first day of a replay window, with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermark {
     /// The oldest day whose uploads are taken.
     pub oldest: Day,
-    /// The day that this may be moved back to: the first after all days whose
-    /// uploads were counted and can't be told apart any more.
+    /// The earliest day that `oldest` may be moved back to: the day after the last day with counted
+    /// uploads whose ids are gone.
     pub earliest: Day,
 }
 
 impl SqliteStore {
-    /// Opens the store in `directory` if there is one.
+    /// Opens the store in `directory`, which must exist.
     ///
     /// # Errors
     /// As [`Self::open_with`].
@@ -37,7 +36,7 @@ impl SqliteStore {
         Self::open_with(Presence::Required, directory)
     }
 
-    /// Where the replay window begins.
+    /// The watermark of the replay window.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -45,7 +44,7 @@ impl SqliteStore {
         read(&self.connection).map_err(reading)
     }
 
-    /// Has the replay window begin earlier.
+    /// Moves the first day of the replay window back.
     ///
     /// # Errors
     /// [`WatermarkError::Later`] and [`WatermarkError::Forgotten`]: nothing changed.
@@ -64,9 +63,9 @@ impl SqliteStore {
     }
 }
 
-/// The windows of trusted experiments, each of which has its own.
+/// The windows of trusted experiments; each has its own.
 impl SqliteStore {
-    /// Where the window of each trusted experiment that has not been stopped begins, by name.
+    /// The watermark of each trusted experiment that has not been stopped, by name.
     ///
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
@@ -87,7 +86,7 @@ impl SqliteStore {
         rows.map_err(reading)?.map(read).collect()
     }
 
-    /// Has the window of a trusted experiment begin earlier.
+    /// Moves the first day of a trusted experiment's window back.
     ///
     /// # Errors
     /// [`WatermarkError`]: nothing changed.
@@ -126,26 +125,26 @@ fn read(connection: &Connection) -> rusqlite::Result<Watermark> {
     })
 }
 
-/// Why the replay window was left as it is.
+/// The reason why the replay window was not moved.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WatermarkError {
-    /// It would begin later.
+    /// The window would begin later than it does.
     #[error("the replay window begins on day {oldest} and is moved forward by the server alone")]
     Later {
-        /// Where it begins.
+        /// The window's present first day.
         oldest: Day,
     },
-    /// There is none to have a window.
+    /// No trusted experiment that has not been stopped has this id.
     #[error("there is no trusted experiment {0} that has not been stopped")]
     NoExperiment(ExperimentId),
-    /// It would have days whose ids are gone.
+    /// The window would contain days whose upload ids are gone.
     #[error(
         "uploads were counted on the day before day {earliest} and their ids are gone: they could \
          be counted again"
     )]
     Forgotten {
-        /// The earliest day that it may begin on.
+        /// The earliest day that the window may begin on.
         earliest: Day,
     },
     /// The store failed.

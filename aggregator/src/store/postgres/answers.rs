@@ -1,4 +1,4 @@
-//! Answers that are kept for those who have not got them, in the database that replicas share.
+//! Kept answers in the database that replicas share, for callers who did not receive them.
 
 use tokio_postgres::GenericClient;
 
@@ -7,8 +7,8 @@ use super::queries::code;
 use crate::store::queries::{KEPT_BYTES_MAX, KEPT_MAX, KEPT_SECONDS};
 use crate::store::{AnswerToKeep, CuratorRefusal, KeptAnswer, QuestionKey, StoreError, postgres};
 
-/// Keeps an answer, and forgets those that are old or too many. Of replicas that have answered the
-/// same question at the same time, the others hear that it was answered.
+/// Keeps an answer, and deletes answers that are too old or too many. If several replicas answer
+/// one question at the same time, all but one get [`CuratorRefusal::Answered`].
 pub(super) async fn keep(
     client: &impl GenericClient,
     answer: Option<&AnswerToKeep>,

@@ -7,8 +7,8 @@ use crate::store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, StoreError, damaged, postgres,
 };
 
-/// Appends an entry, in a transaction of the caller's. Entries get their numbers in the
-/// order of their commits: whoever reads page by page must miss none.
+/// Appends an entry, within the caller's transaction. Entries are numbered in the order of their
+/// commits, so that a reader that pages through them misses none.
 pub(super) async fn append(
     client: &impl GenericClient,
     entry: &AuditEntry,
@@ -24,7 +24,7 @@ pub(super) async fn append(
     Ok(())
 }
 
-/// The entries that a query asks for, the newest first.
+/// The entries that `query` selects, newest first.
 pub(super) async fn entries(
     client: &impl GenericClient,
     query: &AuditQuery,

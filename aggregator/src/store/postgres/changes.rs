@@ -23,11 +23,11 @@ use crate::store::{learner_config, memory_columns};
 pub(super) enum Change<'a> {
     /// Add a revision.
     Revision(ExpectedState, &'a Specification),
-    /// Move it to another state.
+    /// Set the state.
     State(ExpectedState, ExperimentState),
-    /// Have lists leave it out.
+    /// Archive or unarchive the experiment.
     Archive(ExpectedState),
-    /// Add a signature to this revision, and forget those that have expired by then.
+    /// Add a signature to this revision, and drop signatures that have expired by this time.
     Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
 }
 
@@ -42,7 +42,7 @@ impl Change<'_> {
     }
 }
 
-/// Makes a change, and returns the experiment as it is then.
+/// Makes a change, and returns the experiment as changed.
 pub(super) async fn change(
     transaction: &Transaction<'_>,
     change: Change<'_>,
@@ -117,7 +117,7 @@ pub(super) async fn create(
     let key = ExperimentKey(row.get(0));
     insert_specification(transaction, key, specification).await?;
     audit::append(transaction, entry).await?;
-    // Changes that are audited take turns from here on: whoever was first is seen.
+    // From here on, audited changes take turns, so an earlier one is visible.
     if trusted::exists(transaction, "trusted_experiment", id).await?
         || was_deleted(transaction, id).await?
     {
@@ -135,7 +135,7 @@ async fn read(
     record.ok_or_else(|| damaged(format!("there is no experiment with the key {}", key.0)))
 }
 
-/// Why nobody can have an id.
+/// The reason why an id is taken.
 async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreError, StoreError> {
     let id = id.clone();
     Ok(if was_deleted(client, &id).await? {
@@ -145,7 +145,7 @@ async fn taken(client: &impl GenericClient, id: &ExperimentId) -> Result<StoreEr
     })
 }
 
-/// Refuses a change of an experiment that is gone.
+/// Refuses a change of a deleted experiment.
 async fn exists(
     client: &impl GenericClient,
     key: ExperimentKey,
@@ -174,10 +174,10 @@ pub(super) async fn check(
         .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
 }
 
-/// Computes the policy for what the experiment has become.
+/// Computes the policy for the changed experiment.
 async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
     let failed = postgres("committing");
-    // Until it is renewed the policy may be one for other arms, which nobody may serve.
+    // Until it is renewed, the policy may be for other arms, and must not be served.
     let query = "SELECT bytes, (SELECT bytes FROM intact_specification
                 WHERE experiment = e.key ORDER BY revision LIMIT 1),
             learner, floor_weight, window_days, discount, burn_in_reports, holdout_share

@@ -1,16 +1,16 @@
-//! Checksums of rows and of tables in the database, kept and checked by itself.
+//! Checksums of rows and tables, maintained and checked by the database itself.
 //!
-//! Each row has a hash of its table's name and of its other columns, which a trigger keeps, and
-//! checks before the row is changed or deleted: damage never gets a new one. `table_sum` has for
-//! each table how many rows there are and what their checksums add up to, so that a row that is
-//! gone is missed; each connection adds to a row of its own, so that none waits for another. Who
-//! reads asks the views `intact_...`, which check every row that they give.
+//! Each row has a hash of its table's name and its other columns. A trigger maintains the hash, and
+//! checks the row before it is changed or deleted, so damage never gets a new checksum. `table_sum`
+//! has the number of rows and the sum of their checksums for each table, which reveals missing
+//! rows. Each connection adds to a row of its own, so that none waits for another. Readers use the
+//! views `intact_...`, which check every row that they return.
 //!
-//! Ids, which are many and are never changed, have generated columns; those of uploads are summed
-//! up for each day, and go with it.
+//! Ids are many and never change, so their checksums are generated columns. The checksums of upload
+//! ids are summed for each day, and removed with it.
 //!
-//! A new table is listed in [`SEALED`], and statements read it through its view; columns that are
-//! added to a table are covered without more. A test tells when a table is in no list.
+//! A new table must be listed in [`SEALED`], and statements must read it through its view. New
+//! columns of a table are covered without further steps. A test fails for a table in no list.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::days::PARTITION;
 use super::{PostgresSettings, schema};
 use crate::store::{StoreError, Verification, damaged, postgres};
 
-/// Tables whose checksums a trigger keeps.
+/// Tables whose checksums a trigger maintains.
 const SEALED: [&str; 15] = [
     "audit",
     "curator_answer",
@@ -40,16 +40,16 @@ const SEALED: [&str; 15] = [
     "watermark",
 ];
 
-/// Tables of ids, with a generated checksum, and what it is.
+/// Tables of ids with the expressions of their generated checksums.
 const IDS: [(&str, &str); 2] = [
     ("trusted_disclosure", "uuid_hash_extended(id, hashint8extended(experiment, day))"),
     (UPLOADS, "uuid_hash_extended(id, day)"),
 ];
 
-/// The table whose days go at once.
+/// The table of upload ids, which is partitioned by day.
 const UPLOADS: &str = "upload";
 
-/// Damaged rows of a table that are named.
+/// Most damaged rows of a table that are named.
 const NAMED_MAX: usize = 10;
 
 /// A table, its columns but for the checksum, and those that tell one row from another.
@@ -68,7 +68,7 @@ struct Column {
 }
 
 impl Column {
-    /// A hash of its value in a row, from another hash on.
+    /// The SQL expression that hashes the column's value in a row, chained to the hash `from`.
     fn hash(&self, row: &str, from: &str) -> Result<String, StoreError> {
         let Self { name, kind, is_nullable, .. } = self;
         let value = format!("{row}\"{name}\"");
@@ -93,7 +93,7 @@ impl Column {
 }
 
 impl Table {
-    /// What the checksum of a row should be.
+    /// The SQL expression of the checksum that a row should have.
     fn expected(&self, row: &str) -> Result<String, StoreError> {
         if let Some((_, hash)) = IDS.iter().find(|(name, _)| *name == self.name) {
             return Ok(format!("({hash} & 2147483647)::integer"));
@@ -110,7 +110,7 @@ impl Table {
         quoted.collect::<Vec<_>>().join(", ")
     }
 
-    /// The column, once.
+    /// The statement that adds the checksum column, if it is missing.
     fn column(&self) -> Result<String, StoreError> {
         let name = self.name;
         let kind = if IDS.iter().any(|(ids, _)| *ids == name) {
@@ -121,7 +121,8 @@ impl Table {
         Ok(format!("ALTER TABLE {name} ADD COLUMN IF NOT EXISTS checksum integer {kind};"))
     }
 
-    /// Has all rows as they are given their checksums, and what keeps them made anew.
+    /// The statements that set the checksums of all present rows and recreate the triggers and
+    /// views.
     fn seal(&self) -> Result<String, StoreError> {
         let (name, columns) = (self.name, self.list());
         let mut sql = format!(
@@ -181,7 +182,7 @@ impl Table {
         Ok(sql)
     }
 
-    /// Compares the rows with their checksums, and their sum.
+    /// Compares the rows with their checksums, and the table with its sum.
     async fn check(
         &self,
         client: &impl GenericClient,
@@ -200,7 +201,7 @@ impl Table {
         );
         let rows = client.query(&query, &[]).await.map_err(failed)?;
         for row in rows.iter().take(NAMED_MAX) {
-            // It may be no text any more.
+            // Damage may have left bytes that are no text.
             let place: String = row.try_get(0).unwrap_or_default();
             verification.say(format!("the row of {name}, {place}, is not as it was written"));
         }
@@ -263,7 +264,7 @@ async fn tables(client: &impl GenericClient) -> Result<Vec<Table>, StoreError> {
     Ok(tables)
 }
 
-/// Before the tables are changed by a step: what depends on them goes.
+/// Drops the objects that depend on the tables, before a step changes them.
 pub(super) async fn unseal(client: &impl GenericClient) -> Result<(), StoreError> {
     let views = SEALED.into_iter().chain(IDS.map(|(name, _)| name));
     let drop = views.map(|name| format!("DROP VIEW IF EXISTS intact_{name};"));
@@ -273,10 +274,10 @@ pub(super) async fn unseal(client: &impl GenericClient) -> Result<(), StoreError
         .map_err(postgres("checking its schema"))
 }
 
-/// Takes the rows of a database as they are, after a repair by hand: computes their checksums
-/// anew. Replicas wait.
+/// Accepts the rows of a database as they are, after a repair by hand: computes their checksums
+/// anew. Replicas wait meanwhile.
 ///
-/// Must not be called where asynchronous code runs.
+/// Blocks; must not be called from asynchronous code.
 ///
 /// # Errors
 /// [`StoreError`]; nothing was changed.
@@ -293,7 +294,7 @@ pub fn seal_database(settings: &PostgresSettings) -> Result<(), StoreError> {
     })
 }
 
-/// Takes all rows as they are, and has checksums kept from here on.
+/// Accepts all rows as they are, and maintains checksums from here on.
 pub(super) async fn seal(client: &impl GenericClient) -> Result<(), StoreError> {
     let failed = postgres("computing checksums");
     client.batch_execute("DELETE FROM table_sum").await.map_err(failed)?;
@@ -304,7 +305,7 @@ pub(super) async fn seal(client: &impl GenericClient) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Compares all rows with their checksums and sums; those of ids only if asked for.
+/// Compares all rows with their checksums and sums; ids only on request.
 pub(super) async fn check(
     client: &impl GenericClient,
     with_ids: bool,
@@ -319,7 +320,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Adds the sums of connections that are gone to one row for each table.
+/// Merges the sums of closed connections into one row for each table.
 pub(super) async fn fold(client: &impl GenericClient) -> Result<(), StoreError> {
     let fold = "WITH gone AS (
             DELETE FROM table_sum WHERE (name, backend) IN (
@@ -335,7 +336,7 @@ pub(super) async fn fold(client: &impl GenericClient) -> Result<(), StoreError> 
     client.execute(fold, &[]).await.map(drop).map_err(postgres("folding sums"))
 }
 
-/// Refuses a database in which a row that is not an id is damaged: ids are for `verify`.
+/// Refuses a database with a damaged row. Ids are left to `verify`.
 pub(super) async fn check_at_start(session: &mut Session) -> Result<(), StoreError> {
     let failed = postgres("checking its rows");
     let builder = session.client.build_transaction();

@@ -1,4 +1,4 @@
-//! Uploads, committed by one statement: one round trip, one transaction.
+//! The commit of uploads: one statement, one round trip, one transaction.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -13,12 +13,11 @@ use super::schema;
 use crate::store::{ExperimentState, StoreError, damaged, postgres};
 use crate::store::{ValidUpload, Verdict};
 
-/// Counts the uploads whose name is new, and tells of each what became of it.
+/// Counts the uploads with new ids, and returns the outcome of each.
 ///
-/// The name of an upload that another replica is committing is waited for: should that
-/// fail, this one counts. Names are inserted in one order, and tallies after them, so no two
-/// commits wait for each other. A pause or a stop at the same time counts as having come
-/// later.
+/// If another replica is committing the same upload id, the statement waits; if that commit fails,
+/// this one counts. Ids are inserted in a fixed order, and tallies after them, so no two commits
+/// deadlock. A concurrent pause or stop counts as later.
 const COMMIT: &str = "
 WITH mark AS MATERIALIZED (
     SELECT oldest_day, LEAST($9::integer, floor(extract(epoch FROM now()) / 86400)::integer + 1)
@@ -68,7 +67,7 @@ FROM arrival a
 CROSS JOIN mark
 LEFT JOIN fresh f ON f.day = a.day AND f.id = a.id";
 
-/// The 16 bytes of an id, as the database's type for such.
+/// The 16 bytes of an id, as the database's type `uuid`.
 #[derive(Debug)]
 pub(super) struct Uuid(pub(super) UploadId);
 
@@ -85,7 +84,7 @@ impl ToSql for Uuid {
     to_sql_checked!();
 }
 
-/// What the statement is told, in the shape that it takes.
+/// The parameters of the statement, as arrays.
 #[derive(Debug, Default)]
 struct Columns {
     days: Vec<i32>,
@@ -95,7 +94,7 @@ struct Columns {
     arms: Vec<i32>,
     reports: Vec<i64>,
     ones: Vec<i64>,
-    /// What the reports say beyond 0 and 1.
+    /// The counts of symbols beyond 1.
     beyond: Beyond,
 }
 
@@ -130,13 +129,13 @@ impl Columns {
     }
 }
 
-/// Commits those of a group that have no verdict yet, fills in their verdicts, and tells where
-/// the replay window begins.
+/// Commits the uploads of a group that have no verdict yet, fills in their verdicts, and returns
+/// the first day of the replay window.
 ///
-/// In another store than this one nothing is committed. Of uploads with one name the first is committed; the others are decided about when it
-/// is known what became of it, if need be in a further transaction. Verdicts of what has
-/// been committed stay when that fails: who tries again with them is not told of a duplicate
-/// where there was none.
+/// If the database holds another store, nothing is committed. Of uploads with the same id the first
+/// is committed. The others are decided once its outcome is known, if need be in a further
+/// transaction. Verdicts of committed uploads stay when that transaction fails, so a retry with
+/// them does not report false duplicates.
 pub(super) async fn commit(
     session: &mut Session,
     (store, uploads): (StoreId, &[ValidUpload]),
@@ -230,7 +229,7 @@ async fn statement(
     Ok(begins)
 }
 
-/// What the statement tells of one upload.
+/// The statement's result for one upload.
 struct Told {
     state: Option<ExperimentState>,
     oldest: Day,
@@ -256,7 +255,7 @@ impl Told {
         match self.state {
             _ if self.is_known => Verdict::Duplicate,
             Some(ExperimentState::Stopped) => Verdict::Stopped,
-            // Without an experiment something is wrong that may be put right.
+            // The experiment is paused, or unknown, which may be temporary.
             _ => Verdict::Paused,
         }
     }

@@ -21,23 +21,24 @@ use super::settings::PostgresSettings;
 use crate::store::{DamageError, DatabaseError, OpenError, Outcome, StoreError, damaged, postgres};
 use crate::tls::{TlsError, provider, roots};
 
-/// How long a connection may take.
+/// The time within which a connection must be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an answer may take that takes long: longer than the database lets a statement run.
+/// The timeout for slow statements: longer than the database's own statement timeout.
 pub(super) const LONG_ANSWER: Duration = Duration::from_secs(12);
 
-/// How often the database is asked what became of a transaction that it is still at, and how soon.
+/// The number of attempts to learn the outcome of an unfinished transaction, and the pause between
+/// them.
 const LOOKS: usize = 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long the other end of a connection may be silent, in both directions.
+/// The time after which a silent peer is considered gone, in both directions.
 const SILENCE_MAX: Duration = Duration::from_secs(9);
 
-/// For every connection: what is acknowledged is on the disk whatever the role's defaults
-/// are, statements see all that was committed before they began, and nothing takes long, as
-/// compiling a statement of a millisecond would. The locks of a replica that is stopped in a
-/// transaction are free after three seconds, whether its host is still there or not.
+/// Settings of every connection. Acknowledged commits are on disk whatever the role's defaults are;
+/// statements see all earlier commits; and nothing takes long, as compiling a statement of a
+/// millisecond would. The locks of a replica that hangs in a transaction are released after three
+/// seconds, whether its host is alive or not.
 const SESSION: &str = "
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET client_min_messages = warning;
@@ -52,12 +53,12 @@ SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off';
 ";
 
-/// How long a link waits.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
-    /// For an answer.
+    /// The timeout for an answer.
     answer: Duration,
-    /// For a lock that another replica holds.
+    /// The timeout for a lock that another replica holds.
     lock: Duration,
 }
 
@@ -66,49 +67,48 @@ impl Waits {
         Self { answer: Duration::from_millis(answer_ms), lock: Duration::from_millis(lock_ms) }
     }
 
-    /// For uploads: they wait for nobody but a commit of the same upload, or for the end of a
-    /// day.
+    /// For uploads, which wait only for a commit of the same upload or for the end of a day.
     pub(crate) const UPLOADS: Self = Self::new(2500, 1000);
-    /// For changes of experiments and for the curator, which other replicas make too.
+    /// For changes of experiments and of the curator, which other replicas make too.
     pub(crate) const CHANGES: Self = Self::new(5000, 1000);
-    /// For disclosures to trusted experiments: a row is changed within milliseconds, and others
-    /// wait as long.
+    /// For disclosures to trusted experiments: a row is locked for milliseconds, and other replicas
+    /// queue for it.
     pub(crate) const DISCLOSURES: Self = Self::new(2500, 200);
-    /// For reading, which waits for no lock but those of changes of tables.
+    /// For reads, which wait only for locks of schema changes.
     pub(crate) const READING: Self = Self { answer: LONG_ANSWER, lock: Duration::from_secs(1) };
-    /// For what tells others and follows them: it comes again.
+    /// For replication between replicas, which is retried.
     pub(crate) const FOLLOWING: Self =
         Self { answer: LONG_ANSWER, lock: Duration::from_millis(200) };
-    /// For signs of life.
+    /// For the heartbeat.
     pub(super) const HEARTBEAT: Self = Self::new(2000, 1000);
 }
 
 /// Longest password, in bytes.
 const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// A way to the database, made when it is needed and again when it was lost.
+/// A connection to the database that is established on demand, and again after a loss.
 #[derive(Debug)]
 pub(crate) struct PgConnection {
     target: Arc<Target>,
     waits: Waits,
-    /// Whether the database answers at all. None: that is not known.
+    /// Whether the database answers at all. None: unknown.
     pulse: Option<Pulse>,
     session: Option<Session>,
-    /// What the connection lives in. None: this is being dropped.
+    /// The runtime that drives the connection. None: the connection is being dropped.
     runtime: Option<Runtime>,
 }
 
-/// Where connections lead.
+/// The target of connections.
 pub(crate) struct Target {
     config: Config,
     tls: Option<MakeRustlsConnect>,
-    /// The store that the database must be, once that is known.
+    /// The id of the store that the database must hold, once known.
     store: OnceLock<StoreId>,
 }
 
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The configuration shows no password.
+        // The configuration's debug output shows no password.
         f.debug_struct("Target").field("config", &self.config).finish_non_exhaustive()
     }
 }
@@ -162,27 +162,28 @@ impl PgConnection {
         Ok(Self { target, waits, pulse: None, session: None, runtime })
     }
 
-    /// A link that gives up at once, and from then on, when the database does not answer.
+    /// Makes the connection fail at once whenever the pulse says that the database does not answer.
     pub(crate) fn with_pulse(mut self, pulse: Option<Pulse>) -> Self {
         self.pulse = pulse;
         self
     }
 
-    /// From now on the database must be this store: no connection is used to another one.
+    /// Requires the database to hold this store from now on: no connection to another store is
+    /// used.
     pub(crate) fn expect(&self, store: StoreId) {
-        // The first one counts.
+        // The first call decides.
         self.target.store.set(store).ok();
     }
 
-    /// The store that the database must be.
+    /// The id of the store that the database must hold.
     pub(super) fn expected(&self) -> Option<StoreId> {
         self.target.store.get().copied()
     }
 
-    /// Has `work` done, on a new connection if there is none. After an error that may have
-    /// come from the connection, the next work gets a new one.
+    /// Runs `work`, on a new connection if there is none. After an error that may come from the
+    /// connection, the next call opens a new one.
     ///
-    /// Must not be called where asynchronous code runs.
+    /// Blocks; must not be called from asynchronous code.
     pub(crate) fn run<T>(
         &mut self,
         doing: &'static str,
@@ -191,7 +192,7 @@ impl PgConnection {
         self.run_within(self.waits.answer, doing, work)
     }
 
-    /// As [`Self::run`] for work that may take another time.
+    /// As [`Self::run`], with another timeout.
     pub(super) fn run_within<T>(
         &mut self,
         limit: Duration,
@@ -218,8 +219,7 @@ impl PgConnection {
                     outcome.unwrap_or(Err(StoreError::Database(DatabaseError::Slow { doing })));
                 let keeps = match &outcome {
                     Ok(_) => true,
-                    // A transaction that was dropped is rolled back before this is answered,
-                    // and not some time later.
+                    // A dropped transaction is rolled back before this method returns, not later.
                     Err(error) => error.keeps_connection() && settle(&current).await,
                 };
                 if keeps {
@@ -241,8 +241,8 @@ impl PgConnection {
         })
     }
 
-    /// Has `work` done in a transaction. What fails before that is to be committed has changed
-    /// nothing, and if nobody knows whether it was committed, the database is asked.
+    /// Runs `work` in a transaction. An error before the commit has changed nothing. If the outcome
+    /// of the commit is unknown, the database is asked.
     pub(super) fn change<T>(
         &mut self,
         work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -251,7 +251,7 @@ impl PgConnection {
         let mut committing = None;
         let outcome = self.run("committing", async |session| {
             let transaction = session.client.transaction().await.map_err(failed)?;
-            // Both are said at once, in this order.
+            // Both statements are sent at once, in this order.
             let number = transaction.simple_query("SELECT pg_current_xact_id()");
             let (number, value) = join(number, work(&transaction)).await;
             let value = value?;
@@ -272,8 +272,9 @@ impl PgConnection {
         }
     }
 
-    /// Whether the database knows that it has rolled back this transaction. Only this is asked: in
-    /// a database that has gone back in time, the number of one that was committed may be another's.
+    /// Whether the database confirms that it has rolled back this transaction. Only a rollback is
+    /// believed: in a database that was set back in time, the number of a committed transaction may
+    /// belong to another one.
     fn was_rolled_back(&mut self, number: &str) -> bool {
         let known = self.run("reading", async |session| {
             let query = "SELECT pg_xact_status($1::text::xid8)";
@@ -283,7 +284,7 @@ impl PgConnection {
                 if status.as_deref() != Some("in progress") {
                     return Ok(status);
                 }
-                // Its connection is lost, which the database will notice.
+                // The transaction's connection is lost, which the database will notice.
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
             Ok(None)
@@ -291,7 +292,7 @@ impl PgConnection {
         known.is_ok_and(|status| status.as_deref() == Some("aborted"))
     }
 
-    /// As [`Self::run`] on a connection of its own, however long it takes.
+    /// As [`Self::run`], on a connection of its own and without a timeout.
     pub(crate) fn run_for_long<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
@@ -305,7 +306,7 @@ impl PgConnection {
         })
     }
 
-    /// Whether there is a connection, as far as is known.
+    /// Whether there is an open connection, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.client.is_closed())
     }
@@ -315,13 +316,13 @@ impl Drop for PgConnection {
     fn drop(&mut self) {
         self.session = None;
         if let Some(runtime) = self.runtime.take() {
-            // Closes the connection, also where asynchronous code runs.
+            // Closes the connection without blocking, since this may run in asynchronous code.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Waits until the database has heard all. `false`: it does not answer.
+/// Waits until the database has processed everything sent. Returns `false` if it does not answer.
 async fn settle(session: &Session) -> bool {
     let answer = tokio::time::timeout(CONNECT_TIMEOUT, session.client.batch_execute(""));
     matches!(answer.await, Ok(Ok(())))
@@ -395,7 +396,7 @@ fn password(settings: &PostgresSettings) -> Result<Option<Zeroizing<String>>, St
 }
 
 impl StoreError {
-    /// What the database calls it.
+    /// The database's error code.
     pub(super) fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Database(DatabaseError::Unmade { source }) => source.code(),
@@ -404,13 +405,13 @@ impl StoreError {
         }
     }
 
-    /// Whether the connection is as good as before.
+    /// Whether the connection remains usable after the error.
     fn keeps_connection(&self) -> bool {
         match self {
             Self::Database(DatabaseError::Slow { .. } | DatabaseError::Silent) => false,
             Self::Database(DatabaseError::Unmade { source }) => source.keeps_connection(),
             Self::Database(DatabaseError::Postgres { source, .. }) => {
-                // 08: connection, 57P: shut down, 25: a database that can't be written to.
+                // 08: connection, 57P: shutdown, 25: a read-only database.
                 let lost = |code: &SqlState| {
                     ["08", "57P", "25"].iter().any(|class| code.code().starts_with(class))
                 };
@@ -420,8 +421,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the same again may well succeed: lost connections, conflicts, a database that
-    /// starts, ends, or has run out of something.
+    /// Whether a retry may succeed: lost connections, conflicts, and a database that starts, ends,
+    /// or lacks resources.
     pub(super) fn is_passing(&self) -> bool {
         let passing = ["08", "40", "53", "55", "57", "58", "25"];
         match self {
@@ -433,25 +434,24 @@ impl StoreError {
         }
     }
 
-    /// Whether another replica has held a lock for too long.
+    /// Whether a lock that another replica holds has timed out.
     pub(super) fn is_locked(&self) -> bool {
         self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
-    /// An error of a change of which nothing was to be committed yet.
+    /// Marks an error before any commit as [`DatabaseError::Unmade`] when its outcome is unknown.
     pub(super) fn not_made(self) -> Self {
         if self.outcome() == Outcome::Unknown { self.unmade() } else { self }
     }
 
-    /// Whether the database, or what guards its rows, says that something is not as it was
-    /// written.
+    /// Whether the database or the triggers on its rows report damage.
     pub(super) fn is_told_damage(&self) -> bool {
         let damaged =
             |code: &SqlState| [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code);
         self.code().is_some_and(damaged)
     }
 
-    /// Damage, under an error that says what to do about it.
+    /// Wraps damage in an error that names the remedy.
     fn told(self) -> Self {
         let damage = match &self {
             Self::Database(DatabaseError::Postgres { source, .. }) if self.is_told_damage() => {
@@ -464,7 +464,7 @@ impl StoreError {
         DamageError::Database { source: Box::new(damage) }.into()
     }
 
-    /// Whether a row belongs to a day that has no partition.
+    /// Whether a row belongs to a day without a partition.
     pub(super) fn lacks_partition(&self) -> bool {
         self.code() == Some(&SqlState::CHECK_VIOLATION)
     }

@@ -1,4 +1,4 @@
-//! The replay window: where it begins, and a partition for each of its days.
+//! The replay window: its first day, and a partition for each of its days.
 
 use bandana_shared::identity::Day;
 use tokio_postgres::GenericClient;
@@ -9,13 +9,13 @@ use super::deletion::SHOWN;
 use super::schema::CHANGING_TABLES;
 use crate::store::{StoreError, damaged, postgres};
 
-/// Days after today that have a partition already, for replicas whose clock is ahead.
+/// Days after today that already have a partition, for replicas whose clock is ahead.
 const DAYS_AHEAD: u32 = 2;
 
-/// What the tables of a day are called, before its number.
+/// The prefix of a partition's name, before the day's number.
 pub(super) const PARTITION: &str = "upload_";
 
-/// The database's day, in its own words.
+/// The database's day, as an SQL expression.
 pub(super) const DATABASE_DAY: &str = "floor(extract(epoch FROM now()) / 86400)::integer";
 
 pub(super) fn number(day: Day) -> i32 {
@@ -34,24 +34,24 @@ pub(super) async fn window(session: &mut Session) -> Result<(Day, Day), StoreErr
     Ok((day(row.get(0))?, day(row.get(1))?))
 }
 
-/// The newest day of which an upload was counted.
+/// The newest day with a counted upload.
 pub(super) async fn newest(session: &mut Session) -> Result<Option<Day>, StoreError> {
     let query = "SELECT max(day) FROM tally";
     let row = session.client.query_one(query, &[]).await.map_err(postgres("reading"))?;
     row.get::<_, Option<i32>>(0).map(day).transpose()
 }
 
-/// Moves the replay window on to `days` days that end with `today`, or with the
-/// database's day if that is earlier: a replica whose clock is ahead must not end the
-/// window for the others. Returns where it begins.
+/// Moves the replay window to the `days` days that end with `today`, or with the database's day if
+/// that is earlier: a replica whose clock is ahead must not end the window for the others. Returns
+/// the window's first day.
 ///
-/// Commits wait meanwhile, and this for commits: each takes its lock on `upload` before it
-/// sees the watermark. So an upload either was counted before its day expired, or sees that
-/// it has. Whoever reads the table for long, to back it up say, must not hold up the commits
-/// that queue behind this: the locks are waited for no longer than every lock of this session.
+/// Commits wait for this statement and the other way round: each locks `upload` before it reads the
+/// watermark. So an upload either was counted before its day expired, or sees that the day has
+/// expired. A long read of the table, such as a backup, must not hold up the commits that queue
+/// behind this statement, so its locks have the session's usual lock timeout.
 ///
-/// It is a single statement: once the database has heard it, a replica that is stopped holds up
-/// nobody.
+/// The move is a single statement: once the database has received it, a replica that hangs holds up
+/// no other.
 pub(super) async fn expire(
     session: &mut Session,
     today: Day,
@@ -105,7 +105,7 @@ END $$"
     Ok(window(session).await?.0)
 }
 
-/// The tables of single days, and the day of each that has one in its name.
+/// The partitions, each with the day in its name.
 pub(super) async fn partitions(
     client: &impl GenericClient,
 ) -> Result<Vec<(String, Option<i32>)>, StoreError> {
@@ -121,9 +121,9 @@ pub(super) async fn partitions(
         .collect())
 }
 
-/// Makes the partitions that are missing for the `days` days that end with `today`, or with
-/// the database's day if that is earlier, and for the days of `others` that are taken too:
-/// the window may begin earlier than it would if it were moved now.
+/// Creates the missing partitions for the `days` days that end with `today`, or with the database's
+/// day if that is earlier. Also creates those for days of `others` that are within the window,
+/// which may begin earlier than it would if it were moved now.
 ///
 /// A single statement, as [`expire`] is.
 pub(super) async fn ensure(
@@ -135,8 +135,8 @@ pub(super) async fn ensure(
     let today = number(today);
     let back = i32::try_from(days.saturating_sub(1)).unwrap_or(i32::MAX);
     let others = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    // Attaching a table takes a lock that commits need not wait for; creating a partition
-    // in place would not.
+    // Attaching a table takes a lock that commits need not wait for; creating a partition in place
+    // takes a stronger one.
     let statement = format!(
         "DO $$
 DECLARE missing integer;

@@ -1,9 +1,8 @@
-//! Experiments that are archived or deleted: the audit log says which, as in the embedded store.
+//! Archived and deleted experiments, as recorded in the audit log, like in the embedded store.
 //!
-//! The row of a deleted experiment stays, without weights, with its id and key, and the digests of
-//! its revisions. While days are in
-//! the replay window, a row of its tallies for each of them tells how many reports there were,
-//! and nothing else: the uploads that they came from are still known.
+//! The row of a deleted experiment stays, without weights, with its id and key, and so do the
+//! digests of its revisions. For each day in the replay window a row of its tallies stays with
+//! nothing but the number of reports: the ids of the uploads are still stored.
 
 use bandana_shared::identity::{Digest, ExperimentId};
 use tokio_postgres::{GenericClient, Row, Transaction};
@@ -13,19 +12,19 @@ use super::changes::check;
 use super::connection::Session;
 use crate::store::{AuditEntry, ExpectedState, StoreError, damaged, postgres};
 
-/// Whether the experiment of the row `e` is archived, by the last word on it. All of its entries are read, and so checked:
-/// a damaged one may say something else than it did.
+/// SQL: whether the experiment of the row `e` is archived, by its latest entry. The query reads,
+/// and so checks, all of its entries: a damaged one may have changed its meaning.
 pub(super) const ARCHIVED: &str = "COALESCE(
     (SELECT max(CASE a.action WHEN 'archive' THEN a.key END)
             > COALESCE(max(CASE a.action WHEN 'unarchive' THEN a.key END), 0)
         FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
-/// Whether it was not deleted. Polls look at every row: the audit log is only looked at for rows
-/// without weights.
+/// SQL: whether the experiment of the row `e` was not deleted. Polls read every row, so the audit
+/// log is only read for rows without weights.
 pub(super) const SHOWN: &str = "(cardinality(e.weights) > 0 OR NOT COALESCE(
     (SELECT bool_or(a.action = 'delete') FROM intact_audit a WHERE a.experiment = e.id), FALSE))";
 
-/// What goes with an experiment, in an order in which nothing refers to what is gone.
+/// Statements that delete an experiment's parts, ordered so that no reference dangles.
 const PARTS: [&str; 4] = [
     "DELETE FROM signature
         WHERE digest IN (SELECT digest FROM specification WHERE experiment = $1)",
@@ -35,7 +34,8 @@ const PARTS: [&str; 4] = [
         WHERE key = $1",
 ];
 
-/// Deletes an experiment that stands as somebody thinks, in the caller's transaction with its entry.
+/// Deletes an experiment whose state is as the caller expects, within the transaction of its audit
+/// entry.
 pub(super) async fn delete(
     transaction: &Transaction<'_>,
     expected: ExpectedState,
@@ -77,7 +77,7 @@ pub(super) async fn deleted(session: &mut Session) -> Result<Vec<Digest>, StoreE
     of_deleted.map(digest).collect()
 }
 
-/// Whether this was the id of an experiment, of either kind, that was deleted.
+/// Whether a deleted experiment, of either kind, had this id.
 pub(super) async fn was_deleted(
     client: &impl GenericClient,
     id: &ExperimentId,

@@ -1,8 +1,8 @@
-//! Two tables hand disclosures over to the replica that commits those of an experiment.
+//! The handover of disclosures to the replica that commits those of an experiment, in two tables.
 //!
-//! What passes here is as good as a message: no statement of these tables is waited for by a
-//! disk, the server has emptied them after a crash of its own, and nobody takes what is in them
-//! for something that happened. Names of disclosures and versions of experiments decide that.
+//! The tables are a message channel. Their statements do not wait for a disk, and the server
+//! empties the tables after its own crash. Their rows are never evidence of a commit: that is
+//! decided by disclosure ids and experiment versions.
 
 use std::sync::Arc;
 
@@ -25,40 +25,40 @@ const LEAD: &str = "INSERT INTO trusted_lease AS l (experiment, holder, expires)
 const LED: &str = "SELECT EXISTS (SELECT FROM trusted_lease
     WHERE experiment = $1 AND holder <> $2 AND expires > clock_timestamp())";
 
-/// Writes into rows that were not used again since they were taken.
+/// Writes answers into the rows that have not been reused since they were taken.
 const TELL: &str = "UPDATE trusted_handover h SET told = t.told, handed = ''
     FROM unnest($2::bigint[], $3::integer[], $4::bigint[], $5::bytea[])
         AS t (replica, place, number, told)
     WHERE h.experiment = $1 AND h.replica = t.replica AND h.place = t.place
         AND h.number = t.number";
 
-/// Removes what replicas that are gone have left.
+/// Deletes the rows of replicas that are gone.
 pub(super) const SWEEP: &str = "
     DELETE FROM trusted_handover WHERE at < clock_timestamp() - interval '1 minute';
     DELETE FROM trusted_lease WHERE expires < clock_timestamp() - interval '1 minute';
 ";
 
-/// What a statement takes.
+/// A parameter of a statement.
 type Value<'a> = &'a (dyn ToSql + Sync);
 
-/// What is written while disclosures are handed over.
+/// The operation named in errors.
 const DOING: &str = "handing disclosures over";
 
-/// One of the rows of a replica, and what it was last used for.
+/// One use of one of a replica's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// The replica whose row it is.
+    /// The replica that owns the row.
     pub(crate) replica: i64,
-    /// Which of its rows, from 0.
+    /// The index of the row among the replica's, from 0.
     pub(crate) place: i32,
-    /// How often it was used.
+    /// The number of this use.
     pub(crate) number: i64,
 }
 
-/// What was written into a row, by the replica whose it is or by the one that commits.
+/// The content of a row, written by its owner or by the leader.
 pub(crate) type Letter = (Slot, Vec<u8>);
 
-/// A connection by which replicas hand disclosures over to one of them.
+/// A connection by which replicas hand disclosures over to the leader.
 #[derive(Debug)]
 pub(crate) struct Handover {
     link: PgConnection,
@@ -66,7 +66,7 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// For a replica with a new name, over a connection to this target that goes by this pulse.
+    /// For a replica with a new name, over a connection to this target that uses this pulse.
     pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
         let link = PgConnection::new(target, Waits::DISCLOSURES)?.with_pulse(pulse);
         let random = getrandom::u64()
@@ -74,7 +74,7 @@ impl Handover {
         Ok(Self { link, replica: (random >> 1).cast_signed() })
     }
 
-    /// Its name.
+    /// The replica's name.
     pub(crate) fn replica(&self) -> i64 {
         self.replica
     }
@@ -89,8 +89,8 @@ impl Handover {
         })
     }
 
-    /// Tells others what became of what they handed over, renews the lease, and takes what they
-    /// have handed over since. None: another replica has the lease.
+    /// Answers the disclosures handed over by others, renews the lease, and takes the disclosures
+    /// handed over since. None: another replica has the lease.
     pub(crate) fn take(
         &mut self,
         id: &ExperimentId,
@@ -109,7 +109,7 @@ impl Handover {
             let (client, id) = (&session.client, id.as_str());
             let told = Columns::of(told);
             let (told, both): (_, [Value<'_>; 2]) = (told.values(&id), [&id, &replica]);
-            // They are sent together, and done in this order.
+            // The statements are sent together, and executed in this order.
             let done = try_join3(
                 client.execute(&tell, &told),
                 client.execute(&lead, &both),
@@ -124,7 +124,7 @@ impl Handover {
         })
     }
 
-    /// Writes into a row of this replica, for whoever has the lease.
+    /// Writes disclosures into a row of this replica, for the leader.
     pub(crate) fn hand_over(
         &mut self,
         id: &ExperimentId,
@@ -180,7 +180,7 @@ impl Handover {
         })
     }
 
-    /// Empties the rows of this replica: nobody is to take any more what is in them.
+    /// Empties the rows of this replica, so that their content is not taken any more.
     pub(crate) fn withdraw(&mut self, id: &ExperimentId) -> Result<(), StoreError> {
         let replica = self.replica;
         self.link.run(DOING, async |session| {
@@ -191,7 +191,7 @@ impl Handover {
         })
     }
 
-    /// Gives up the lease of an experiment, so that the next one need not wait for its end.
+    /// Gives up the lease of an experiment, so that the next leader need not wait until it expires.
     pub(crate) fn resign(&mut self, id: &ExperimentId) -> Result<(), StoreError> {
         let replica = self.replica;
         self.link.run(DOING, async |session| {
@@ -201,7 +201,7 @@ impl Handover {
         })
     }
 
-    /// Removes rows of replicas that are gone.
+    /// Deletes the rows of replicas that are gone.
     pub(crate) fn sweep(&mut self) -> Result<(), StoreError> {
         self.link.run(DOING, async |session| {
             session.client.batch_execute(SWEEP).await.map_err(postgres(DOING))
@@ -209,7 +209,7 @@ impl Handover {
     }
 }
 
-/// Letters, as arrays.
+/// Letters as arrays, one for each column.
 struct Columns {
     replicas: Vec<i64>,
     places: Vec<i32>,

@@ -1,8 +1,8 @@
-//! The heartbeat asks the database for a sign of life, again and again, on its own connection.
+//! The heartbeat: repeated queries on a separate connection that tell whether the database answers.
 //!
-//! It is a circuit breaker: while there is no sign, all that is under way is given up, and nothing
-//! else is begun. While uploads are being committed, or nothing was answered before, the sign is a
-//! commit, since a database whose disk or standby hangs still reads.
+//! The heartbeat is a circuit breaker: without an answer, running operations are given up and no
+//! others begin. While uploads are being committed, or after a missing answer, the query is a
+//! commit, since a database whose disk or standby hangs still answers reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,20 +14,20 @@ use super::connection::{PgConnection, Target, Waits};
 use crate::explain::explain;
 use crate::store::{DatabaseError, StoreError, postgres};
 
-/// Pause from one answer to the next question. With the time that an answer may take, it is how
-/// long a database can hang before that is known.
+/// The pause between an answer and the next query. Together with the timeout for an answer, it
+/// limits how long a hang goes unnoticed.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The same while there is no answer: the first one is what everybody waits for.
+/// The pause while there is no answer: shorter, since all operations wait for the first one.
 const INTERVAL_LOST: Duration = Duration::from_millis(100);
 
-/// Asks nothing, and is answered.
+/// A query without effect.
 const READ: &str = "SELECT 1";
 
-/// Changes nothing, and is committed.
+/// A commit that changes nothing.
 const WRITE: &str = "UPDATE bandana_schema SET version = version";
 
-/// Asks for signs of life.
+/// Queries the database again and again.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     link: PgConnection,
@@ -35,7 +35,7 @@ pub(crate) struct Heartbeat {
     commits: Arc<AtomicUsize>,
 }
 
-/// What the heartbeat hears. Cheap to clone.
+/// The heartbeat's result. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse {
     answers: watch::Receiver<bool>,
@@ -44,32 +44,32 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Whether there was no sign of life when there should have been one.
+    /// Whether the last answer is overdue.
     pub(crate) fn is_lost(&self) -> bool {
         !*self.answers.borrow()
     }
 
-    /// Waits until there is no sign of life.
+    /// Waits until an answer is overdue.
     pub(crate) async fn lost(&mut self) {
         if self.answers.wait_for(|answers| !answers).await.is_err() {
-            // Nobody asks any more, so nobody knows.
+            // The heartbeat has ended, so the state is unknown.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Tells whether the database answers.
+    /// A channel that tells whether the database answers.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.answers.clone()
     }
 
-    /// Notes that uploads are being committed, until the note is dropped.
+    /// Counts a commit of uploads as running until the returned guard is dropped.
     pub(super) fn committing(&self) -> Committing {
         self.commits.fetch_add(1, Ordering::Relaxed);
         Committing(Arc::clone(&self.commits))
     }
 }
 
-/// Uploads are being committed.
+/// A running commit of uploads.
 #[derive(Debug)]
 pub(super) struct Committing(Arc<AtomicUsize>);
 
@@ -80,7 +80,7 @@ impl Drop for Committing {
 }
 
 impl Heartbeat {
-    /// A heartbeat that has not begun, and what it will hear. Until then all is well.
+    /// A heartbeat that has not begun, and its pulse. Until it begins, the pulse counts as good.
     pub(crate) fn new(target: Arc<Target>) -> Result<(Self, Pulse), StoreError> {
         let link = PgConnection::new(target, Waits::HEARTBEAT)?;
         let (answers, hears) = watch::channel(true);
@@ -89,9 +89,9 @@ impl Heartbeat {
         Ok((Self { link, answers, commits }, pulse))
     }
 
-    /// Asks until nobody wants to know.
+    /// Runs until every pulse has been dropped.
     ///
-    /// Must not be called where asynchronous code runs.
+    /// Blocks; must not be called from asynchronous code.
     pub(crate) fn run(mut self) {
         while !self.answers.is_closed() {
             let outcome = self.beat();
@@ -106,7 +106,7 @@ impl Heartbeat {
         let question = if is_at_work || !*self.answers.borrow() { WRITE } else { READ };
         let was_open = self.link.is_open();
         match self.ask(question) {
-            // The connection may have been lost long ago, and the database be well.
+            // The connection may have been lost long ago while the database works.
             Err(error)
                 if was_open
                     && !matches!(error, StoreError::Database(DatabaseError::Slow { .. })) =>
@@ -123,7 +123,7 @@ impl Heartbeat {
             session.client.batch_execute(question).await.map_err(postgres(doing))
         });
         match asked {
-            // Somebody changes the tables, and the database says so.
+            // A schema change holds the lock: the database answers.
             Err(error) if error.is_locked() => Ok(()),
             outcome => outcome,
         }

@@ -1,7 +1,7 @@
-//! The store that replicas share: one PostgreSQL database.
+//! The PostgreSQL database that replicas share.
 //!
-//! A replica keeps nothing of its own. Whether an upload is new is for a unique key to
-//! say, in the statement that counts it.
+//! A replica keeps no state of its own. A unique key decides whether an upload is new, within the
+//! statement that counts it.
 
 mod answers;
 mod audit;
@@ -51,52 +51,52 @@ use crate::explain::explain;
 use crate::store::{ValidUpload, Verdict};
 use changes::Change;
 
-/// How long a group of uploads is tried again before its senders are told to come back.
+/// The time for which a group of uploads is retried before its senders are told to come back.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// Pause before the first further attempt. It doubles, to [`PAUSE_MAX`].
+/// The pause before the first retry. It doubles, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How long the replay window, or the days that have room, are left as they are after they could
-/// not be changed.
+/// The pause before a failed move of the replay window or a failed creation of partitions is
+/// retried.
 const WINDOW_PAUSE: Duration = Duration::from_secs(30);
 
-/// Numbers for replicas that count at the same time. With more, some share one, and wait
-/// for each other's commits.
+/// The number of tally numbers for replicas that count at the same time. With more replicas, some
+/// share a number and wait for each other's commits.
 const REPLICAS_MAX: i32 = 256;
 
-/// Class of the locks that stand for the numbers of replicas: "BNDR".
+/// The class of the advisory locks for replica numbers: "BNDR".
 const REPLICA_NUMBERS: i32 = 0x424e_4452;
 
-/// A connection to the database that experiments and uploads are written through.
+/// A connection to the database through which experiments and uploads are written.
 #[derive(Debug)]
 pub struct PostgresStore {
     link: PgConnection,
     id: StoreId,
     settings: PostgresSettings,
-    /// The number that the tallies of this replica are kept under, for this connection.
+    /// The number under which this replica's tallies are kept, for this connection.
     replica: Option<i32>,
-    /// Where the replay window begins, as last heard.
+    /// The first day of the replay window, as last read.
     oldest: Day,
-    /// The newest day of which an upload was counted, as last heard or done here.
+    /// The newest day with a counted upload, as last read or committed here.
     newest: Option<Day>,
-    /// The day for which there are partitions.
+    /// The day for which partitions exist.
     prepared: Option<Day>,
-    /// When to try again to move the window.
+    /// The time at which to retry moving the window.
     move_after: Option<Instant>,
-    /// When to try again to make room for days.
+    /// The time at which to retry creating partitions.
     prepare_after: Option<Instant>,
-    /// Whether the database answers at all.
+    /// The heartbeat's pulse. None: the store has no heartbeat.
     pulse: Option<Pulse>,
     /// Whether the last group was given up.
     is_down: bool,
 }
 
 impl PostgresStore {
-    /// Connects, and brings the tables up to date, or makes them.
+    /// Connects, and creates the tables or brings them up to date.
     ///
-    /// Must not be called where asynchronous code runs, and neither may other methods.
+    /// Blocks, as the other methods do; must not be called from asynchronous code.
     ///
     /// # Errors
     /// As [`Self::open_with`].
@@ -104,16 +104,16 @@ impl PostgresStore {
         Self::open_with(Presence::Optional, settings)
     }
 
-    /// Connects, and brings the tables up to date, or makes them, if that may be.
+    /// Connects, and creates the tables or brings them up to date, as `presence` allows.
     ///
     /// # Errors
-    /// [`StoreError`] when there is no such database, it belongs to a newer program, or it has no
-    /// tables, or has some, and it should be otherwise. Nothing is made then.
+    /// [`StoreError`] when there is no such database, it belongs to a newer program, or `presence`
+    /// does not hold. Nothing is created then.
     pub fn open_with(presence: Presence, settings: &PostgresSettings) -> Result<Self, StoreError> {
         Self::open_at(presence, settings, Arc::new(Target::new(settings)?), None)
     }
 
-    /// As [`Self::open_with`], over connections to this target that go by this pulse.
+    /// As [`Self::open_with`], over connections to this target that use this pulse.
     pub(crate) fn open_at(
         presence: Presence,
         settings: &PostgresSettings,
@@ -138,7 +138,7 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// A further way to the database of a store that is open. It connects when it is used.
+    /// Another connection to the database of an open store. It connects on first use.
     pub(crate) fn beside(
         id: StoreId,
         settings: &PostgresSettings,
@@ -161,13 +161,13 @@ impl PostgresStore {
         })
     }
 
-    /// Which store it is.
+    /// The store's id.
     pub fn id(&self) -> StoreId {
         self.id
     }
 
-    /// Makes attempts until one succeeds or fails for good, or patience is at its end. When
-    /// the one before has ended so, there is a single one.
+    /// Tries until an attempt succeeds or fails for good, or [`PATIENCE`] is over. If the operation
+    /// before was given up, there is a single attempt.
     fn patiently<T>(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, StoreError>,
@@ -180,7 +180,7 @@ impl PostgresStore {
             match &outcome {
                 Err(StoreError::Database(DatabaseError::Silent)) => return outcome,
                 Err(error) if error.is_passing() => {
-                    // It may have been the connection, even if that was found out late.
+                    // The connection may have been lost long ago and only now be noticed.
                     if self.is_down || (!is_first && begin.elapsed() >= PATIENCE) {
                         self.is_down = true;
                         return outcome;
@@ -201,8 +201,8 @@ impl PostgresStore {
         }
     }
 
-    /// Takes a number that no other connection has. The database keeps it as long as this
-    /// connection, so the number of a replica that has died is free again.
+    /// Takes a number that no other connection has. The database reserves it for the life of the
+    /// connection, so the number of a dead replica is free again.
     fn number(&mut self) -> Result<i32, StoreError> {
         if let Some(number) = self.replica.filter(|_| self.link.is_open()) {
             return Ok(number);
@@ -222,7 +222,7 @@ impl PostgresStore {
         Ok(number)
     }
 
-    /// Moves the replay window to the days up to `today`, and makes room for them.
+    /// Moves the replay window to the days up to `today`, and creates their partitions.
     fn prepare(&mut self, today: Day) -> Result<(), StoreError> {
         let is_behind = self.begin(today) > self.oldest;
         if is_behind && self.move_after.is_none_or(|at| Instant::now() >= at) {
@@ -233,7 +233,7 @@ impl PostgresStore {
         {
             match self.make_room(today, &[]) {
                 Ok(()) => self.prepared = Some(today),
-                // Another replica is at it, and days have room before they come.
+                // Another replica is creating them, and days have partitions before they come.
                 Err(error) if error.is_locked() => {
                     self.prepare_after = Some(Instant::now() + WINDOW_PAUSE);
                 }
@@ -243,7 +243,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// The oldest day of the window that ends with `today`.
+    /// The first day of the window that ends with `today`.
     fn begin(&self, today: Day) -> Day {
         today.back(self.settings.replay_window_days.saturating_sub(1))
     }
@@ -251,8 +251,8 @@ impl PostgresStore {
     fn move_window(&mut self, today: Day) -> Result<(), StoreError> {
         let (oldest, database_day) = self.link.run("reading", days::window)?;
         self.oldest = oldest;
-        // By the earlier of the two clocks, as it will be decided: for nothing, nobody is
-        // made to wait.
+        // Uses the earlier of the two clocks, as the statement does, so that commits don't wait in
+        // vain.
         if self.begin(today.min(database_day)) > oldest {
             let days = self.settings.replay_window_days;
             let doing = "moving the replay window";
@@ -269,7 +269,7 @@ impl PostgresStore {
                 }
             }
         }
-        // By the database's clock it may not be time yet.
+        // By the database's clock, the time may not have come.
         let is_behind = self.begin(today) > self.oldest;
         self.move_after = is_behind.then(|| Instant::now() + WINDOW_PAUSE);
         Ok(())
@@ -282,7 +282,7 @@ impl PostgresStore {
         })
     }
 
-    /// Decides about those that have no verdict, whatever becomes of the others.
+    /// Decides about the uploads without a verdict, whatever the outcome of the others.
     fn try_commit(
         &mut self,
         uploads: &[ValidUpload],
@@ -306,11 +306,11 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Makes sure that there is a connection: what is done once must not fail for want of
-    /// one that was lost long ago.
+    /// Makes sure that the connection works: an operation without retries must not fail because the
+    /// connection was lost long ago.
     fn wake(&mut self) -> Result<(), StoreError> {
         let id = self.id;
-        // It may be tried again: nothing was begun.
+        // A retry is safe, since nothing has begun.
         let awake = self.patiently(|store| {
             store.link.run("reading", async |session| schema::check_store(session, id).await)
         });
@@ -354,7 +354,7 @@ impl Store for PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
-        // Versions of an experiment that was here under this name before are not repeated.
+        // Policy versions of an earlier experiment with this name are not repeated.
         let random = getrandom::u64()
             .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         let first_version = changes::signed((random >> 2).max(1));
@@ -421,12 +421,12 @@ impl Store for PostgresStore {
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {
-        // What was committed is the database's; the connection ends by itself.
+        // Committed data is in the database; the connection closes by itself.
         Ok(())
     }
 }
 
-/// The entries of the audit log that a query asks for.
+/// The entries of the audit log that `query` selects.
 pub(super) fn entries(
     link: &mut PgConnection,
     query: &AuditQuery,
@@ -469,7 +469,7 @@ pub(super) fn session(
     link.run("reading", async |session| queries::session(&session.client, name).await)
 }
 
-/// The key that fingerprints are made with.
+/// The key of fingerprints.
 pub(super) fn fingerprint_key(link: &mut PgConnection) -> Result<FingerprintKey, StoreError> {
     link.run("reading", async |session| queries::fingerprint_key(&session.client).await)
 }
@@ -482,7 +482,7 @@ pub(super) fn answer(
     link.run("reading", async |session| answers::answer(&session.client, question).await)
 }
 
-/// How many rounds a session has had.
+/// The number of rounds of a session.
 pub(super) fn rounds(
     link: &mut PgConnection,
     name: &CuratorName,
@@ -490,7 +490,7 @@ pub(super) fn rounds(
     link.run("reading", async |session| queries::rounds(&session.client, name).await)
 }
 
-/// The updates of a session from a number on, in order.
+/// The updates of a session in order, starting at a number.
 pub(super) fn updates(
     link: &mut PgConnection,
     name: &CuratorName,
@@ -509,7 +509,7 @@ pub(super) fn trusted(
     link.run("reading", async |session| trusted::trusted(&session.client, names).await)
 }
 
-/// Those of these disclosures that were counted.
+/// The subset of these disclosures that were counted.
 pub(super) fn disclosed(
     link: &mut PgConnection,
     id: &ExperimentId,

@@ -1,6 +1,6 @@
 //! The curator's budgets and sessions in the database that replicas share.
 //!
-//! A debit locks the data set's row, so that two replicas can't spend the same.
+//! A debit locks the data set's row, so that two replicas can't spend the same budget.
 
 use bandana_mechanisms::queries::price::Measure;
 use bandana_shared::identity::UnixSeconds;
@@ -67,7 +67,7 @@ async fn register(client: &impl GenericClient, record: &DataSetRecord) -> Result
     Err(CuratorRefusal::DataSetExists(name.clone()).into())
 }
 
-/// Refuses a content that there is.
+/// Refuses content that another data set already has.
 async fn check_content(
     client: &impl GenericClient,
     content: Option<&[u8]>,
@@ -86,7 +86,7 @@ async fn bind(
     content: Fingerprint,
 ) -> Result<(), StoreError> {
     check_content(client, Some(content.as_bytes())).await?;
-    // If another replica is faster, this is refused as a key that is there: nothing is lost.
+    // If another replica is first, this is refused as a duplicate key: nothing is lost.
     let update = "UPDATE curator_data_set SET fingerprint = $1, content = $2
         WHERE name = $3 AND content IS NULL";
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
@@ -128,7 +128,8 @@ async fn open(client: &impl GenericClient, session: &SessionRecord) -> Result<()
     }
 }
 
-/// Of replicas that were at the same round one adds it, and the others hear that they were late.
+/// Adds a round. Of replicas at the same round one adds it, and the others get
+/// [`CuratorRefusal::SessionMoved`].
 async fn add_round(client: &impl GenericClient, round: &SessionRound) -> Result<(), StoreError> {
     let SessionRound { session, number, update } = round;
     let count = "UPDATE curator_session SET rounds = rounds + 1 WHERE name = $1 AND rounds = $2";
@@ -187,12 +188,12 @@ fn data_set(row: &Row) -> Result<DataSetRecord, StoreError> {
     })
 }
 
-/// 32 bytes.
+/// A code of 32 bytes.
 pub(super) fn code(bytes: &[u8]) -> Result<[u8; 32], StoreError> {
     bytes.try_into().map_err(|_| damaged(format!("{} bytes of a code of 32", bytes.len())))
 }
 
-/// The key that fingerprints are made with.
+/// The key of fingerprints.
 pub(super) async fn fingerprint_key(
     client: &impl GenericClient,
 ) -> Result<FingerprintKey, StoreError> {
@@ -243,7 +244,7 @@ pub(super) async fn session(
     row.map(record).transpose()
 }
 
-/// How many rounds a session has had.
+/// The number of rounds of a session.
 pub(super) async fn rounds(
     client: &impl GenericClient,
     name: &CuratorName,
@@ -253,7 +254,7 @@ pub(super) async fn rounds(
     row.map(|row| unsigned(row.get(0))).transpose()
 }
 
-/// The updates of a session from a number on, in order.
+/// The updates of a session in order, starting at a number.
 pub(super) async fn updates(
     client: &impl GenericClient,
     name: &CuratorName,

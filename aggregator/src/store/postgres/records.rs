@@ -1,4 +1,4 @@
-//! Experiments as the database has them.
+//! Records of experiments in the database.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -136,7 +136,7 @@ pub(super) async fn tallies(
     from: i32,
     before: i32,
 ) -> Result<Tallies, StoreError> {
-    // One statement sees one state.
+    // A single statement sees a single state.
     let query =
         "SELECT experiment, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
@@ -156,8 +156,8 @@ pub(super) async fn tallies(
     Ok(all)
 }
 
-/// The tallies by day of the experiments that forget, all or these: of the days that they
-/// do not forget.
+/// The tallies by day of the experiments with limited memory, all or these, for the days within
+/// their memory.
 pub(super) async fn days_of_memories(
     client: &impl GenericClient,
     only: Option<&[i64]>,
@@ -201,7 +201,7 @@ fn arm(number: i32) -> Result<ArmIndex, StoreError> {
     ArmIndex::new(arm).map_err(|error| damaged(error.to_string()))
 }
 
-/// Symbol, reports and count, from this column on.
+/// Symbol, reports and count, starting at this column.
 fn count_row(row: &Row, column: usize) -> Result<CountRow, StoreError> {
     let count = |number: i64| u64::try_from(number).map_err(|e| damaged(e.to_string()));
     let symbol: i32 = row.get(column);

@@ -1,4 +1,4 @@
-//! The tables, and how a database of an earlier version gets them.
+//! The tables of the database, and the upgrade of earlier versions.
 
 use bandana_shared::identity::StoreId;
 use tokio_postgres::{GenericClient, IsolationLevel};
@@ -8,10 +8,10 @@ use super::connection::{Session, same};
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::store::{DatabaseError, OpenError, Presence, StoreError, damaged, postgres};
 
-/// Oldest server that has all that is used here, as `server_version_num`.
+/// The oldest supported server, as `server_version_num`.
 const SERVER_VERSION_MIN: i32 = 130_000;
 
-/// What makes each version from the one before; the first one from an empty database.
+/// The steps that make each version from the one before; the first starts with an empty database.
 const STEPS: [(i64, &str); 9] = [
     (1, include_str!("migrations/01_tables.sql")),
     (2, include_str!("migrations/02_queries.sql")),
@@ -24,10 +24,10 @@ const STEPS: [(i64, &str); 9] = [
     (9, include_str!("migrations/09_handover.sql")),
 ];
 
-/// Version of the tables that this program works with.
+/// The schema version of this program.
 const VERSION: i64 = STEPS[STEPS.len() - 1].0;
 
-/// Held by whoever changes tables, so that replicas that start together take turns.
+/// The advisory lock for changes of the tables, by which replicas that start together take turns.
 /// "BNDN", twice.
 pub(super) const CHANGING_TABLES: i64 = 0x424e_444e_424e_444e;
 
@@ -47,7 +47,7 @@ pub(super) async fn prepare(
     let builder = session.client.build_transaction();
     let transaction = builder.isolation_level(IsolationLevel::ReadCommitted).start().await;
     let transaction = transaction.map_err(failed)?;
-    // Others may be at it: it is waited for, as nothing else can be done before.
+    // Another replica may be changing the tables. Nothing else can be done before, so this waits.
     transaction.batch_execute("SET LOCAL lock_timeout = '5s'").await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock($1)";
     transaction.execute(lock, &[&CHANGING_TABLES]).await.map_err(failed)?;
@@ -71,7 +71,7 @@ pub(super) async fn prepare(
         return Err(StoreError::Open(OpenError::NewerSchema { found: version, known: VERSION }));
     }
     if version < VERSION {
-        // All rows may have to be written anew.
+        // All rows may have to be rewritten.
         transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(failed)?;
         checksums::unseal(&transaction).await?;
     }
@@ -92,7 +92,7 @@ pub(super) async fn prepare(
     Ok(id)
 }
 
-/// Which store a database is.
+/// The id of the store in a database.
 pub(super) async fn id(client: &impl GenericClient) -> Result<StoreId, StoreError> {
     let row = client.query_opt("SELECT id FROM store", &[]).await;
     let row = row.map_err(postgres("reading"))?;
@@ -104,7 +104,7 @@ pub(super) fn store_id(bytes: &[u8]) -> Result<StoreId, StoreError> {
     StoreId::try_from(bytes).map_err(|error| damaged(error.to_string()))
 }
 
-/// The version of tables that this program knows.
+/// The schema version, which this program must know.
 pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError> {
     let failed = postgres("checking its schema");
     let exists = "SELECT to_regclass('bandana_schema') IS NOT NULL";
@@ -114,7 +114,7 @@ pub(super) async fn version_of(session: &mut Session) -> Result<i64, StoreError>
     check(session).await.map(|()| VERSION)
 }
 
-/// As [`check`], and refuses one that is another store.
+/// As [`check`], and also refuses a database that holds another store.
 pub(super) async fn check_store(
     session: &mut Session,
     expected: StoreId,

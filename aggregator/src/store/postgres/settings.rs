@@ -1,4 +1,4 @@
-//! Settings of the database: which one, and how to get there.
+//! Settings of the database connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,40 +8,39 @@ use thiserror::Error;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-/// Which database replicas share.
+/// The database that replicas share, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettings {
-    /// The database.
+    /// The URL of the database.
     pub url: DatabaseUrl,
-    /// Certificates in PEM that the database's must lead to. None: those that the
-    /// system trusts.
+    /// File of the root certificates in PEM for the database's TLS. None: the system's roots.
     pub ca: Option<PathBuf>,
-    /// File that holds the password and nothing else. None: it is in the URL or in
+    /// File that contains nothing but the password. None: the password is in the URL or in
     /// `PGPASSWORD`, or none is needed.
     pub password_file: Option<PathBuf>,
-    /// Days whose uploads are taken: today and those before it, at least 1.
+    /// The length of the replay window in days, including today; at least 1.
     pub replay_window_days: u32,
 }
 
 /// `postgres://user:password@host:port/database?options`. Neither `Debug` nor `Display`
 /// shows the password, and no error repeats the text.
 ///
-/// `sslmode` is `verify-full`, or `disable`. Where it is not said, the database is reached
-/// in the clear on this host, and behind verified TLS elsewhere.
+/// `sslmode` is `verify-full` or `disable`. By default, a database on this host is reached without
+/// TLS, and any other with verified TLS.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     text: String,
-    /// In a box: it is large.
+    /// In a box, since it is large.
     config: Box<Config>,
 }
 
 impl DatabaseUrl {
-    /// What to connect with, but for a password from elsewhere.
+    /// The configuration for connecting, except for a password from elsewhere.
     pub(super) fn config(&self) -> Config {
         Config::clone(&self.config)
     }
 
-    /// Whether `text` begins as such a URL does.
+    /// Whether `text` has the scheme of such a URL.
     pub(crate) fn is_one(text: &str) -> bool {
         ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
     }
@@ -49,8 +48,8 @@ impl DatabaseUrl {
     /// The text without the password.
     pub(crate) fn redacted(text: &str) -> String {
         let Some((scheme, rest)) = text.split_once("://") else { return "***".to_owned() };
-        // A password may hold an "@" that nobody has encoded; what follows the last one
-        // before the path or the options is the host.
+        // A password may contain an "@" that was not encoded. The host follows the last "@" before
+        // the path or the options.
         let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
         let shown = match address.rsplit_once('@') {
             None => address.to_owned(),
@@ -102,7 +101,7 @@ impl FromStr for DatabaseUrl {
         let all_here = config.get_hosts().iter().all(is_here);
         let default = if all_here { SslMode::Disable } else { SslMode::Require };
         config.ssl_mode(mode.unwrap_or(default));
-        // After a failover the one that can be written to is looked for.
+        // After a failover, connect to the host that can be written to.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(Self { text: text.to_owned(), config: Box::new(config) })
     }
@@ -120,26 +119,26 @@ impl fmt::Debug for DatabaseUrl {
     }
 }
 
-/// Text that is no URL of a database.
+/// The reason why a text is not a valid database URL.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DatabaseUrlError {
-    /// It begins otherwise.
+    /// The scheme is wrong.
     #[error("expected a URL such as postgres://bandana@database.example/bandana")]
     Scheme,
-    /// It names no host.
+    /// The URL names no host.
     #[error("the URL names no host; give one, or the folder of a socket as ?host=/run/postgresql")]
     Host,
-    /// It asks for TLS that can be stripped or faked.
+    /// The `sslmode` allows TLS that can be stripped or faked.
     #[error(
         "sslmode must be verify-full, or disable for a network that nobody else is on; the others \
          do not keep anybody out"
     )]
     SslMode,
-    /// The roots are a setting.
+    /// The URL names root certificates, which are a setting instead.
     #[error("name the certificates in the setting `ca`, not in `sslrootcert`")]
     RootCertificate,
-    /// It can't be understood.
+    /// The URL can't be parsed.
     #[error(
         "the URL can't be understood; characters of a password other than letters and digits \
              must be percent-encoded"

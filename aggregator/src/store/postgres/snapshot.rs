@@ -1,4 +1,4 @@
-//! All that replicas must hear of, as of one moment.
+//! Snapshots of all state that replicas follow, as of one moment.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,36 +17,36 @@ use crate::store::{
     ExperimentKey, ExperimentRecord, StoreError, TrustedRecord, TrustedVersion, postgres,
 };
 
-/// What has changed since somebody asked, and all tallies.
+/// The changes since known versions, and all tallies.
 #[derive(Debug)]
 pub(crate) struct ChangeFeed {
-    /// The experiments whose version is another.
+    /// The experiments whose version is not the known one.
     pub(crate) changed: Vec<ExperimentRecord>,
-    /// All that there are.
+    /// The keys of all experiments.
     pub(crate) all: HashSet<ExperimentKey>,
     /// The tallies of all experiments.
     pub(crate) tallies: Tallies,
-    /// Those of the days that experiments which forget have not forgotten.
+    /// The tallies by day of experiments with limited memory, for the days within their memory.
     pub(crate) days: HashMap<ExperimentKey, Days>,
-    /// The trusted experiments whose version is another, and the names of all.
+    /// The trusted experiments whose version is not the known one, and the ids of all.
     pub(crate) trusted: Vec<TrustedRecord>,
     pub(crate) trusted_ids: HashSet<ExperimentId>,
-    /// Whether whoever asked holds the lease.
+    /// Whether this replica holds the lease.
     pub(crate) holds_lease: bool,
 }
 
-/// Sums of days that have expired, which no commit changes any more.
+/// The sums of expired days, which no commit changes any more.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     sums: Option<(Day, Tallies)>,
 }
 
-/// How long the lease lasts, and how much is left when it is renewed.
+/// The duration of the lease, and the remaining time at which it is renewed.
 const LEASE: &str = "interval '5 seconds'";
 const RENEWED: &str = "3 seconds";
 
-/// More versions than replicas can be apart: what one of them has served, and the database has
-/// lost, has no number that the database gives out again.
+/// A gap larger than the versions that replicas can be apart. Versions that were served and then
+/// lost by the database are thereby not given out again.
 const LOST_MAX: u64 = 1 << 20;
 
 /// All experiments.
@@ -65,7 +65,7 @@ async fn begin(session: &mut Session) -> Result<Transaction<'_>, StoreError> {
     builder.start().await.map_err(postgres("reading"))
 }
 
-/// The keys of the experiments whose version is not the known one, and those of all.
+/// The keys of the experiments whose version is not the known one, and the keys of all.
 async fn keys(
     transaction: &Transaction<'_>,
     known: &HashMap<ExperimentKey, u64>,
@@ -82,8 +82,8 @@ async fn keys(
 }
 
 impl PgConnection {
-    /// Renews the lease, or takes one that has run out, and then reads what is new to who
-    /// knows these versions.
+    /// Renews the lease, or takes an expired one, and then reads the changes since the known
+    /// versions.
     pub(crate) fn news(
         &mut self,
         holder: &str,
@@ -125,7 +125,7 @@ impl PgConnection {
         })
     }
 
-    /// Gives up the lease, for the next one not to wait.
+    /// Gives up the lease, so that the next holder need not wait.
     pub(crate) fn resign(&mut self, holder: &str) -> Result<(), StoreError> {
         self.run("resigning", async |session| {
             let update = "UPDATE lease SET expires = '-infinity' WHERE holder = $1";
@@ -134,8 +134,8 @@ impl PgConnection {
         })
     }
 
-    /// Gives an experiment a version after all that were served, since the database has lost
-    /// those that it gave out.
+    /// Gives an experiment a version after every served one, since the database has lost versions
+    /// that it gave out.
     pub(crate) fn overtake(&mut self, key: ExperimentKey, served: u64) -> Result<(), StoreError> {
         let failed = postgres("overtaking lost versions");
         self.run("overtaking lost versions", async |session| {
@@ -147,9 +147,9 @@ impl PgConnection {
         .or_else(unless_locked)
     }
 
-    /// Writes a policy in place of the one with the version `before`, and tells its
-    /// version. None: there is another one already, or somebody changes the experiment, or
-    /// `holder` does not hold the lease; who has been told to write it needs none.
+    /// Replaces the policy with the version `before`, and returns the new version. None: the policy
+    /// was replaced already, the experiment is being changed, or `holder` does not hold the lease.
+    /// A call without `holder` needs no lease.
     pub(crate) fn write_policy(
         &mut self,
         key: ExperimentKey,
@@ -181,12 +181,12 @@ impl PgConnection {
     }
 }
 
-/// A row that another replica holds is left to it: whoever follows comes again.
+/// A default value when another replica holds the row's lock: the caller polls again.
 fn unless_locked<T: Default>(error: StoreError) -> Result<T, StoreError> {
     if error.is_locked() { Ok(T::default()) } else { Err(error) }
 }
 
-/// The trusted experiments whose version is not the known one, and the names of all.
+/// The trusted experiments whose version is not the known one, and the ids of all.
 async fn trusted_news(
     transaction: &Transaction<'_>,
     known: &HashMap<ExperimentId, TrustedVersion>,
@@ -205,7 +205,8 @@ async fn trusted_news(
     Ok((records, versions.into_iter().map(|(id, _)| id).collect()))
 }
 
-/// By the database's clock alone: those of replicas may differ.
+/// Takes or renews the lease by the database's clock alone, since the clocks of replicas may
+/// differ.
 async fn lease(session: &mut Session, holder: &str) -> Result<bool, StoreError> {
     let failed = postgres("taking the lease");
     let query = "SELECT holder = $1 AND expires > now(), expires < now() + $2::text::interval, \

@@ -1,7 +1,7 @@
 //! Trusted experiments in the database that replicas share.
 //!
-//! Every change begins with the experiment's row: its lock is the lease of whoever changes it,
-//! for the time of the transaction. Whoever comes second finds another version.
+//! Every change begins with locking the experiment's row, for the length of the transaction. The
+//! second of two concurrent changes finds another version.
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use tokio_postgres::{GenericClient, Row, Transaction};
@@ -17,7 +17,7 @@ use crate::store::{
     TrustedRefusal, TrustedVersion, damaged, postgres,
 };
 
-/// What a statement takes.
+/// A parameter of a statement.
 type Value<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
 /// Makes a change of a trusted experiment.
@@ -29,7 +29,7 @@ pub(super) async fn trust(
         TrustedChange::Create(record, entry) => {
             create(transaction, record).await?;
             audit::append(transaction, entry).await?;
-            // Changes that are audited take turns from here on: whoever was first is seen.
+            // From here on, audited changes take turns, so an earlier one is visible.
             if was_deleted(transaction, &record.id).await? {
                 return Err(StoreError::Refused(StoreRefusal::ExperimentWasDeleted(
                     record.id.clone(),
@@ -45,7 +45,7 @@ pub(super) async fn trust(
                 WHERE id = $1 AND sequence = $2 AND stamp = $3";
             change_row(transaction, update, id, [*from, *to], &[&state.name()]).await?;
             if *state == ExperimentState::Stopped {
-                // What is on its way to another replica has rewards too.
+                // Disclosures that are being handed over contain rewards too.
                 let erase = "DELETE FROM trusted_handover WHERE experiment = $1";
                 let erased = transaction.execute(erase, &[&id.as_str()]).await;
                 erased.map_err(postgres("committing"))?;
@@ -72,7 +72,7 @@ pub(super) async fn trust(
             let back = i32::try_from(*back).unwrap_or(i32::MAX);
             let values: [Value<'_>; 2] = [&number(*today), &back];
             match change_row(transaction, &update, id, [*from, *to], &values).await {
-                // It begins there already, by the clock of the database.
+                // The window begins there or later already, by the clock of the database.
                 Err(StoreError::Refused(StoreRefusal::Trusted(_)))
                     if has_version(transaction, id, *from).await? => {}
                 changed => changed?,
@@ -86,7 +86,7 @@ pub(super) async fn trust(
 
 async fn create(client: &impl GenericClient, record: &TrustedRecord) -> Result<(), StoreError> {
     let TrustedRecord { id, specification, state, version, oldest, private, released, .. } = record;
-    // A replica whose clock is ahead does not shut out today.
+    // A replica whose clock is ahead must not exclude today.
     let insert = format!(
         "INSERT INTO trusted_experiment
         (id, specification, state, sequence, stamp, oldest_day, private, released)
@@ -104,7 +104,7 @@ async fn create(client: &impl GenericClient, record: &TrustedRecord) -> Result<(
     }
 }
 
-/// Whether a table of experiments has one of this name.
+/// Whether a table of experiments has this id.
 pub(super) async fn exists(
     client: &impl GenericClient,
     table: &'static str,
@@ -115,7 +115,7 @@ pub(super) async fn exists(
     Ok(row.get(0))
 }
 
-/// Changes the row of an experiment that has the first of these versions, and gets the second.
+/// Changes an experiment's row from the first of these versions to the second.
 async fn change_row(
     client: &impl GenericClient,
     update: &str,
@@ -134,7 +134,7 @@ async fn change_row(
     }
 }
 
-/// Removes a stopped experiment of this version, with the names of what was disclosed to it.
+/// Removes a stopped experiment of this version, with its disclosure ids.
 async fn delete(
     client: &impl GenericClient,
     id: &ExperimentId,
@@ -168,7 +168,7 @@ async fn replace(client: &impl GenericClient, commit: &TrustedCommit) -> Result<
     let row = client.query_opt(&update, &values).await.map_err(failed)?;
     let row = row.ok_or(TrustedRefusal::Moved)?;
     let (key, database_day): (i64, i32) = (row.get(0), row.get(1));
-    // A day of grace for midnight, as for uploads.
+    // One day of tolerance around midnight, as for uploads.
     let latest = day(database_day)?.forward(1);
     if disclosures.iter().any(|(day, _)| *day > latest) {
         return Err(TrustedRefusal::Future { latest }.into());
@@ -191,7 +191,7 @@ async fn has_version(
     Ok(row.map_err(postgres("committing"))?.is_some())
 }
 
-/// Forgets names of days before the window.
+/// Deletes disclosure ids of days before the window.
 async fn forget(client: &impl GenericClient, id: &ExperimentId) -> Result<(), StoreError> {
     let forget = "DELETE FROM trusted_disclosure d USING (
             SELECT n.experiment, n.day, n.id FROM trusted_experiment e
@@ -224,7 +224,7 @@ async fn insert(
     Err(TrustedRefusal::Known(chosen(disclosures, rows)).into())
 }
 
-/// The disclosures whose places, from 1, the database tells.
+/// The disclosures at these positions, from 1.
 fn chosen(disclosures: &[(Day, UploadId)], rows: Vec<Row>) -> Vec<(Day, UploadId)> {
     let place = |row: Row| usize::try_from(row.get::<_, i64>(0) - 1).ok();
     let places = rows.into_iter().filter_map(place);
@@ -235,7 +235,7 @@ fn columns(disclosures: &[(Day, UploadId)]) -> (Vec<i32>, Vec<Uuid>) {
     disclosures.iter().map(|(day, id)| (number(*day), Uuid(*id))).unzip()
 }
 
-/// The trusted experiments of these names, or all of them, by name.
+/// The trusted experiments with these ids, or all of them, by id.
 pub(super) async fn trusted(
     client: &impl GenericClient,
     ids: Option<&[&str]>,
@@ -281,7 +281,7 @@ pub(super) async fn versions(
     rows.into_iter().map(of_row).collect()
 }
 
-/// Those of these disclosures that were counted.
+/// The subset of these disclosures that were counted.
 pub(super) async fn disclosed(
     client: &impl GenericClient,
     id: &ExperimentId,

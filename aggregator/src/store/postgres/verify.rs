@@ -1,7 +1,7 @@
-//! Verification checks that the rows of a database fit each other, as replicas leave them.
+//! Verification that the rows of a database are consistent, as replicas leave them.
 //!
-//! What single uploads added is not kept, so their tallies can't be worked out again. What
-//! must hold beside them can.
+//! The deltas of single uploads are not kept, so tallies can't be computed again. The invariants
+//! that must hold between the rows can be checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
 use crate::store::{AuditQuery, DamageError, StoreError, Verification, postgres, queries};
 
-/// Entries of the audit log that are in memory at the same time.
+/// Entries of the audit log held in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
 
-/// For reading for long: nothing waits for it but the end of a day.
+/// Settings for a long read, which only the end of a day waits for.
 const PATIENTLY: &str = "SET LOCAL statement_timeout = 0;
     SET LOCAL idle_in_transaction_session_timeout = 0";
 
-/// Checks a database as it is at one moment, while replicas work on it, and changes nothing.
+/// Checks a database as of one moment, while replicas work on it, and changes nothing.
 ///
-/// Must not be called where asynchronous code runs.
+/// Blocks; must not be called from asynchronous code.
 ///
 /// # Errors
-/// [`StoreError`] when it can't be read, or is not one that this program knows. What is
-/// damaged is among the findings.
+/// [`StoreError`] when the database can't be read, or its schema version is unknown. Damage is
+/// among the findings.
 pub fn verify_database(settings: &PostgresSettings) -> Result<Verification, StoreError> {
     let mut link = PgConnection::new(Arc::new(Target::new(settings)?), Waits::READING)?;
     link.run_for_long(verify)
@@ -48,7 +48,8 @@ async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
     let checked = check_all(&client, &mut verification).await;
     client.rollback().await.map_err(failed)?;
     match checked {
-        // What is damaged can't be read beyond: the database says no more in this transaction.
+        // Damaged data can't be read, and the database refuses further statements of this
+        // transaction.
         Err(error) if error.is_told_damage() => verification.say(error.to_string()),
         checked => checked?,
     }
@@ -61,7 +62,7 @@ async fn check_all(
 ) -> Result<(), StoreError> {
     checksums::check(client, true, verification).await?;
     if !verification.is_sound() {
-        // The rest would be refused one by one.
+        // Further checks would be refused one by one.
         return Ok(());
     }
     let oldest = window(client, verification).await?;
@@ -74,7 +75,7 @@ async fn check_all(
     budgets(client, verification).await
 }
 
-/// That what was spent is what was debited.
+/// Checks that the spent part of each budget is the sum of its debits.
 async fn budgets(
     client: &impl GenericClient,
     verification: &mut Verification,
@@ -91,7 +92,7 @@ async fn budgets(
     Ok(())
 }
 
-/// That there is one watermark, and nothing before it that should have gone.
+/// Checks that there is one watermark, and no data before it that should be gone.
 async fn window(
     client: &impl GenericClient,
     verification: &mut Verification,
@@ -115,7 +116,7 @@ async fn window(
     Ok(oldest)
 }
 
-/// Reads every experiment with its policy, and tells the arms of each.
+/// Checks every experiment with its policy, and returns the id and the number of arms of each.
 async fn experiments(
     client: &impl GenericClient,
     verification: &mut Verification,
@@ -162,7 +163,7 @@ async fn experiments(
     Ok(arms)
 }
 
-/// That nothing is left of a deleted experiment but its row, and numbers of reports within the
+/// Checks that only its row is left of a deleted experiment, and numbers of reports within the
 /// replay window.
 async fn deleted(
     client: &impl GenericClient,
@@ -182,7 +183,7 @@ async fn deleted(
     Ok(())
 }
 
-/// That tallies belong to arms that there are, and to replicas within the window only.
+/// Checks that tallies belong to existing arms, and to replicas within the window only.
 async fn tallies(
     client: &impl GenericClient,
     oldest: Day,
@@ -219,7 +220,7 @@ async fn tallies(
     Ok(())
 }
 
-/// That each day has at least one report for each of its uploads.
+/// Checks that each day has at least one report for each of its uploads.
 async fn uploads(
     client: &impl GenericClient,
     oldest: Day,

@@ -1,8 +1,7 @@
--- Version 1. `upload_group` has one row per commit and day, in the order of the
--- commits. `tally` has the sums of all days; those of days before
--- `watermark.oldest_day` move from `upload_group` to `checkpoint`, some rows at a time.
--- So for every experiment, day and arm, at any time: tally = checkpoint + deltas of the
--- groups.
+-- Version 1. `upload_group` has one row per commit and day, in the order of the commits. `tally`
+-- has the sums of all days. For days before `watermark.oldest_day`, rows move from `upload_group`
+-- to `checkpoint` a few at a time. So for every experiment, day and arm, at any time: tally =
+-- checkpoint + deltas of the groups.
 CREATE TABLE experiment (
     key          INTEGER PRIMARY KEY,
     id           TEXT NOT NULL UNIQUE,

@@ -1,5 +1,5 @@
--- Version 3: experiments can be drafts, which a new table has to say, since a check can't
--- be changed; and an audit log, to which entries are only ever appended.
+-- Version 3: draft experiments, which need a new table, since a check constraint can't be changed;
+-- and an append-only audit log.
 CREATE TABLE new_experiment (
     key          INTEGER PRIMARY KEY,
     id           TEXT NOT NULL UNIQUE,

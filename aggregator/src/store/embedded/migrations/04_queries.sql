@@ -1,5 +1,5 @@
--- Version 4: the curator's budgets, in billionths, and sessions. What was spent is never
--- given back, and debits and updates are only ever appended.
+-- Version 4: the curator's budgets, in billionths, and sessions. Spent budget is never given back,
+-- and debits and updates are append-only.
 CREATE TABLE curator_data_set (
     name        TEXT PRIMARY KEY,
     file        TEXT NOT NULL,

@@ -1,6 +1,6 @@
--- Version 5: reports can say more than 0 and 1. `tally` has all reports and those that say
--- 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. So is
--- it with `checkpoint` and `symbol_checkpoint`. And experiments can forget.
+-- Version 5: symbols beyond 0 and 1, and learners with limited memory. `tally` has all reports and
+-- those that say 1, as before. `symbol_tally` has the reports that say 2 and more; the others say
+-- 0. `checkpoint` and `symbol_checkpoint` are split in the same way.
 CREATE TABLE symbol_tally (
     experiment INTEGER NOT NULL REFERENCES experiment (key),
     day        INTEGER NOT NULL,

@@ -1,6 +1,6 @@
--- Version 6: trusted experiments. `private` has sums of rewards that were not released, and goes
--- when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
--- together with its day, which is not before `oldest_day`.
+-- Version 6: trusted experiments. `private` has sums of unreleased rewards, and is erased when the
+-- experiment is stopped; `released` may be shown. A disclosure counts once by its id and day; the
+-- day is not before `oldest_day`.
 CREATE TABLE trusted_experiment (
     key           INTEGER PRIMARY KEY,
     id            TEXT NOT NULL UNIQUE,

@@ -1,7 +1,7 @@
--- Version 8: a budget belongs to the content of a file, whatever it is called. `content` and
--- `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
--- is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
--- count their rounds, and answers are kept for those who have not got them.
+-- Version 8: budgets belong to the content of a file, independent of its name. `content` and
+-- `fingerprint` are codes by the key of the store. In earlier data sets, `content` is missing and
+-- `fingerprint` is a plain hash until their files have been read again. Sessions count their
+-- rounds, and answers are kept for callers who did not receive them.
 CREATE TABLE curator_key (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     key BLOB NOT NULL CHECK (length(key) = 32)

@@ -1,5 +1,5 @@
--- Version 9: a store knows which one it is. The id is made here, with a new store or with the
--- upgrade of an old one, and stays.
+-- Version 9: the id of the store. It is made here, with a new store or with the upgrade of an old
+-- one, and stays.
 CREATE TABLE store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     id  BLOB NOT NULL CHECK (length(id) = 16)

@@ -1,6 +1,6 @@
--- Version 11: every row has a checksum, and every table a sum of them. The columns are added by
--- the program, to the tables of this version and of later ones; and rows that are not changed
--- get their checksums after they were written.
+-- Version 11: a checksum for every row, and a sum of them for every table. [`checksums`] adds the
+-- columns to the tables of this version and of later ones; unchanged rows get their checksums
+-- afterwards.
 CREATE TABLE table_sum (
     name TEXT PRIMARY KEY,
     rows INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-//! Checks of stored experiments: each can be understood, and its parts fit together.
+//! Checks that stored experiments can be decoded and that their parts match.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use super::super::{schema, signatures};
 use super::{noted, unreadable};
 use crate::store::{ExperimentState, StoreError, Verification};
 
-/// An experiment, as far as its tallies need to know it.
+/// The facts about an experiment that checks of its tallies need.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) id: String,
-    /// Arms of the newest revision that can be understood.
+    /// The number of arms of the newest revision that can be decoded.
     pub(super) arms: usize,
-    /// Groups of the replay window may still name it.
+    /// Whether the experiment was deleted. Groups of the replay window may still name it.
     pub(super) is_deleted: bool,
 }
 
-/// A row of an experiment.
+/// A row of the table of experiments.
 struct Stored {
     key: i64,
     id: String,
@@ -32,7 +32,7 @@ struct Stored {
     floor_weight: f64,
 }
 
-/// Checks every experiment, and returns them by their keys.
+/// Checks every experiment, and returns them by key.
 pub(super) fn check(
     connection: &Connection,
     verification: &mut Verification,
@@ -73,7 +73,8 @@ pub(super) fn check(
     Ok(experiments)
 }
 
-/// That of a deleted experiment's revisions only the digests are left. Its tallies are found to have arms beyond none.
+/// Checks that only digests are left of a deleted experiment's revisions. Remaining tallies are
+/// reported elsewhere, since the experiment counts as one without arms.
 fn gone(
     connection: &Connection,
     row: &Stored,

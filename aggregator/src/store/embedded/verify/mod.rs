@@ -1,5 +1,4 @@
-//! Checks of a store: everything is read, and what follows from something else is worked out
-//! again.
+//! Checks of a store: all data is read, and derived data is computed again.
 
 mod experiments;
 mod trusted;
@@ -20,29 +19,29 @@ use crate::store::{
 };
 use uploads::Uploads;
 
-/// Complaints of SQLite about one file that are listed.
+/// Most findings of SQLite about one file that are listed.
 const PAGE_FINDINGS_MAX: u32 = 100;
 
-/// Where a database says which formats its writers and its readers need: 2 with a log beside it,
-/// 1 without. SQLite takes others for those of later versions, or for none.
+/// The offset of the format versions for writers and readers in a database: 2 with a log beside it,
+/// 1 without. SQLite takes higher numbers for later versions, and others for no database.
 const FORMATS_OFFSET: u64 = 18;
 
-/// Entries of the audit log that are in memory at the same time.
+/// Entries of the audit log held in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
 
-/// Checks the store in `directory`, which a server may have open, and changes nothing. Takes
-/// 16 bytes of memory for each upload of the replay window.
+/// Checks the store in `directory`, which a server may have open, and changes nothing. Takes 16
+/// bytes of memory for each upload of the replay window.
 ///
 /// # Errors
-/// [`StoreError`] when it can't be read, or is not one that this program knows. What is
-/// damaged is among the findings.
+/// [`StoreError`] when the store can't be read, or its schema version is unknown. Damage is among
+/// the findings.
 pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     let file = directory.join(DATABASE_FILE);
     if !file.exists() {
         return Err(StoreError::Open(OpenError::Missing { path: directory.to_owned() }));
     }
     let verify = |connection: &Connection| {
-        // Before the moment at which the store is read: a server may be at work.
+        // Read before the moment at which the store is read, since a server may commit meanwhile.
         let known = acknowledged(connection, directory)?;
         connection.execute_batch("ROLLBACK; BEGIN").map_err(reading)?;
         let mut verification = verify(connection, &file)?;
@@ -60,7 +59,8 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     read_only::read(&file, verify).map_err(|error| error.of_file(&file))
 }
 
-/// How far the store had come at least, if that is known. Damage is for others to find.
+/// The least progress of the store, if the acknowledgement file can be read. Other checks find
+/// damage.
 fn acknowledged(connection: &Connection, directory: &Path) -> Result<Option<Progress>, StoreError> {
     if schema::version_of(connection).ok() != Some(schema::VERSION) {
         return Ok(None);
@@ -74,10 +74,10 @@ fn acknowledged(connection: &Connection, directory: &Path) -> Result<Option<Prog
     }
 }
 
-/// As [`verify_directory`], for a database by itself, such as a backup.
+/// As [`verify_directory`], for a single database file, such as a backup.
 ///
 /// # Errors
-/// As there.
+/// As [`verify_directory`].
 pub fn verify_file(file: &Path) -> Result<Verification, StoreError> {
     read_only::read(file, |connection| verify(connection, file)).map_err(|e| e.of_file(file))
 }
@@ -85,7 +85,7 @@ pub fn verify_file(file: &Path) -> Result<Verification, StoreError> {
 fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreError> {
     let version = match schema::version_of(connection) {
         Ok(version) => version,
-        // Not even the first page is whole: there is nothing else to look at.
+        // Not even the first page is whole, so there is nothing else to check.
         Err(StoreError::Database(DatabaseError::Sqlite { source, .. })) if is_damage(&source) => {
             let mut verification = Verification::new(0);
             verification.begin("pages of the file");
@@ -122,7 +122,7 @@ fn verify(connection: &Connection, file: &Path) -> Result<Verification, StoreErr
     Ok(verification)
 }
 
-/// What SQLite can tell: the structure of the file, and what its tables demand.
+/// Checks with SQLite's own means: the structure of the file, and the constraints of its tables.
 fn pages(
     connection: &Connection,
     file: &Path,
@@ -155,7 +155,7 @@ fn pages(
     Ok(())
 }
 
-/// That every table is there, and refers to what there is.
+/// Checks that every table exists, and that all references lead to rows.
 fn tables(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     verification.begin("tables, and what refers to them");
     let count = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0));
@@ -183,12 +183,12 @@ fn tables(connection: &Connection, verification: &mut Verification) -> Result<()
     Ok(())
 }
 
-/// Has everything that is read from here on checked.
+/// Makes all further reads check their rows.
 fn checked_views(
     connection: &Connection,
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
-    // What is written is not in the file.
+    // The temporary views are not written to the file.
     let made = || {
         connection.pragma_update(None, "query_only", false)?;
         checksums::watch_reading(connection, verification.schema_version)?;
@@ -198,7 +198,7 @@ fn checked_views(
     noted(verification, "the schema", made).map(drop)
 }
 
-/// That every row is as it was written, and that none is gone.
+/// Checks that every row matches its checksum, and that none is missing.
 fn checksums(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     if verification.schema_version < schema::WITH_CHECKSUMS {
         return Ok(());
@@ -233,7 +233,7 @@ fn oldest(
     Ok(None)
 }
 
-/// That there is one id, so that clients can tell the store from others.
+/// Checks that the store has one id, by which clients can tell it from others.
 fn identity(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     verification.begin("id of the store");
     let query = "SELECT count(*) FILTER (WHERE length(id) = 16), count(*) FROM store";
@@ -261,7 +261,8 @@ fn audit_log(connection: &Connection, verification: &mut Verification) -> Result
     }
 }
 
-/// That what was spent is what was debited. A backup has all of a budget spent.
+/// Checks that the spent part of each budget is the sum of its debits. In a backup, the whole
+/// budget is spent.
 fn budgets(connection: &Connection, verification: &mut Verification) -> Result<(), StoreError> {
     verification.begin("budgets of data sets, against their debits");
     let rows = || {
@@ -282,10 +283,10 @@ fn budgets(connection: &Connection, verification: &mut Verification) -> Result<(
     Ok(())
 }
 
-/// A value, or the finding that it can't be read.
+/// A value, or none and a finding if it can't be read.
 ///
 /// # Errors
-/// [`StoreError`] when that says nothing about the store.
+/// [`StoreError`] when the error says nothing about the store.
 fn noted<T>(
     verification: &mut Verification,
     what: &str,
@@ -297,7 +298,7 @@ fn noted<T>(
     }
 }
 
-/// The finding that something can't be read.
+/// Adds the finding that something can't be read.
 fn unreadable(
     verification: &mut Verification,
     what: &str,
@@ -314,7 +315,7 @@ fn unreadable(
     Ok(())
 }
 
-/// Whether an error tells of what is in the file, and not of the way to it.
+/// Whether an error is about the content of the file, and not about access to it.
 fn is_damage(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),

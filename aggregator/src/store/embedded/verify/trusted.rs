@@ -1,4 +1,4 @@
-//! The check that stored trusted experiments can be understood and fit together.
+//! The check that stored trusted experiments can be decoded and that their parts match.
 
 use rusqlite::Connection;
 
@@ -6,7 +6,7 @@ use super::super::trusted::trusted;
 use super::{noted, unreadable};
 use crate::store::{StoreError, Verification, trusted};
 
-/// Checks every trusted experiment, and the names of what was disclosed to it.
+/// Checks every trusted experiment, and the number of its disclosure ids.
 pub(super) fn check(
     connection: &Connection,
     verification: &mut Verification,

@@ -1,4 +1,4 @@
-//! Checks of tallies: they are what the uploads add up to.
+//! Checks that tallies are the sums of the uploads.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::noted;
 use crate::store::verification::Finding;
 use crate::store::{StoreError, StoredDeltas, Verification};
 
-/// Experiment, day and arm.
+/// The key of a tally: experiment, day and arm.
 type TallyKey = (i64, u32, u32);
 
-/// What the uploads of every day add up to, and their names.
+/// The sums of the uploads of every day, and the upload ids.
 #[derive(Debug)]
 pub(super) struct Uploads<'e> {
     experiments: &'e BTreeMap<i64, Known>,
@@ -30,8 +30,8 @@ impl<'e> Uploads<'e> {
         Self { experiments, oldest, sums: BTreeMap::new(), names: BTreeMap::new() }
     }
 
-    /// Reads the groups of the replay window, and those of days before it that are not yet
-    /// in the checkpoint.
+    /// Reads the groups of the replay window, and groups of earlier days that are not yet in the
+    /// checkpoint.
     pub(super) fn groups(
         &mut self,
         connection: &Connection,
@@ -80,7 +80,7 @@ impl<'e> Uploads<'e> {
         for (experiment, arm, tally) in deltas {
             let place = (experiment, day, arm);
             all += tally;
-            // Its tallies went, and its uploads are still known.
+            // The experiment was deleted with its tallies; its upload ids are kept.
             if self.experiments.get(&experiment).is_some_and(|known| known.is_deleted) {
                 continue;
             }
@@ -98,7 +98,7 @@ impl<'e> Uploads<'e> {
         Ok(())
     }
 
-    /// That no upload was counted twice.
+    /// Checks that no upload was counted twice.
     pub(super) fn names(&mut self, verification: &mut Verification) {
         verification.begin("ids of uploads");
         for (day, mut names) in std::mem::take(&mut self.names) {
@@ -111,7 +111,7 @@ impl<'e> Uploads<'e> {
         }
     }
 
-    /// Adds what is left of the days before the replay window.
+    /// Adds the checkpoint of the days before the replay window.
     pub(super) fn checkpoint(
         &mut self,
         connection: &Connection,
@@ -135,7 +135,7 @@ impl<'e> Uploads<'e> {
         Ok(())
     }
 
-    /// Compares the tallies with both.
+    /// Compares the tallies with the sum of groups and checkpoint.
     pub(super) fn tallies(
         &mut self,
         connection: &Connection,
@@ -171,7 +171,7 @@ impl<'e> Uploads<'e> {
         verification.found(Finding::Difference { experiment, day, arm, found, expected });
     }
 
-    /// Says so when there is no such arm.
+    /// Adds a finding when there is no such arm.
     fn place(
         &self,
         whose: &str,
@@ -188,7 +188,7 @@ impl<'e> Uploads<'e> {
         }
     }
 
-    /// A count of reports, if it can be one.
+    /// A valid tally, or none and a finding.
     fn counted(
         &self,
         whose: &str,
@@ -212,8 +212,8 @@ impl<'e> Uploads<'e> {
     }
 }
 
-/// The counts of a table, with those of symbols beyond 1, which have a table of their own:
-/// stores of earlier versions have bits only.
+/// The rows of a table of counts, and those of its table for symbols beyond 1. Stores of earlier
+/// versions have bits only.
 fn rows(
     connection: &Connection,
     table: &str,

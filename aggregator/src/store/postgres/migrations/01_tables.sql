@@ -1,10 +1,10 @@
 -- Version 1.
 --
--- `experiment.version` is the version of the policy, and grows with every change that
--- replicas have to hear of. `tally` has a row for each replica that counts at the same
--- time, so that none waits for another; those of expired days are summed up as replica 0.
--- It names no experiment as a foreign key: that would lock the experiment's row in every
--- commit. `upload` has a partition for each day, so that a day goes at once.
+-- `experiment.version` is the version of the policy, and grows with every change that replicas
+-- must follow. `tally` has a row for each replica that counts at the same time, so that none waits
+-- for another; rows of expired days are summed up as replica 0. It has no foreign key to the
+-- experiment, which would lock the experiment's row in every commit. `upload` has a partition for
+-- each day, so that a whole day is dropped at once.
 CREATE TABLE bandana_schema (
     one     integer PRIMARY KEY CHECK (one = 1),
     version bigint NOT NULL

@@ -1,5 +1,4 @@
--- Version 2: the curator's budgets, in billionths, and sessions. What was spent is never
--- given back.
+-- Version 2: the curator's budgets, in billionths, and sessions. Spent budget is never given back.
 CREATE TABLE curator_data_set (
     name        text PRIMARY KEY,
     file        text NOT NULL,

@@ -1,6 +1,6 @@
--- Version 3: reports can say more than 0 and 1. `tally` has all reports and those that say
--- 1, as before; those that say 2 and more are in `symbol_tally`, and the rest says 0. And
--- experiments can forget.
+-- Version 3: symbols beyond 0 and 1, and learners with limited memory. `tally` has all reports and
+-- those that say 1, as before. `symbol_tally` has the reports that say 2 and more; the others say
+-- 0.
 CREATE TABLE symbol_tally (
     day        integer NOT NULL,
     experiment bigint NOT NULL,

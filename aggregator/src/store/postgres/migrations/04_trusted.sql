@@ -1,7 +1,7 @@
--- Version 4: trusted experiments. `private` has sums of rewards that were not released, and goes
--- when the experiment is stopped; `released` may be shown. A disclosure counts once by its id
--- together with its day, which is not before `oldest_day`. It names its experiment by no foreign
--- key, since the row of the experiment is written in every commit.
+-- Version 4: trusted experiments. `private` has sums of unreleased rewards, and is erased when the
+-- experiment is stopped; `released` may be shown. A disclosure counts once by its id and day; the
+-- day is not before `oldest_day`. It has no foreign key to its experiment, whose row is written in
+-- every commit.
 CREATE TABLE trusted_experiment (
     key           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id            text NOT NULL UNIQUE,

@@ -1,4 +1,4 @@
--- Version 5: guardrails, which are off in experiments that were there before.
+-- Version 5: guardrails, which are off in earlier experiments.
 ALTER TABLE experiment
     ADD COLUMN burn_in_reports bigint NOT NULL DEFAULT 0 CHECK (burn_in_reports >= 0),
     ADD COLUMN holdout_share double precision NOT NULL DEFAULT 0

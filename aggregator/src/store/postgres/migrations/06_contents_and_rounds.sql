@@ -1,7 +1,7 @@
--- Version 6: a budget belongs to the content of a file, whatever it is called. `content` and
--- `fingerprint` are codes by the key of the store; in data sets that were there before, `content`
--- is missing and `fingerprint` is a plain hash, until their files have been read again. Sessions
--- count their rounds, and answers are kept for those who have not got them.
+-- Version 6: budgets belong to the content of a file, independent of its name. `content` and
+-- `fingerprint` are codes by the key of the store. In earlier data sets, `content` is missing and
+-- `fingerprint` is a plain hash until their files have been read again. Sessions count their
+-- rounds, and answers are kept for callers who did not receive them.
 CREATE TABLE curator_key (
     one integer PRIMARY KEY CHECK (one = 1),
     key bytea NOT NULL CHECK (octet_length(key) = 32)

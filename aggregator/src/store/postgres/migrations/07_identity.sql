@@ -1,5 +1,5 @@
--- Version 7: a store knows which one it is. The id is made here, with a new store or with the
--- upgrade of an old one, and stays: dumps and standbys have it too.
+-- Version 7: the id of the store. It is made here, with a new store or with the upgrade of an old
+-- one, and stays: dumps and standbys have it too.
 CREATE TABLE store (
     one integer PRIMARY KEY CHECK (one = 1),
     id  bytea NOT NULL CHECK (octet_length(id) = 16)

@@ -1,4 +1,5 @@
--- What keeps the sums. `fresh` and `gone` are what a statement has added and removed.
+-- The table of sums, and the functions that maintain it. `fresh` and `gone` are the rows that a
+-- statement has added and removed.
 CREATE TABLE table_sum (
     name    text NOT NULL,
     backend integer NOT NULL,

@@ -1,7 +1,7 @@
--- Version 9: who commits the disclosures to a trusted experiment, and what others hand over to
--- it. Each replica has a few rows of its own for each experiment, which it uses again and again:
--- no indexed column changes, so the space of old versions is used again at once. `handed` and
--- `told` have checksums of their own. Neither table is in the database's log.
+-- Version 9: the replica that commits the disclosures to a trusted experiment, and the disclosures
+-- that other replicas hand over to it. Each replica reuses a few rows of its own for each
+-- experiment. No indexed column changes, so the space of old row versions is reused at once.
+-- `handed` and `told` have checksums of their own. Neither table is in the write-ahead log.
 CREATE UNLOGGED TABLE trusted_lease (
     experiment text PRIMARY KEY,
     holder     bigint NOT NULL,
