@@ -1,4 +1,4 @@
--- Version 11: a checksum for every row, and a sum of them for every table. [`checksums`] adds the
+-- Version 11: a checksum for every row, and a sum of them for every table. The program adds the
 -- columns to the tables of this version and of later ones; unchanged rows get their checksums
 -- afterwards.
 CREATE TABLE table_sum (
