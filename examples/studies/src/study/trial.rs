@@ -1,4 +1,4 @@
-//! One run of one learner on one instance.
+//! One trial of one learner on one instance.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use super::channel::Channel;
 use super::player::Player;
 use crate::instance::Instance;
 
-/// Rounds between two looks at whether to stop.
+/// Number of rounds between two checks of the stop flag.
 const PATIENCE: u64 = 1 << 14;
 
 /// Purpose of the first arm's noise; the rewards of the arms come before.
@@ -24,16 +24,16 @@ pub enum Attack {
     Stuff,
 }
 
-/// How a trial goes.
+/// Settings of a trial.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Rounds after which the regret is noted, increasing.
+    /// Rounds after which the regret is recorded, ascending.
     pub checkpoints: Vec<u64>,
-    /// Reports that arrive together.
+    /// Number of reports that arrive together.
     pub batch: usize,
     /// Share of dishonest people.
     pub dishonest: f64,
-    /// What they do.
+    /// The attack of dishonest people.
     pub attack: Attack,
 }
 
