@@ -25,7 +25,7 @@ use anyhow::{Context as _, ensure};
 
 pub use shell::Shell;
 
-/// What follows a command: expectations, by how they begin.
+/// Prefixes of expectations in comments after a command.
 const EXITS: &str = "# exits: ";
 const PRINTS: &str = "# prints: ";
 const LOGS: &str = "# logs: ";
@@ -39,7 +39,7 @@ pub struct Chapter {
     pub steps: Vec<Step>,
 }
 
-/// A command, and what is to be seen of it.
+/// A command with its expectations.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     /// Number of its first line in the page.
@@ -141,7 +141,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether it goes on while the next one runs.
+    /// Whether the command runs in the background.
     fn is_in_background(&self) -> bool {
         let end = self.command.rsplit(' ').next().unwrap_or_default();
         let command = match end.strip_suffix("=$!") {

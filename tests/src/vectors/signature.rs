@@ -1,4 +1,4 @@
-//! Signatures of specifications, and signatures and keys that are to be refused.
+//! Signatures of specifications, and signatures and keys to refuse.
 
 use anyhow::ensure;
 use bandana_shared::identity::UnixSeconds;
@@ -39,7 +39,7 @@ struct RefusedKey {
     public_key: String,
 }
 
-/// A signature and what it is said to be of.
+/// A signature, and the specification that it claims to sign.
 #[derive(Serialize)]
 struct Signed {
     public_key: String,
@@ -59,7 +59,7 @@ impl Signed {
     }
 }
 
-/// A secret key that looks random and is the same in every run.
+/// A pseudo-random secret key, the same in every run.
 fn secret(number: u64) -> [u8; 32] {
     let mut secret = [0; 32];
     for (place, chunk) in (0..).zip(secret.chunks_exact_mut(8)) {

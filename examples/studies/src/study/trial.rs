@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn rewards_do_not_depend_on_the_noise() {
-        // A coin tossed for a reward of 0 or 1 shows it, and takes randomness of its own.
+        // A coin for a reward of 0 or 1 equals the reward, and uses separate randomness.
         let instance = Instance::named("five-arms").unwrap();
         let course = Course {
             checkpoints: Course::checkpoints_to(2000),
