@@ -20,7 +20,7 @@ pub(super) enum Weather {
     Slow(u64),
     /// One in this many pieces is truncated, and its connection ends.
     Lossy(u32),
-    /// Requests arrive, but responses are lost and their connections end.
+    /// Requests arrive, but responses are lost. Connections end with this condition.
     Deaf,
     /// All connections are refused.
     Cut,

@@ -120,8 +120,8 @@ fn refused(specification: &Specification) -> anyhow::Result<Vec<RefusedSignature
         .collect()
 }
 
-/// Adds the order of the group to S: the same equation holds, and a verifier that
-/// does not look at S takes a second signature for the first.
+/// Adds the order of the group to S. The same equation holds, so a verifier that does not check the
+/// range of S accepts a second signature as the first.
 fn add_group_order(signature: &mut [u8; 64]) {
     const ORDER: [u8; 32] = [
         0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde,

@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn question() -> GetExperimentRequest {

@@ -1,4 +1,4 @@
-//! Probes on the operators' port, and who is told what.
+//! Probes on the operators' port, and access to them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A server that asks for a token, and the token.
+/// A server that requires a token, and the token.
 async fn guarded(folder: &Path) -> anyhow::Result<(WatchedServer, String)> {
     let file = folder.join("tokens");
     let file = file.to_str().context("a path in UTF-8")?;
@@ -160,7 +160,7 @@ async fn devices_are_answered_nothing_but_their_service() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Makes the lock of a store a pipe: whoever opens it waits until somebody reads.
+/// Replaces the lock of a store by a pipe, whose opening blocks until there is a reader.
 fn hold_up(data_dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(data_dir)?;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -230,7 +230,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
 
 type Watches = HealthClient<Channel>;
 
-/// A watch of the server's health that has told it, or how it was refused.
+/// A watch of the server's health after its first message, or its refusal.
 async fn watch(client: &mut Watches) -> anyhow::Result<Result<Streaming<Told>, Status>> {
     let mut told = match client.watch(HealthCheckRequest::default()).await {
         Ok(told) => told.into_inner(),

@@ -1,4 +1,4 @@
-//! Every kind of bad upload gets its own status and changes nothing.
+//! Every kind of bad upload gets a distinct status and changes nothing.
 
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;

@@ -1,4 +1,4 @@
-//! Ending in order, and refusing to start where that would be wrong.
+//! Orderly shutdown, and refusals to start in a wrong state.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,19 +29,19 @@ use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// What a server says at the end of a stream that it cuts off.
+/// The server's message at the end of a stream that it cuts off.
 const GOING_DOWN: &str = "the aggregator is going down; call again";
 
 /// A stream of uploads that goes on until the server ends it.
 struct Streamed {
     acknowledgements: UnboundedReceiver<(u128, UploadStatus)>,
-    /// How many uploads were taken from here, from [`FIRST_STREAMED`] on.
+    /// The number of uploads accepted by the stream, from [`FIRST_STREAMED`] on.
     sent: Arc<AtomicU64>,
-    /// How it ended.
+    /// The end of the stream.
     ended: JoinHandle<anyhow::Result<Option<Status>>>,
 }
 
-/// The number of the first upload in a stream; no worker gets so far.
+/// The number of the first upload in a stream; no worker's numbers reach it.
 const FIRST_STREAMED: u128 = 1 << 100;
 
 /// As [`keep_uploading`], over a single stream.
@@ -222,7 +222,7 @@ async fn connections_without_calls_do_not_hold_up_the_end() -> anyhow::Result<()
     Ok(())
 }
 
-/// Runs the program and returns its exit code and what it says.
+/// Runs the program, and returns its exit code and output.
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let output = Command::new(PROGRAM)
         .args(arguments)

@@ -1,4 +1,4 @@
-//! Signatures on their way from whoever signs to a device that judges them.
+//! Signatures on their way from the signer to a device that verifies them.
 
 use bandana_aggregator::clock::{Clock as _, SystemClock};
 use bandana_client::{SignatureRefusal, Signers, Timestamp};
@@ -29,7 +29,7 @@ fn addition(specification: &Specification, signature: &Signature) -> AddSignatur
     }
 }
 
-/// What a device gets that holds nothing yet.
+/// The answer to a device without any specification.
 async fn fetched(
     aggregator: &mut Aggregator,
     experiment: &Specification,

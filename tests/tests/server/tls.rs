@@ -22,7 +22,7 @@ use tonic::transport::Endpoint;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// A folder with the certificates of a server, and of those who call it.
+/// A folder with the certificates of a server and of its callers.
 struct Files {
     folder: TempDir,
     authority: Authority,

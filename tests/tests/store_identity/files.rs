@@ -1,4 +1,5 @@
-//! The files of a running store: moved, replaced, written over, cut, or opened by others.
+//! The files of a running store: moved, replaced, overwritten, truncated, or opened by other
+//! programs.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -17,7 +18,7 @@ use rustix::process::Signal;
 
 use super::{DATABASE, PROGRAM, bandana, names, serve_in_vain};
 
-/// What becomes of the files of a running server.
+/// A mishap to the files of a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slip {
     Removed,
@@ -27,7 +28,7 @@ enum Slip {
 }
 
 impl Slip {
-    /// Does it, and tells where the store can be found again, when its server has ended.
+    /// Causes the mishap, and returns the location of the store for a restart.
     fn make(
         self,
         data: &Path,
@@ -176,14 +177,14 @@ pub(crate) async fn a_server_whose_lock_is_removed_ends() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What is written over a file that stays where it is.
+/// Damage to a file that stays in place.
 #[derive(Clone, Copy, Debug)]
 enum Overwriting {
     Garbage,
     Zeros,
-    /// Half of it is left.
+    /// Truncated to half its length.
     Cut,
-    /// Nothing is left.
+    /// Truncated to length 0.
     Emptied,
 }
 
@@ -205,7 +206,7 @@ impl Overwriting {
     }
 }
 
-/// A server with an experiment, of which it has acknowledged ten reports.
+/// A server with an experiment, for which it has acknowledged ten reports.
 async fn with_reports(data: &Path) -> anyhow::Result<(WatchedServer, Specification, Day)> {
     let server = WatchedServer::start(PROGRAM, data, &[]).await?;
     let (mut device, mut operator) = server.clients().await?;
@@ -251,7 +252,7 @@ pub(crate) async fn a_server_that_nobody_calls_notices_what_is_written_over_it()
     Ok(())
 }
 
-/// What `.restore` of sqlite3 does: a transaction like any other.
+/// sqlite3's `.restore`, which is an ordinary transaction.
 pub(crate) async fn nothing_is_acknowledged_once_another_program_has_restored_a_backup()
 -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! One after the other, each of which holds for every store.
+//! Test cases in sequence, each of which holds for every store.
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;

@@ -19,12 +19,12 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("the_disk_is_waited_for_whatever_the_role_says", durable),
 ];
 
-/// Messages that are left to pass when none is to be the last.
+/// Number of messages to pass when none is to be cut.
 const UNBROKEN: usize = usize::MAX / 2;
 
 const FIRST_DAY: u32 = 100;
 
-/// Messages from one cut to the next, where there are many.
+/// Number of messages between two cuts, where there are many.
 const STRIDE: usize = 3;
 
 /// Counts a message. `false`: its connection breaks, and no other one does.

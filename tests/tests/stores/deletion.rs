@@ -1,4 +1,4 @@
-//! Experiments that are archived and deleted: what goes, what stays, and who hears of it.
+//! Archived and deleted experiments: the erased data, the retained data, and the visibility.
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;
@@ -45,7 +45,7 @@ fn delete(store: &mut dyn Store, record: &ExperimentRecord) -> anyhow::Result<()
     Ok(store.delete(standing(record)?, &entry(id.as_str(), AuditAction::Delete)?)?)
 }
 
-/// Why the store declines, if it does so with nothing changed.
+/// The reason for a refusal by the store, without any change.
 fn refusal<T>(outcome: Result<T, StoreError>) -> anyhow::Result<StoreError> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
@@ -176,7 +176,7 @@ fn days_leave(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the action of an entry of the audit log be another, behind the back of all that guards it.
+/// Changes the action of an audit entry, bypassing all guards.
 fn falsify(place: &Place, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let update = format!("UPDATE audit SET action = '{to}' WHERE action = '{from}'");
     match place {

@@ -1,4 +1,4 @@
-//! A replica that follows its database through what happens to one.
+//! A replica that follows its database through failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,7 +23,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_database_that_has_lost_its_last_changes_is_followed", lost_changes),
 ];
 
-/// A clock on which a minute passes in less than a second.
+/// A clock that runs a minute in less than a second.
 #[derive(Debug)]
 struct Hurried(SystemClock);
 
@@ -37,7 +37,7 @@ impl Clock for Hurried {
     }
 }
 
-/// What a replica knows of its database.
+/// A replica's view of its database.
 pub(super) struct Replica {
     pub(super) registry: Arc<Registry>,
     is_reachable: watch::Receiver<bool>,
@@ -45,7 +45,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// One that follows at once, by the clock of this host.
+    /// A replica that follows at once, by this host's clock.
     pub(super) fn quick(settings: &PostgresSettings) -> anyhow::Result<Self> {
         Self::start(settings, Arc::new(SystemClock::new()))
     }

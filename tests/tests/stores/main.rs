@@ -1,5 +1,5 @@
-//! Promises of every store, asked of each of them; and what replicas that share one
-//! promise beyond that.
+//! Guarantees of every store, tested on each; and the further guarantees of a store that replicas
+//! share.
 
 mod cases;
 mod crashes;

@@ -1,4 +1,4 @@
-//! Every store keeps budgets of data sets and sessions of queries as it promises.
+//! Every store keeps its guarantees on budgets of data sets and on sessions of queries.
 
 use std::thread;
 
@@ -52,7 +52,7 @@ pub(crate) fn register(
     Ok(record)
 }
 
-/// A content of its own for each name.
+/// A distinct content for each name.
 fn content(text: &str) -> Fingerprint {
     let mut bytes = [0; 32];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -74,7 +74,7 @@ pub(crate) fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
     })
 }
 
-/// Why the store declines, if it does so with nothing changed.
+/// The reason for a refusal by the store, without any change.
 fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<CuratorRefusal> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
@@ -204,7 +204,7 @@ fn contents(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-/// An answer of so many bytes.
+/// An answer of this number of bytes.
 fn answer(id: u8, caller: &str, bytes: usize, at: u64) -> anyhow::Result<AnswerToKeep> {
     let scope = QuestionScope::DataSet(name("people")?);
     Ok(AnswerToKeep {

@@ -20,7 +20,7 @@ use tokio_postgres::{Client, NoTls};
 use super::places::{Place, arrival, commit, create, experiment, reports, settings};
 use super::proxy::through;
 
-/// A test that has a server.
+/// A test that needs a database server.
 pub(crate) type Case = fn(&Postgres) -> anyhow::Result<()>;
 
 pub(crate) const ALL: &[(&str, Case)] = &[
@@ -36,7 +36,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("replicas_that_start_together_make_one_schema", schema),
 ];
 
-/// Waits for what must come within some seconds, on a machine that has little time too.
+/// Waits for a condition for some seconds, with tolerance for a slow machine.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
     for _ in 0..2000 {
         if is_so() {
@@ -47,7 +47,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Resu
     anyhow::bail!("not within 20 s: {what}")
 }
 
-/// A connection that a test holds transactions open on.
+/// A connection on which a test holds transactions open.
 pub(crate) struct Raw {
     runtime: tokio::runtime::Runtime,
     client: Client,

@@ -44,7 +44,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts a server, and has it run the experiment unless it does.
+    /// Starts a server, and creates the experiment unless it exists.
     async fn start(place: &Place) -> anyhow::Result<Self> {
         let process = match place {
             Place::Embedded(folder) => {
@@ -69,12 +69,12 @@ impl Served {
         upload(number, &self.experiment, self.day, &[(0, true)])
     }
 
-    /// Sends an upload that must be known, or not.
+    /// Sends an upload, and returns its status.
     async fn told(&mut self, number: u128) -> anyhow::Result<S> {
         submit_one(&mut self.device, &self.experiment, self.day, number).await
     }
 
-    /// The reports that were counted.
+    /// The number of counted reports.
     async fn counted(&mut self) -> anyhow::Result<u64> {
         // Replicas hear of their own commits by asking.
         let name = bandana_shared::wire::v1::ExperimentName { experiment_id: "streams".to_owned() };

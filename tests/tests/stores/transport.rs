@@ -1,4 +1,4 @@
-//! The way to a database: behind TLS, with a password.
+//! The connection to a database: with TLS and a password.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -1,4 +1,4 @@
-//! Every store keeps trusted experiments as it promises, and writers of disclosures rely on it.
+//! Every store keeps its guarantees on trusted experiments, which writers of disclosures rely on.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
@@ -48,7 +48,7 @@ pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
     ("a_clock_that_is_ahead_moves_no_trusted_window", clock_ahead),
 ];
 
-/// Today, by the clock of keepers here.
+/// Today, by the clock of the writers here.
 const TODAY: Day = Day::new(100);
 
 pub(super) fn name(text: &str) -> anyhow::Result<ExperimentId> {
@@ -65,7 +65,7 @@ fn id(number: u128) -> UploadId {
     UploadId::new(number.to_be_bytes())
 }
 
-/// A new experiment, as a store has it.
+/// The stored record of a new experiment.
 fn record(text: &str) -> anyhow::Result<TrustedRecord> {
     let secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
     Ok(TrustedRecord {
@@ -91,7 +91,7 @@ fn only(place: &Place) -> anyhow::Result<TrustedRecord> {
     place.reader()?.trusted(None)?.pop().context("there is none")
 }
 
-/// The next state after a reward of arm 0, or after the release that this makes due.
+/// The next state after a reward of arm 0, or after the release that is due.
 pub(crate) fn next(
     record: &TrustedRecord,
     disclosures: Vec<(Day, UploadId)>,
@@ -111,7 +111,7 @@ pub(crate) fn next(
     })
 }
 
-/// Why the store declines, if it does so with nothing changed.
+/// The reason for a refusal by the store, without any change.
 fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<TrustedRefusal> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
@@ -186,7 +186,7 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-/// What no file may have any more once it was erased, as it must not have sums of rewards.
+/// Bytes that no file may contain after their erasure. The same holds for sums of rewards.
 const KEY: &[u8; 32] = b"a key of a release that is due!!";
 
 fn erased(place: &Place) -> anyhow::Result<()> {
@@ -288,7 +288,7 @@ fn all_of_day_50() -> Vec<(Day, UploadId)> {
     (0..5000).map(|number| (Day::new(50), id(number))).collect()
 }
 
-/// A server's keeper and writer.
+/// A server's disclosure writer and upload writer.
 struct Office {
     registry: Arc<Registry>,
     keeper: DisclosureWriterHandle,
@@ -332,7 +332,7 @@ impl Office {
         Ok(())
     }
 
-    /// Plays what is recommended; arm 1 pays.
+    /// Plays the recommended arm and discloses the reward; arm 1 pays.
     async fn disclose(&self, text: &str, number: u128) -> anyhow::Result<DisclosureVerdict> {
         let shown = self.registry.trusted().get(&name(text)?).context("there is none")?;
         let arm = shown.released.recommend(&[], &mut ChaCha8Rng::seed_from_u64(0))?;
@@ -449,8 +449,8 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     })
 }
 
-/// Discloses as devices do, which send the same again when a server was too slow to store it;
-/// with the number of times that it was.
+/// Discloses as devices do, which retry when a server was too slow to store; also returns the
+/// number of retries.
 async fn disclose_until_decided(
     office: &Office,
     number: u128,

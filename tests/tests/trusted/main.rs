@@ -1,4 +1,4 @@
-//! Experiments with a trusted curator, by the calls of devices and operators to real servers.
+//! Experiments with a trusted curator, through calls of devices and operators to real servers.
 
 mod replicas;
 mod windows;
@@ -34,7 +34,7 @@ use tonic::{Code, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn named(id: &str) -> TrustedExperimentName {
     TrustedExperimentName { experiment_id: id.to_owned() }
 }
 
-/// Ways to a server.
+/// Connections to a server.
 #[derive(Clone, Debug)]
 struct Ways {
     device: TrustedClient<Channel>,
@@ -131,7 +131,8 @@ impl Ways {
         Ok(self.send(request).await?.status())
     }
 
-    /// Plays what is recommended with these numbers, and sends all twice; arm 1 pays.
+    /// Plays the recommended arm for each of these numbers, and sends each disclosure twice; arm 1
+    /// pays.
     async fn play(&mut self, id: &str, numbers: std::ops::Range<u128>) -> anyhow::Result<()> {
         for number in numbers {
             let arm = self.recommend(id, Vec::new()).await?;
@@ -159,7 +160,7 @@ fn disclosure(
     }
 }
 
-/// Runs the program, and tells what it ended with and said.
+/// Runs the program, and returns its exit code and output.
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).clean_environment().stdin(Stdio::null()).kill_on_drop(true);
@@ -401,7 +402,7 @@ async fn a_backup_has_no_reward_that_was_not_released() -> anyhow::Result<()> {
     process.stop().await
 }
 
-/// The last bytes of a secret state that a server has stored: the key of its next release.
+/// The last bytes of a stored secret state: the key of its next release.
 fn private_key(store: &Path) -> anyhow::Result<Vec<u8>> {
     let store = Connection::open(store)?;
     let query = "SELECT private FROM trusted_experiment";

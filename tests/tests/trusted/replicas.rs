@@ -1,4 +1,4 @@
-//! Replicas that take disclosures to one experiment leave its commits to one of them.
+//! Replicas that accept disclosures to one experiment leave its commits to one of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::{PATIENCE, PROGRAM, Ways, disclosure, named, run, ucb};
 
 const REPLICAS: usize = 3;
 
-/// Disclosures that are under way at each replica.
+/// Number of disclosures in flight at each replica.
 const WORKERS: u128 = 12;
 
-/// How long a call waits before the same is sent to another replica.
+/// Timeout of a call, after which the disclosure is sent to another replica.
 const CALL: Duration = Duration::from_secs(5);
 
 const EXPERIMENT: &str = "headlines";
 
-/// A database and the replicas on it, which know an experiment of three arms.
+/// A database and its replicas, with an experiment of three arms.
 struct Replicas {
     database: Postgres,
     url: String,
@@ -67,7 +67,7 @@ impl Replicas {
         Ok(kill_process(Pid::from_raw(id).context("no process has id 0")?, signal)?)
     }
 
-    /// What all of them count, added up.
+    /// The sum of a metric over all replicas.
     async fn metric(&self, name: &str) -> anyhow::Result<u64> {
         let mut sum = 0;
         for process in &self.processes {
@@ -83,7 +83,7 @@ impl Replicas {
         tokio::task::spawn_blocking(move || query(&url, sql)).await?
     }
 
-    /// Checks that so many disclosures count, each once, and ends.
+    /// Checks that this number of disclosures counts, each once, and ends.
     async fn end(mut self, expected: u64) -> anyhow::Result<()> {
         let rows = self.ask("SELECT count(*) FROM trusted_disclosure").await?;
         ensure!(rows == [[expected.to_string()]], "{rows:?}, and {expected} were acknowledged");
@@ -111,11 +111,11 @@ impl Replicas {
     }
 }
 
-/// Disclosures that are sent one after the other by some at once to each replica, and to the next
-/// one if one does not answer, until this is stopped.
+/// Continuous disclosures to each replica by several workers, until stopped. A disclosure without
+/// an answer is sent to the next replica.
 struct Load {
     workers: JoinSet<anyhow::Result<()>>,
-    /// How many are acknowledged of those that were first sent to each replica.
+    /// Number of acknowledged disclosures, by the replica to which each was first sent.
     acknowledged: Arc<[AtomicU64; REPLICAS]>,
     counted: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -147,7 +147,7 @@ impl Load {
         Self { workers, acknowledged, counted, is_over }
     }
 
-    /// Waits until so many more are acknowledged that were sent to each of these replicas.
+    /// Waits for this number of further acknowledged disclosures at each of these replicas.
     async fn until_more(&self, more: u64, of: &[usize]) -> anyhow::Result<()> {
         let count = |replica: usize| self.acknowledged[replica].load(Ordering::Relaxed);
         let before: Vec<u64> = (0..REPLICAS).map(count).collect();
@@ -159,7 +159,7 @@ impl Load {
         tokio::time::timeout(PATIENCE, more).await.context("they do not go on")
     }
 
-    /// How many were acknowledged, and how many heard that theirs counts.
+    /// Stops, and returns the number of acknowledged disclosures, and of those reported as new.
     async fn stop(mut self) -> anyhow::Result<(u64, u64)> {
         self.is_over.store(true, Ordering::Relaxed);
         while let Some(worker) = self.workers.join_next().await {
@@ -170,7 +170,7 @@ impl Load {
     }
 }
 
-/// Sends the same to one replica after the other, until one of them has decided.
+/// Sends the same disclosure to one replica after the other, until one has decided.
 async fn disclose(ways: &[Ways], first: usize, number: u128, day: u32) -> anyhow::Result<S> {
     let arm = u32::try_from(number % 3)?;
     let request = disclosure(EXPERIMENT, number, disclose_request::Played::Arm(arm), 0.5, day);

@@ -1,4 +1,4 @@
-//! Windows of trusted experiments: days that are taken, and clocks that are wrong.
+//! Windows of trusted experiments: accepted days, and wrong clocks.
 
 use super::*;
 
@@ -46,7 +46,7 @@ pub(super) async fn a_day_leaves_the_window_when_another_one_is_borne_out() -> a
     Ok(())
 }
 
-/// What a disclosure of this day is told.
+/// The answer to a disclosure of this day.
 async fn disclose(server: &WatchedServer, number: u128, day: Day) -> Result<S, Status> {
     let urls = [&server.device, &server.operator].map(|address| format!("http://{address}"));
     let ways = Ways::to(&urls[0], &urls[1]).await;
@@ -115,7 +115,7 @@ pub(super) async fn a_window_that_a_wrong_clock_moved_is_mended_and_nothing_coun
     Ok(())
 }
 
-/// Shows the window, which begins too late, and has it begin as early as it may.
+/// Prints the window, which begins too late, and moves its beginning back as far as allowed.
 async fn mend_the_window(clock: &TestClock, data_dir: &Path) -> anyhow::Result<()> {
     let (code, said) = watermark(clock, data_dir, &["show"]).await?;
     assert_eq!(code, Some(0), "{said}");
