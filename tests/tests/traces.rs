@@ -83,7 +83,7 @@ async fn calls_and_commits_are_traced_without_addresses() -> anyhow::Result<()> 
     let day = device.get_experiment(traced(question)?).await?.into_inner().server_day;
     device.submit_upload(upload(1, &specification, Day::new(day), &[(0, true)])?).await?;
     drop((operator, device));
-    // The end sends what is left.
+    // Shutdown sends the remaining traces.
     server.stop().await?;
     collecting.abort();
 

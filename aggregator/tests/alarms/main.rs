@@ -91,7 +91,7 @@ fn a_learner_that_explores_does_not_ring() -> Result<(), Failure> {
     }))
 }
 
-/// Asserts that this alarm rings, and no other, within so many days of the defect.
+/// Asserts that this alarm rings, and no other, within this number of days of the defect.
 fn rings(world: &World, name: AlarmName, within: f64) -> Result<(), Failure> {
     for seed in 1..=3 {
         let rung = world.run(seed)?;

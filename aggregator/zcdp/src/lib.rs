@@ -37,25 +37,24 @@
 //!
 //! # Privacy
 //! All of them rest on one claim. A *buffer* is a sum of rewards of which nothing has been
-//! released. **If (1) which buffer a reward enters, and when a buffer is released, follow from what
-//! was released before, from what was played and from how many rewards came, never from the
-//! rewards; (2) every reward enters at most one buffer, and a buffer is released once, with
-//! Gaussian noise that makes this one release ρ-zCDP for the change of one reward; and (3) all else
-//! is computed from released statistics, then all that is ever seen is ρ-zCDP, however many buffers
-//! are open at the same time, and whoever chooses the arms.**
+//! released. **If (1) which buffer a reward enters, and when a buffer is released, depend on
+//! earlier releases, on plays and on the number of rewards, never on the rewards; (2) every reward
+//! enters at most one buffer, and a buffer is released once, with Gaussian noise that makes this
+//! one release ρ-zCDP for the change of one reward; and (3) all else is computed from released
+//! statistics, then the complete observable output is ρ-zCDP, for any number of buffers open at the
+//! same time, and any choice of the arms.**
 //!
 //! *Proof.* Fix an adversary with its coins, who chooses every arm that is played from what was
-//! recommended, and two tables of rewards that differ in the row of one user, at time s. Let
-//! O_1, O_2, ... be the released statistics in their order, P and Q their laws under the two
-//! tables. By (1) and (3) arms, counts, and the times of releases follow from the coins and
-//! the statistics so far. So the arm played at time s, the buffer B that this reward enters,
-//! and whether release k is the one of B, are functions of O_1..O_{k-1}. If release k is not
-//! that of B, the sum in it is the same under both tables by (2) and the noise is
-//! independent: `P(O_k | O_<k) = Q(O_k | O_<k)`. If it is, the order-α Rényi divergence of
-//! the two conditional laws is at most ρα. At most one k is of this kind in each sequence,
-//! and it is known before O_k is drawn, so the likelihood ratio L of the whole sequence is
-//! the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <= exp((α - 1) ρ α)`.
-//! What is seen is a function of the statistics and the coins. ∎
+//! recommended, and two tables of rewards that differ in the row of one user, at time s. Let O_1,
+//! O_2, ... be the released statistics in their order, P and Q their laws under the two tables. By
+//! (1) and (3) arms, counts, and the times of releases follow from the coins and the statistics so
+//! far. So the arm played at time s, the buffer B that this reward enters, and whether release k is
+//! the one of B, are functions of O_1..O_{k-1}. If release k is not that of B, the sum in it is the
+//! same under both tables by (2) and the noise is independent: `P(O_k | O_<k) = Q(O_k | O_<k)`. If
+//! it is, the order-α Rényi divergence of the two conditional laws is at most ρα. At most one k is
+//! of this kind in each sequence, and it is known before O_k is drawn, so the likelihood ratio L of
+//! the whole sequence is the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <=
+//! exp((α - 1) ρ α)`. Everything observable is a function of the statistics and the coins. ∎
 //!
 //! It is the adaptive form of parallel composition; nowhere does it use that one
 //! buffer closes before the next one opens.

@@ -290,8 +290,9 @@ mod tests {
         })
     }
 
-    /// By version 1: after the first reward, what is shown then, and after the release, whose noise
-    /// every later version of this program draws from the same state; then the other algorithms.
+    /// Stored states of version 1: after the first reward, the released state at that time, and the
+    /// state after the release, whose noise every later version must reproduce; then the other
+    /// algorithms.
     const GOLDEN: [&str; 6] = [
         "42447473010042e856d4000201000000000000e03f000000000000f03f00020000000001fc0000010000\
          0000000000000101070707070707070707070707070707070707070707070707070707070707070700",

@@ -141,7 +141,7 @@ async fn one_app_key_leaves_room_for_the_other() -> anyhow::Result<()> {
     });
     question.metadata_mut().insert("bandana-app-key", other.parse()?);
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
-    // Half of the room is shared by all, and each key has a quarter.
+    // Half of the room is for any key, and a quarter for each of the two keys.
     let (taken, status) = fill(&mut device, &greedy, (&experiment, day), 0).await?;
     ensure!(taken == 8 && status.message().contains("of this app"), "{taken}: {status}");
     pushback(&status)?;

@@ -277,7 +277,7 @@ async fn a_store_that_fails_is_not_explained_to_callers() -> anyhow::Result<()> 
     answers.hear(operator.create_experiment(request).await);
     answers.check(folder.path())?;
     assert_eq!(answers.0.len(), 2);
-    // It has ended by itself, with an error for whoever runs it.
+    // The server has ended by itself, with an error for its operator.
     let ended = format!("{:#}", server.stop().await.unwrap_err());
     assert!(ended.contains("no such table"), "{ended}");
     Ok(())

@@ -305,7 +305,7 @@ async fn a_server_that_goes_down_is_not_ready_while_a_call_is_under_way() -> any
 
     server.signal(Signal::TERM)?;
     server.log_until("draining").await?;
-    // Whoever is still answered hears no; most are not.
+    // Probes that are still answered report "not ready"; most get no answer.
     for probe in [
         page::get_on(open, &server.operator, "/readyz", &[]).await,
         page::get(&server.operator, "/readyz", &[]).await,

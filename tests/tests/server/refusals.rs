@@ -100,7 +100,7 @@ async fn paused_is_for_now_and_stopped_for_good() -> anyhow::Result<()> {
 
     aggregator.operator.pause_experiment(name()).await?;
     assert_eq!(submit(&mut aggregator, &second).await?, UploadStatus::Paused);
-    // A repeated upload was counted, whatever the state is now.
+    // A repeated upload was counted, so the current state does not matter.
     assert_eq!(submit(&mut aggregator, &first).await?, UploadStatus::Duplicate);
     let again = aggregator.operator.pause_experiment(name()).await.unwrap_err();
     assert_eq!(again.code(), Code::FailedPrecondition);

@@ -120,8 +120,8 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
         assert_eq!(status, UploadStatus::Duplicate);
     }
     assert_eq!(aggregator.tallies(&experiment).await?[0].0, counted);
-    // What was sent and not answered may be counted if the way back was lost; sent again it
-    // is so in any case.
+    // Unanswered uploads may have been counted, if the response was lost; sending them again makes
+    // that certain.
     let end = streamed.ended.await??.context("the stream ended as if that was all")?;
     let is_answered = end.message() == GOING_DOWN;
     let sent = u128::from(streamed.sent.load(Ordering::SeqCst));
@@ -204,7 +204,7 @@ async fn connections_without_calls_do_not_hold_up_the_end() -> anyhow::Result<()
     let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
     let mut idle = Vec::new();
     for address in [&server.device, &server.operator] {
-        // None of them ever answers what the server says.
+        // None of these connections ever responds to the server.
         idle.push(RawConnection::silent(address).await?);
         idle.push(RawConnection::open(address).await?);
         let mut asked = RawConnection::open(address).await?;

@@ -175,7 +175,7 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
         next.connect(address).await?;
         assert!(files.authority.connect(address).await.is_err());
     }
-    // Whoever was connected stays so.
+    // Open connections stay open.
     before.list_experiments(ListExperimentsRequest::default()).await?;
     drop(before);
     server.stop().await?;

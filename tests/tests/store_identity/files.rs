@@ -77,7 +77,7 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
         acknowledged += 1;
     }
     let find = slip.make(&data, &spare)?;
-    // Whatever is sent from now on is not in the store that the next start finds.
+    // Uploads from now on are not in the store that the next start finds.
     for number in 0..50 {
         let answer = submit_one(&mut device, &experiment, day, u128::MAX - number).await;
         ensure!(answer.is_err(), "{slip:?}: upload {number} was acknowledged: {answer:?}");
@@ -97,7 +97,7 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
     let server = WatchedServer::start(PROGRAM, &data, &[]).await?;
     let (_, mut operator) = server.clients().await?;
     let counted = tallies(&mut operator, &experiment).await?[0].0;
-    // What was committed, and found to be elsewhere, was not acknowledged.
+    // Uploads committed to a moved file were not acknowledged.
     ensure!(counted >= acknowledged, "{slip:?}: {counted} of {acknowledged}");
     server.stop().await.map(drop)
 }

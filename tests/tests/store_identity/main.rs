@@ -391,7 +391,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
         client.choose(&id, now)?;
     }
     let uploads = recorder.uploads();
-    // The name of an upload is random whatever the seed is: a tag, a length, and 16 bytes.
+    // The name of an upload is random for every seed: a tag, a length, and 16 bytes.
     let mut bytes: Vec<_> = uploads.iter().map(|upload| upload.bytes[18..].to_vec()).collect();
     bytes.extend(recorder.questions().iter().map(Message::encode_to_vec));
     let metadata = uploads.iter().map(|upload| format!("{:?}", upload.metadata)).collect();
@@ -400,7 +400,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
 
 async fn no_request_tells_which_store_a_device_has_heard_of() -> anyhow::Result<()> {
     let silent = sent([None, None]).await?;
-    // Three reports, one of them twice, and what was asked for them.
+    // Three reports, one of them sent twice, and the requests in between.
     ensure!(silent.1.len() == 4, "{silent:?}");
     let marked = Some(StoreId::new([0xc5; 16]));
     for stores in [[Some(STORE), marked], [marked, Some(STORE)], [None, marked], [marked, None]] {

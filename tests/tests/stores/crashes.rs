@@ -194,7 +194,7 @@ fn crash_at_every_write(place: &Place) -> anyhow::Result<()> {
                 .err()
                 .with_context(|| format!("{fault:?}: no crash"))?;
             drop(faulty);
-            // Twice, as whoever has heard nothing may.
+            // Twice, as a caller without an answer may do.
             let mut store = place.open()?;
             work(&mut *store, &name, uploads)?;
             let expected = work(&mut *store, &name, uploads)?;

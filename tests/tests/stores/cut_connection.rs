@@ -114,7 +114,7 @@ fn durable(server: &Postgres) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "durable")?)?;
     commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
-    // What the store's own connection says: it writes it where others can read it.
+    // A message of the store's own connection, written where other connections can read it.
     query(
         url,
         "CREATE TABLE said (what text);

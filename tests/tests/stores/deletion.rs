@@ -136,7 +136,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     }
     let third = create(&mut *store, "third")?;
     ensure!(third.key != first.key && third.tallies.iter().all(|tally| tally.reports() == 0));
-    // A name that was counted for what is gone counts for nothing else.
+    // A name counted for the deleted experiment can't be used for another one.
     let repeated = arrival(&two, 1, 100, 1)?;
     ensure!(commit(&mut *store, &[repeated], 100)? == [Verdict::Duplicate]);
     let fresh = arrival(&experiment(&third)?, 9, 100, 2)?;
@@ -279,7 +279,7 @@ fn followed(server: &Postgres) -> anyhow::Result<()> {
     let digest = first.revisions[0].digest();
     ensure!(replica.registry.by_digest(digest).is_none());
     ensure!(replica.knows("second")?.key() == second.key);
-    // A change by who has not heard of it is declined.
+    // A change by a caller with outdated state is refused.
     let gone = refusal(store.delete(standing(&archived)?, &entry("first", AuditAction::Delete)?))?;
     ensure!(matches!(gone, StoreError::Refused(StoreRefusal::ExperimentGone(_))), "{gone}");
     let signature =

@@ -111,7 +111,7 @@ fn values(server: &Postgres) -> anyhow::Result<()> {
                     ORDER BY ctid LIMIT 1)
                 RETURNING 1"
             );
-            // What the database itself refuses to have, and a day is where a row is.
+            // Skips values that the database refuses, and days, which determine a row's partition.
             let is_flipped = !day && query(&url, &flip).is_ok_and(|rows| !rows.is_empty());
             if !is_flipped {
                 refused += 1;
@@ -183,7 +183,7 @@ fn kept(server: &Postgres) -> anyhow::Result<()> {
             matches!(refused, Err(StoreError::Damage(DamageError::Database { .. }))),
             "{refused:?}"
         );
-        // Somebody has looked at it, and takes it as it is.
+        // As after a manual repair.
         seal_database(&settings(&url)?)?;
     }
     let told = findings(&url)?;

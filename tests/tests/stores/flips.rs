@@ -189,7 +189,7 @@ fn of_a_file(place: &Place) -> anyhow::Result<()> {
         let bit = random.random_range(0..intact.len() * 8);
         let mut bytes = intact.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // What a start that failed has left would be read with the next file.
+        // Files left by a failed start would be read together with the next file.
         for left in ["wal", "shm", "acknowledged"] {
             drop(fs::remove_file(copy.path().join(format!("bandana.sqlite3-{left}"))));
         }

@@ -129,7 +129,7 @@ fn lost_changes(server: &Postgres) -> anyhow::Result<()> {
     store.set_state(standing, ExperimentState::Stopped, &entry("lost", AuditAction::Stop)?)?;
     is_everywhere("a stop", ExperimentState::Stopped, 12)?;
     let served: Vec<u64> = all.iter().map(|e| e.serving().policy.version).collect();
-    // What a standby knows that has heard of the first upload only.
+    // The state of a standby that has received the first upload only.
     query(
         url,
         "BEGIN; DELETE FROM upload WHERE id = '00000000-0000-0000-0000-000000000002';
@@ -143,7 +143,7 @@ fn lost_changes(server: &Postgres) -> anyhow::Result<()> {
         let version = experiment.serving().policy.version;
         ensure!(version > served, "{version} came after {served}");
     }
-    // And what is lost can be done again.
+    // The lost upload can be submitted again.
     commit(&mut *store, &[arrival(&only, 2, 100, 7)?], 100)?;
     is_everywhere("the upload again", ExperimentState::Running, 12)?;
     until("one policy for all", || {

@@ -75,7 +75,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn run(place: &Place, case: Case) -> anyhow::Result<()> {
     case(place)?;
-    // Whatever was done to it, a store is in order.
+    // Every store is intact after the test.
     let findings = place.verify()?.findings;
     anyhow::ensure!(findings.is_empty(), "{findings:?}");
     Ok(())

@@ -146,7 +146,8 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
         Ok(CuratorChange::Round(SessionRound { session, number, update }, None))
     };
     store.curate(&round(0, Some((0, 10)))?)?;
-    // What was compared with another state than the last one is not kept, be it an update or not.
+    // A round compared with a state other than the last one is not stored, whether or not it is an
+    // update.
     for late in [round(0, None), round(0, Some((1, 99))), round(2, None), round(1, Some((0, 99)))] {
         ensure!(refusal(store.curate(&late?))? == CuratorRefusal::SessionMoved);
     }
@@ -221,7 +222,7 @@ fn answers(place: &Place) -> anyhow::Result<()> {
     store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(first.clone())))?;
     let again = CuratorChange::Debit(debit("people", 10)?, Some(first.clone()));
     ensure!(refusal(store.curate(&again))? == CuratorRefusal::Answered);
-    // What is not paid for is not kept; and an id is a caller's own.
+    // An unpaid answer is not stored; and ids are per caller.
     let dear = answer(2, "anna", 10, 1)?;
     let refused = store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(dear.clone())));
     ensure!(matches!(refusal(refused)?, CuratorRefusal::Exhausted { .. }));
@@ -269,7 +270,7 @@ fn newest_answers(place: &Place) -> anyhow::Result<()> {
             .filter_map(|id| is_kept(&id).map(|kept| kept.then_some(id)).transpose())
             .collect()
     };
-    // Those of a day, whatever others do.
+    // A caller's answers of the last day, regardless of other callers.
     keep(1, "anna", 1, 100_000)?;
     keep(2, "anna", 1, 150_000)?;
     keep(3, "otto", 1, 400_000)?;
@@ -329,7 +330,7 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
     let rows = query(url, "SELECT count(*), max(number) + 1 FROM curator_update")?;
     let committed = updates.to_string();
     ensure!(rows == [[committed.as_str(), committed.as_str()]], "{rows:?} of {updates}");
-    // Whoever has the database, too, can't give back what was spent by a slip.
+    // Database triggers prevent an accidental refund too.
     ensure!(query(url, "UPDATE curator_data_set SET spent = 0").is_err());
     ensure!(query(url, "DELETE FROM curator_debit").is_err());
     Ok(())

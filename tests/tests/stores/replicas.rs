@@ -192,7 +192,7 @@ fn commit_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     let only = experiment(&create(&mut *store, "meanwhile")?)?;
     commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 100)?;
     let other = Raw::connect(&place)?;
-    // Somebody takes long: the window stays, and uploads are taken as before.
+    // A long transaction keeps the window in place, and uploads are accepted as before.
     other.run("BEGIN; INSERT INTO upload VALUES (98, '00000000-0000-0000-0000-000000000009')")?;
     let group = [arrival(&only, 1, 98, 1)?, arrival(&only, 2, 98, 1)?, arrival(&only, 3, 101, 1)?];
     let verdicts = commit(&mut *store, &group, 101)?;
@@ -254,7 +254,7 @@ fn without_table(server: &Postgres) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "table")?)?;
     commit(&mut *store, &[arrival(&only, 1, 100, 1)?], 100)?;
-    // No replica has run for days, and then somebody reads for long: the window stays.
+    // No replica has run for days, and a long read keeps the window in place.
     query(url, "UPDATE watermark SET oldest_day = 90")?;
     let other = Raw::connect(&place)?;
     other.run("BEGIN; SELECT FROM upload")?;

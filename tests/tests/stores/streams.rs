@@ -99,7 +99,7 @@ fn answers(place: &Place) -> anyhow::Result<()> {
         let mut expected = Vec::new();
         for number in 0..200_u128 {
             let mut request = served.upload(number)?;
-            // What is wrong with one says nothing of those around it.
+            // An invalid upload does not affect its neighbours.
             let status = match number % 10 {
                 3 => {
                     request = served.upload(number - 1)?;
@@ -178,7 +178,7 @@ fn broken_off(place: &Place) -> anyhow::Result<()> {
                 told.insert(number);
             }
             drop((answers, gateway));
-            // Who calls meanwhile is answered.
+            // A concurrent call is answered.
             ensure!(served.told(taken << 64 | 1 << 63).await? == S::Accepted);
         }
         for number in told {
@@ -215,7 +215,7 @@ fn crash(place: &Place) -> anyhow::Result<()> {
             ensure!(status == S::Accepted, "{status:?}");
             told.insert(number);
         }
-        // With two thirds of what was sent on their way.
+        // Killed while two thirds of the uploads are in flight.
         served.process.kill().await?;
         while let Ok((number, status)) = next(&mut answers).await {
             ensure!(status == S::Accepted, "{status:?}");

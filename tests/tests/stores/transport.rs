@@ -49,7 +49,7 @@ fn verified() -> anyhow::Result<()> {
     certificate(folder.path(), "server")?;
     certificate(folder.path(), "other")?;
     let start = || start(folder.path());
-    // Somebody else may have taken the port before the server does.
+    // Another process may take the port before the server does.
     let (server, port) = start().or_else(|_| start()).or_else(|_| start())?;
     let socket = format!("{}&port={port}", server.url("postgres"));
     query(&socket, "CREATE ROLE app LOGIN PASSWORD 'p@ss'")?;

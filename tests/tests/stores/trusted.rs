@@ -198,7 +198,7 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     store.trust(&TrustedChange::Commit(commit.clone()))?;
     let (id, from, to) = (first.id.clone(), commit.to, commit.to.next()?);
     let (state, stop) = (ExperimentState::Stopped, entry("headlines", AuditAction::Stop)?);
-    // As long as somebody reads what was before, it can't go.
+    // While a reader uses the old state, that state can't be erased.
     let readers: Vec<rusqlite::Connection> = match place {
         Place::Embedded(folder) => {
             let reader = rusqlite::Connection::open(folder.path().join("bandana.sqlite3"))?;
@@ -442,7 +442,7 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
             Step::Move(Transition::Stop),
         );
         ensure!(moved.await?.is_some_and(|moved| moved.secret.is_none()));
-        // What counted is a success, and what is new is refused for good.
+        // A counted disclosure is a success, and a new one is finally refused.
         let told = [office.disclose("headlines", 1).await?, office.disclose("headlines", 2).await?];
         ensure!(told == [DisclosureVerdict::Duplicate, DisclosureVerdict::Stopped], "{told:?}");
         office.close().await
@@ -485,7 +485,7 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
         let count = |verdict| told.iter().filter(|(told, _)| *told == verdict).count() as u128;
         let (counted, duplicates) =
             (count(DisclosureVerdict::Counted), count(DisclosureVerdict::Duplicate));
-        // Whoever was not answered may have been counted all the same.
+        // Unanswered disclosures may have been counted.
         let unanswered: u128 = told.iter().map(|(_, unanswered)| unanswered).sum();
         ensure!(counted <= EACH && counted + unanswered >= EACH, "{told:?}");
         ensure!(counted + duplicates == 2 * EACH, "{told:?}");
@@ -529,7 +529,7 @@ fn gone_back(server: &Postgres) -> anyhow::Result<()> {
         "INSERT INTO trusted_disclosure (experiment, day, id)
         SELECT experiment, day, id FROM saved_names",
     )?;
-    // What it has counts once, and what it has lost counts anew.
+    // Stored disclosures count once, and lost ones count anew.
     counted(5..9)?;
     let told = block_on(office.disclose("headlines", 4))?;
     ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");

@@ -332,7 +332,8 @@ async fn an_experiment_is_paused_and_ended_and_the_log_tells_of_it() -> anyhow::
         .expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
 
-    // What was released goes on to be recommended and shown, and nothing else is left.
+    // Released statistics remain available for recommendations and display; everything else is
+    // erased.
     let before = ways.released("headlines").await?;
     let arm = ways.recommend("headlines", Vec::new()).await?;
     let server = server
@@ -449,7 +450,7 @@ async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow
     let two = AggregatorProcess::start_replica(Path::new(PROGRAM), &url).await?;
     let (mut first, mut second) = (Ways::of(&one).await?, Ways::of(&two).await?);
     first.create("headlines", ucb(3)).await?;
-    // Nobody waits between a change at one and a call at another.
+    // No wait between a change at one server and a call at another.
     let day = second.day("headlines").await?;
     create(&mut first.operator, three_arms("bits")).await?;
     assert_eq!(

@@ -96,7 +96,7 @@ impl Replicas {
             anyhow::Ok(())
         };
         tokio::time::timeout(PATIENCE, agree).await.context("they never agree")??;
-        // What is on its way has rewards, and none of them is left.
+        // Batches in flight contain rewards, and all of them are erased.
         self.ways[0].trusted.stop_trusted_experiment(named(EXPERIMENT)).await?;
         let left = self.ask("SELECT count(*) FROM trusted_handover WHERE handed <> ''").await?;
         ensure!(left == [["0"]], "{left:?}");
@@ -215,7 +215,7 @@ pub(crate) async fn commits_are_left_to_one_replica_and_do_not_collide() -> anyh
     ensure!(handed_over > 200, "{handed_over} of {acknowledged} were handed over");
     let released = replicas.metric("bandana_trusted_releases_total").await?;
     let told = replicas.ways[0].clone().status(EXPERIMENT).await?.releases;
-    // Whoever has not led for the last of them hears of it by and by.
+    // A replica that was not the leader at the end learns of the releases with a delay.
     ensure!(released >= told, "{told} releases are shown, and {released} were made");
     replicas.end(acknowledged).await
 }

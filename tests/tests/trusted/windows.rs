@@ -105,7 +105,7 @@ pub(super) async fn a_window_that_a_wrong_clock_moved_is_mended_and_nothing_coun
     assert_eq!(disclose(&server, 5, tomorrow).await?, S::Counted);
     assert_eq!(disclose(&server, 2, today).await?, S::Expired);
     server.stop().await?;
-    // What was counted ahead of its time is known when its day comes.
+    // Disclosures counted ahead of their time are known when their day comes.
     clock.set(ahead)?;
     let server = clock.serve(PROGRAM, &data_dir).await?;
     assert_eq!(disclose(&server, 3, ahead).await?, S::Duplicate);
