@@ -38,7 +38,7 @@ pub(crate) struct Opening {
 
 /// The source of policies.
 enum Policies {
-    /// Computed in this process, starting with these experiments.
+    /// Computed in this process; at once for the experiments on this channel.
     Own(mpsc::Receiver<Arc<Experiment>>),
     /// Shared with other replicas.
     Shared {

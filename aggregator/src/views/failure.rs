@@ -9,7 +9,7 @@ pub(crate) enum Failure {
     /// Missing input on the command line or in the files that it names.
     #[error("{0}")]
     Incomplete(String),
-    /// Input that the server would refuse.
+    /// Input that the server would refuse, or that needs explicit consent.
     #[error("{0}")]
     Refused(String),
     /// A store is damaged.

@@ -287,7 +287,7 @@ fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
             let message = status.specification.context("no specification")?;
             let experiment = Specification::try_from(&message)?;
             let request = upload(u128::from(round + 1_u32), &experiment, day, &[(0, true)])?;
-            // Deletion is final.
+            // A final refusal would lose the upload.
             let told = one.device.submit_upload(request).await?.into_inner();
             ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
         }

@@ -74,7 +74,8 @@ async fn every_bad_upload_is_refused_in_its_own_way() -> anyhow::Result<()> {
         assert_eq!(answer.upload_id, request.upload_id, "{name}");
         assert_eq!(aggregator.tallies(&experiment).await?, [(0, 0); 3], "{name}");
     }
-    // Days of the window are taken; its very edge moves at midnight.
+    // Days in the window are accepted. The edge of the window is not tested, because it moves at
+    // midnight.
     for (number, day) in [(4, today.back(5)), (5, today)] {
         let request = upload(number, &experiment, day, &[(0, true)])?;
         let answer = aggregator.device.submit_upload(request).await?.into_inner();

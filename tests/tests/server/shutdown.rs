@@ -112,7 +112,7 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     let end = last.and_then(Result::err).context("the watch ended as if that was all")?;
     assert_eq!(end.code(), Code::Unavailable);
 
-    // Everything that was acknowledged is counted, and once.
+    // Every acknowledged upload counts, exactly once.
     let counted = aggregator.tallies(&experiment).await?[0].0;
     assert!(counted >= numbers.len() as u64, "{counted} of {}", numbers.len());
     for number in &numbers {
@@ -136,7 +136,8 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
         let status = submit_one(&mut aggregator.device, &experiment, day, *number).await?;
         let is_known = status == UploadStatus::Duplicate;
         assert!(is_known || status == UploadStatus::Accepted, "{status:?}");
-        // A stream that was ended with a word was answered for all that it had counted.
+        // A stream that ended with the server's message was answered for all uploads that it had
+        // counted.
         assert!(!(is_known && is_answered && place < of_stream), "no answer to {number}");
     }
     let all = (numbers.len() + unanswered.len()) as u64;

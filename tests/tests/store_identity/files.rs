@@ -90,7 +90,7 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
     ensure!(code == Some(1), "{slip:?}: {code:?}: {log}");
     ensure!(log.contains("is not the file any more that this server has open"), "{slip:?}: {log}");
 
-    // All that was acknowledged before is there, once the files are where they were.
+    // All earlier acknowledged uploads are there, once the files are back in place.
     let data = find()?;
     let verification = verify_directory(&data)?;
     ensure!(verification.is_sound(), "{slip:?}: {:?}", verification.findings);
@@ -160,7 +160,7 @@ pub(crate) async fn files_of_a_store_are_for_their_owner() -> anyhow::Result<()>
     }
     let log = server.stop().await?;
     ensure!(!log.contains("can read the store"), "{log}");
-    // As stores were before.
+    // Permissions of stores of earlier versions.
     fs::set_permissions(data.join(DATABASE), fs::Permissions::from_mode(0o644))?;
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755))?;
     let log = WatchedServer::start(PROGRAM, &data, &[]).await?.stop().await?;
@@ -241,7 +241,7 @@ pub(crate) async fn a_server_that_nobody_calls_notices_what_is_written_over_it()
 -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (server, ..) = with_reports(folder.path()).await?;
-    // The slip of a restore under a running server.
+    // The restore of a backup under a running server.
     let backup = folder.path().join("backup.sqlite3").to_string_lossy().into_owned();
     let data = folder.path().to_string_lossy().into_owned();
     ensure!(bandana(&["backup", "--data-dir", &data, "--out", &backup])?.status.success());
@@ -310,7 +310,7 @@ pub(crate) async fn what_was_acknowledged_is_missed_when_its_log_is_gone() -> an
         let verification = verify_directory(folder.path())?;
         let found = format!("{:?}", verification.findings);
         ensure!(found.contains("what was acknowledged is missing"), "{how:?}: {found}");
-        // As often as it is asked.
+        // On every request.
         for _ in 0..2 {
             let (code, said) = serve_in_vain(&["--data-dir", data])?;
             ensure!(code == Some(6), "{how:?}: {code:?}: {said}");

@@ -121,7 +121,7 @@ fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result
             (name != "missing", before)
         );
     }
-    // Nor is one made beside what belongs to another.
+    // No store is created beside foreign files either.
     for (name, words) in [("cut", "move it away first"), ("log", "move the log away first")] {
         let directory = place(name).to_string_lossy().into_owned();
         for command in [&["init"][..], &["serve", "--init", "--operator-listen", "127.0.0.1:0"]] {
@@ -181,7 +181,7 @@ async fn turn<N: NoiseSource>(
         match client.next_task(now)? {
             Task::Fetch(task) => match transport.fetch(&task).await {
                 Ok(fetched) => client.on_fetched(&task.experiment_id, fetched, now)?,
-                // One that does not know the experiment is what this is about.
+                // The server without the experiment is the subject of this test.
                 Err(_) => client.on_fetch_failed(&task.experiment_id, now)?,
             },
             Task::Upload(task) => {
@@ -400,7 +400,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
 
 async fn no_request_tells_which_store_a_device_has_heard_of() -> anyhow::Result<()> {
     let silent = sent([None, None]).await?;
-    // Three reports, one of them sent twice, and the requests in between.
+    // Three reports, one of them sent twice, and the requests for the experiment.
     ensure!(silent.1.len() == 4, "{silent:?}");
     let marked = Some(StoreId::new([0xc5; 16]));
     for stores in [[Some(STORE), marked], [marked, Some(STORE)], [None, marked], [marked, None]] {

@@ -260,7 +260,7 @@ fn cancelled(place: &Place) -> anyhow::Result<()> {
     with_writer(store, async |ingest, registry| {
         let only = registry.all().pop().context("no experiment")?;
         for id in 0..5 {
-            // Queued, and given up after the first look for an answer.
+            // Queued, and abandoned after the first poll for an answer.
             let told = ingest.submit(arrival(&only, id, 100, 1)?).now_or_never();
             ensure!(told.is_none_or(|verdict| verdict == Ok(Accepted)));
         }

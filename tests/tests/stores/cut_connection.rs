@@ -45,7 +45,7 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
     let mut submit = |messages: usize, id: u128, today: u32| -> anyhow::Result<_> {
         let mut store = PostgresStore::open(&through)?;
         if today == FIRST_DAY {
-            // Everything is in place, and one round trip is left to do.
+            // Everything is prepared, and one round trip remains.
             store.commit(&[arrival(&only, id | 8, today, 1)?], Day::new(today))?;
             expected += 1;
         }
@@ -53,7 +53,7 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
         left.store(messages, Ordering::SeqCst);
         let verdicts = store.commit(&group, Day::new(today))?.verdicts;
         let was_cut = left.swap(UNBROKEN, Ordering::SeqCst) > messages;
-        // All or nothing was counted the first time.
+        // The first attempt counted all or nothing.
         ensure!(verdicts == [Accepted; 2] || verdicts == [Duplicate; 2], "{verdicts:?}");
         expected += 2;
         let counted = reports(&mut *direct)?;
@@ -64,10 +64,10 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
     for messages in 0..4 {
         told.push(submit(messages, (messages as u128) << 8, FIRST_DAY)?);
     }
-    // The statement is lost, its answer is, nothing is.
+    // The statement is lost, its answer is lost, or nothing is lost.
     let expected = [(true, Accepted), (true, Duplicate), (false, Accepted), (false, Accepted)];
     ensure!(told == expected, "{told:?}");
-    // And while the window is moved, and partitions are dropped and made.
+    // Also while the window is moved, and partitions are dropped and created.
     let mut cuts = 0;
     for number in 0..12 {
         let today = FIRST_DAY + 1 + u32::try_from(number)?;
@@ -90,7 +90,7 @@ fn cut_between(server: &Postgres) -> anyhow::Result<()> {
     store.set_state(standing, ExperimentState::Paused, &pause)?;
     let paused = experiment(&record)?;
     store.commit(&[arrival(&running, 8, FIRST_DAY, 1)?], Day::new(FIRST_DAY))?;
-    // Of the two with one name, the second waits for what becomes of the first.
+    // Of two uploads with one name, the second waits for the outcome of the first.
     let group = [
         arrival(&paused, 1, FIRST_DAY, 1)?,
         arrival(&running, 1, FIRST_DAY, 1)?,

@@ -120,7 +120,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
         let all = Day::new(0)..=Day::new(200);
         let days = place.reader()?.daily_tallies(first.key, &all)?;
         ensure!(days.iter().all(|day| day.tally.ones() == 0), "{days:?}");
-        // No id comes again, of either kind; no key either.
+        // Ids of either kind are never reused; neither are keys.
         let again = entry("first", AuditAction::Create)?;
         let state = ExperimentState::Running;
         let taken = store.create_experiment(&specification("first")?, CONDUCT, state, &again);

@@ -103,7 +103,7 @@ fn values(server: &Postgres) -> anyhow::Result<()> {
     for table in tables(&url)? {
         for (column, kind) in columns(&url, &table)? {
             let (value, day) = (flipped(&column, &kind)?, table == "upload" && column == "day");
-            // No trigger and no foreign key hears of it.
+            // Bypasses triggers and foreign keys.
             let flip = format!(
                 "SET session_replication_role = replica;
                 UPDATE {table} SET {column} = {value} WHERE ctid = (

@@ -202,7 +202,7 @@ fn of_a_file(place: &Place) -> anyhow::Result<()> {
         let part = part(&intact, bit / 8);
         let kind = match (is_found, &is_served_as_before) {
             (true, Err(_)) => "found, and no start",
-            // What follows from nothing else, and no row: the length of the list of free pages.
+            // The length of the list of free pages, which is in no row and follows from nothing else.
             (true, Ok(true)) => "found, and served as before",
             (false, Ok(true)) if is_same => "without meaning",
             _ => "missed",

@@ -87,13 +87,13 @@ fn slow_or_absent(server: &Postgres) -> anyhow::Result<()> {
     let replica = Replica::start(&through(server, &place, rule)?, clock)?;
     create(&mut *other, "quick")?;
     replica.knows("quick")?;
-    // Now each of its polls takes most of a minute by its clock, and the next ones still come.
+    // Now each poll takes most of a minute by the replica's clock, and polling continues.
     way.store(SLOW, Ordering::SeqCst);
     for name in ["slow", "slow-still"] {
         create(&mut *other, name)?;
         replica.knows(name)?;
     }
-    // Attempts that fail take as long, and the database is tried again all the same.
+    // Failed attempts take as long, and the replica keeps retrying.
     way.store(ABSENT, Ordering::SeqCst);
     until("it is told that the database is gone", || !*replica.is_reachable.borrow())?;
     way.store(QUICK, Ordering::SeqCst);

@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
         suite.add(format!("transport::{name}"), case);
     }
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }

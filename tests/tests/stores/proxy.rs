@@ -33,7 +33,7 @@ pub(crate) fn through(
 fn start(socket: PathBuf, rule: Arc<Rule>) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         for client in listener.incoming() {
             pass(client?, UnixStream::connect(&socket)?, &rule)?;

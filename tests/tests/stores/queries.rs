@@ -97,7 +97,7 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     ensure!(exhausted.to_string().contains("0.00000004 of 0.0000001 is left"), "{exhausted}");
     let unknown = store.curate(&CuratorChange::Debit(debit("nobody", 1)?, None));
     ensure!(refusal(unknown)? == CuratorRefusal::NoDataSet(name("nobody")?));
-    // A session that can't be paid for is not there, and one whose name is taken costs nothing.
+    // A session that can't be paid for is not created, and one whose name is taken costs nothing.
     let session = session("first", "people")?;
     let dear = CuratorChange::Open(debit("people", 41)?, session.clone());
     ensure!(refusal(store.curate(&dear))? == exhausted);
@@ -177,7 +177,7 @@ fn contents(place: &Place) -> anyhow::Result<()> {
     let again = DataSetRecord { name: name("again")?, file: "copy.csv".to_owned(), ..record };
     let same = CuratorRefusal::ContentRegistered(name("people")?);
     ensure!(refusal(store.curate(&registration(again.clone())?))? == same);
-    // One of an earlier version has no content until its file was read again.
+    // A data set of an earlier version has no content digest until its file was read again.
     let earlier = DataSetRecord { name: name("earlier")?, content: None, ..again.clone() };
     store.curate(&registration(earlier.clone())?)?;
     let bind = |text| -> anyhow::Result<CuratorChange> {
@@ -276,7 +276,7 @@ fn newest_answers(place: &Place) -> anyhow::Result<()> {
     keep(3, "otto", 1, 400_000)?;
     keep(4, "anna", 1, 100_000 + 86_401)?;
     ensure!(kept("anna")? == [2, 4] && kept("otto")? == [3]);
-    // 16 MiB, and the newest one in any case.
+    // 16 MiB, and the newest answer in any case.
     keep(5, "anna", 15 * MEBIBYTE, 200_000)?;
     ensure!(kept("anna")? == [2, 4, 5]);
     keep(6, "anna", 2 * MEBIBYTE, 200_000)?;

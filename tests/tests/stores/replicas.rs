@@ -108,7 +108,7 @@ fn at_the_same_instant(server: &Postgres) -> anyhow::Result<()> {
         let mut rounds = Vec::new();
         for round in 0..ROUNDS {
             barrier.wait();
-            // One that fails still comes to the barrier: the others would wait for ever.
+            // A failed replica still reaches the barrier: otherwise the others would wait for ever.
             rounds.push(play(&mut **store, &mut random, round));
         }
         rounds
@@ -200,7 +200,7 @@ fn commit_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     other.run("COMMIT")?;
     let verdicts = commit(&mut *place.open()?, &[arrival(&only, 4, 98, 1)?], 101)?;
     ensure!(verdicts == [Verdict::Expired { oldest: Day::new(99) }], "{verdicts:?}");
-    // The first one hears of it from its next commit.
+    // The first replica learns of it with its next commit.
     ensure!(commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 101)? == verdicts);
     ensure!(store.window(Day::new(0)).oldest == Day::new(99));
     Ok(())
@@ -235,8 +235,8 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
         .pop()
         .and_then(|row| row.first()?.parse().ok())
         .context("the database has no day")?;
-    // It takes no day that the database is far from, and ends none; whether it is the first
-    // to commit or not.
+    // A replica accepts no day far from the database's, and expires none; whether or not it is the
+    // first to commit.
     for id in [1, 2] {
         let group = [arrival(&only, id, today, 1)?, arrival(&only, 9, today + 300, 1)?];
         let verdicts = commit(&mut *ahead, &group, today + 300)?;
@@ -296,7 +296,7 @@ fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
     let (verdicts, of_dying) = thread::scope(|scope| {
         let upload = arrival(&only, 2, 101, 1)?;
         let dying = scope.spawn(|| commit(&mut dying, &[upload], 101));
-        // It has locked the table, and waits for the watermark.
+        // The replica has locked the table, and waits for the watermark.
         let waits = other.until_somebody_waits();
         set_dead(true);
         other.run("ROLLBACK")?;
@@ -318,7 +318,7 @@ fn numbers(server: &Postgres) -> anyhow::Result<()> {
     commit(&mut *one, &[arrival(&only, 1, 100, 1)?], 100)?;
     commit(&mut *two, &[arrival(&only, 2, 100, 1)?], 100)?;
     drop(one);
-    // The database notices by itself that the first one is gone.
+    // The database detects by itself that the first replica is gone.
     let held = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
         WHERE l.locktype = 'advisory' AND d.datname = current_database()";
     until("one number is free", || query(url, held).is_ok_and(|rows| rows == [["1"]]))?;
@@ -348,7 +348,7 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
         Err(StoreError::Open(OpenError::NewerSchema { found, known })) if found == known + 1000
     );
     ensure!(is_newer, "{newer:?}");
-    // Nor does one go on that has lost its connection.
+    // A replica that has lost its connection does not continue either.
     let only = experiment(&create(&mut open, "late").err().map_or_else(
         || anyhow::bail!("an unknown schema is changed"),
         |error| {

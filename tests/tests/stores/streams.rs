@@ -76,7 +76,7 @@ impl Served {
 
     /// The number of counted reports.
     async fn counted(&mut self) -> anyhow::Result<u64> {
-        // Replicas hear of their own commits by asking.
+        // Replicas learn of their own commits through a request.
         let name = bandana_shared::wire::v1::ExperimentName { experiment_id: "streams".to_owned() };
         self.operator.refresh_policy(name).await?;
         let tallies = harness::tallies(&mut self.operator, &self.experiment).await?;
@@ -165,7 +165,7 @@ fn broken_off(place: &Place) -> anyhow::Result<()> {
         for taken in [0_u128, 1, 50] {
             let requests: Vec<_> =
                 (0..SENT).map(|n| served.upload(taken << 64 | n)).collect::<Result<_, _>>()?;
-            // Of its own: breaking it off must not be softened by another call on it.
+            // A separate connection: another call on it would change the effect of its abort.
             let mut gateway = DeviceClient::connect(served.process.device_url.clone()).await?;
             let endless = tokio_stream::StreamExt::chain(
                 tokio_stream::iter(requests),
@@ -237,7 +237,7 @@ fn not_taken(place: &Place) -> anyhow::Result<()> {
     block_on(async {
         const UPLOADS: usize = 6_000;
         let mut served = Served::start(place).await?;
-        // A caller with room for few answers.
+        // A caller with a small window for answers.
         let channel = Endpoint::from_shared(served.process.device_url.clone())?
             .initial_stream_window_size(1024)
             .connect()
@@ -253,7 +253,7 @@ fn not_taken(place: &Place) -> anyhow::Result<()> {
             .submit_uploads(tokio_stream::iter(requests))
             .await?
             .into_inner();
-        // Others are served meanwhile.
+        // Other callers are served meanwhile.
         for number in 0..200 {
             ensure!(served.told(1 << 100 | number).await? == S::Accepted);
         }

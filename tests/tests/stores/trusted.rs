@@ -130,13 +130,13 @@ fn versions(place: &Place) -> anyhow::Result<()> {
     store.trust(&TrustedChange::Commit(commit.clone()))?;
     let second = only(place)?;
     ensure!(second.version == commit.to && second.private.as_ref() == Some(&commit.private));
-    // From the old version, and from one with its number in a store that went another way.
+    // From the old version, and from a version with the same number in a diverged store.
     let stamp = second.version.stamp ^ 1;
     for from in [first.version, TrustedVersion { stamp, ..second.version }] {
         let late = TrustedCommit { from, ..next(&second, vec![(TODAY, id(9))])? };
         ensure!(refusal(store.trust(&TrustedChange::Commit(late)))? == TrustedRefusal::Moved);
     }
-    // What counts already is told, and nothing else is changed.
+    // Names that count already are reported, and nothing else changes.
     let again = next(&second, vec![(TODAY, id(9)), names[1], names[2], (Day::new(99), id(1))])?;
     let TrustedRefusal::Known(known) = refusal(store.trust(&TrustedChange::Commit(again)))? else {
         anyhow::bail!("it was not known")
@@ -148,7 +148,7 @@ fn versions(place: &Place) -> anyhow::Result<()> {
     ensure!(place.reader()?.disclosed(&first.id, &looked_up)? == [names[0]]);
     let unknown = TrustedCommit { id: name("nobody")?, ..next(&second, Vec::new())? };
     ensure!(refusal(store.trust(&TrustedChange::Commit(unknown)))? == TrustedRefusal::Moved);
-    // One that is paused takes nothing.
+    // A paused experiment accepts nothing.
     let (from, to) = (second.version, second.version.next()?);
     let (id, state) = (first.id.clone(), ExperimentState::Paused);
     let pause = entry("headlines", AuditAction::Pause)?;
@@ -209,7 +209,7 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     };
     store.trust(&TrustedChange::Move { id, from, to, state, entry: stop })?;
     drop(readers);
-    // It goes with the next change.
+    // The next change erases it.
     add(&mut *store, "sidebar")?;
     let reader = place.reader()?;
     let stopped = reader.trusted(Some(&first.id))?.pop().context("it is gone")?;
@@ -250,12 +250,12 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
     ensure!(left()?.len() == 5000);
     let first = moved(100)?;
     ensure!(first.oldest == Day::new(98) && left()?.len() == 2952);
-    // Where it begins there already, nothing is changed, but names go.
+    // A window that already begins there is unchanged, but expired names are removed.
     ensure!(moved(60)? == first && left()?.len() == 904);
     let late = next(&first, Vec::new())?;
     store.trust(&TrustedChange::Commit(late.clone()))?;
     ensure!(left()?.is_empty());
-    // They go at the end and during a pause as well.
+    // Expired names are also removed at the end and during a pause.
     current = only(place)?;
     for number in 0..3 {
         let names = (0..1000).map(|n| (Day::new(99), id(number * 1000 + n))).collect();
@@ -370,7 +370,7 @@ fn crash_at_every_commit(place: &Place) -> anyhow::Result<()> {
                     office.create(&text).await?;
                 }
                 for number in 0..6 {
-                    // An outcome that is unknown is found out, and none of them is lost.
+                    // An unknown outcome is resolved, and no disclosure is lost.
                     let told = office.disclose(&text, number).await?;
                     ensure!(told == DisclosureVerdict::Counted, "{fault:?}: {told:?}");
                     let told = office.disclose(&text, number).await?;
@@ -404,7 +404,7 @@ fn full(place: &Place) -> anyhow::Result<()> {
         ensure!(waiting.len() < 100_000, "it takes without end");
     };
     ensure!(refused == Err(IngestError::QueueFull), "{refused:?}");
-    // Once it works, all that wait are answered, in groups.
+    // Once the store works, all waiting disclosures are answered, in groups.
     office.keeping = thread::spawn(move || keeper.run());
     let told = block_on(async { Ok(futures_util::future::try_join_all(waiting).await?) })?;
     ensure!(told.iter().all(|told| *told == DisclosureVerdict::Counted));
@@ -434,7 +434,7 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
         let told = office.disclose("headlines", 1).await?;
         ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
         let shown = office.registry.trusted().get(&name("headlines")?).context("it is gone")?;
-        // With the noise that was promised before the crash.
+        // With the noise from the key that was durable before the crash.
         ensure!(shown.released.shown() == expected.released().shown());
         let moved = office.keeper.change(
             "anna".to_owned(),
@@ -472,7 +472,7 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
     block_on(offices[0].create("headlines"))?;
     offices[1].registry.trusted().show(&only(&place)?)?;
     block_on(async {
-        // Each replica takes all of them, so each is sent to both.
+        // Each disclosure is sent to both replicas.
         let (one, two) = (&offices[0], &offices[1]);
         let numbers: Vec<u128> = (0..EACH).collect();
         let mut told = Vec::new();
@@ -516,7 +516,7 @@ fn gone_back(server: &Postgres) -> anyhow::Result<()> {
     };
     block_on(office.create("headlines"))?;
     counted(0..5)?;
-    // As a standby has it that lags behind by three disclosures when it takes over.
+    // The state of a standby that lags behind by three disclosures when it takes over.
     query(url, "CREATE TABLE saved AS SELECT * FROM trusted_experiment")?;
     query(url, "CREATE TABLE saved_names AS SELECT * FROM trusted_disclosure")?;
     counted(5..8)?;
@@ -545,7 +545,7 @@ fn held(server: &Postgres) -> anyhow::Result<()> {
     let office = Office::open(&place, store)?;
     let frozen = Raw::connect(&place)?;
     frozen.run("BEGIN; SELECT FROM trusted_experiment FOR UPDATE")?;
-    // Known to be unmade, and not waited for again and again.
+    // The commit is known to have failed, and is not retried repeatedly.
     let refused = place.open()?.trust(&TrustedChange::Commit(next(&current, Vec::new())?));
     let outcome = refused.err().map(|error| error.outcome());
     ensure!(outcome == Some(Outcome::Unmade), "{outcome:?}");
@@ -581,7 +581,7 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
     let mut current = add(&mut *store, "headlines")?;
     let day = "SELECT floor(extract(epoch FROM now()) / 86400)::integer::text";
     let day: u32 = query(url, day)?[0][0].parse()?;
-    // A replica whose clock is a year ahead neither takes such days nor moves the window there.
+    // A replica whose clock is a year ahead neither accepts such days nor moves the window there.
     let ahead = Day::new(day + 365);
     let names = vec![(Day::new(day), id(1)), (ahead, id(2))];
     let refused = refusal(store.trust(&TrustedChange::Commit(next(&current, names)?)))?;

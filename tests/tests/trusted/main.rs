@@ -266,7 +266,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
         assert!(refused.message().contains(word), "{refused}");
     }
     ways.create("headlines", ucb(2)).await?;
-    // An id is one of a single kind.
+    // An id belongs to experiments of one kind only.
     server.create(three_arms("bits")).await?;
     for taken in ["headlines", "bits"] {
         let refused = ways.create(taken, ucb(2)).await.expect_err("it is to be refused");
@@ -296,9 +296,9 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
         .expect_err("it is to be refused");
     assert_eq!(unknown.code(), Code::NotFound);
     assert_eq!(ways.released("headlines").await?.rewards, 0);
-    // The name is not used up.
+    // The refused disclosure's name is still usable.
     assert_eq!(ways.send(good).await?.status(), S::Counted);
-    // The operators' calls are not on the devices' port.
+    // The operators' service is not on the devices' port.
     let mut operator = TrustedOperatorClient::connect(server.process.device_url.clone()).await?;
     let refused = operator.get_released(named("headlines")).await.expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::Unimplemented);
@@ -440,7 +440,7 @@ async fn damage_to_a_trusted_experiment_is_found() -> anyhow::Result<()> {
 
 async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow::Result<()> {
     const EACH: u128 = 60;
-    // It starts on a thread of its own.
+    // The database server starts on a separate thread.
     let start = || {
         let server = Postgres::start()?;
         anyhow::Ok((server.database()?, server))
@@ -489,7 +489,7 @@ async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow
     let released = tokio::time::timeout(PATIENCE, agree).await.context("they never agree")??;
     assert_eq!(u128::from(released.rewards), EACH);
 
-    // The one that is left goes on with the experiment, and both know that it is paused.
+    // The remaining replica continues the experiment, and both know that it is paused.
     second.trusted.pause_trusted_experiment(named("headlines")).await?;
     assert_eq!(first.disclose("headlines", EACH, 0, 0.5).await?, S::Paused);
     one.kill().await?;

@@ -37,7 +37,7 @@ struct Replicas {
 
 impl Replicas {
     async fn start() -> anyhow::Result<Self> {
-        // It starts on a thread of its own.
+        // The database server starts on a separate thread.
         let start = || {
             let server = Postgres::start()?;
             anyhow::Ok((server.database()?, server))
@@ -185,7 +185,7 @@ async fn disclose(ways: &[Ways], first: usize, number: u128, day: u32) -> anyhow
             Ok(Err(status)) if status.code() == Code::Unavailable => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            // Its process was killed meanwhile.
+            // The replica's process was killed meanwhile.
             Ok(Err(status)) if status.code() == Code::Unknown => {}
             Ok(Err(status)) => return Err(status.into()),
             Err(_) => {}
@@ -197,25 +197,25 @@ async fn disclose(ways: &[Ways], first: usize, number: u128, day: u32) -> anyhow
 pub(crate) async fn commits_are_left_to_one_replica_and_do_not_collide() -> anyhow::Result<()> {
     let replicas = Replicas::start().await?;
     let load = Load::start(&replicas);
-    // Each replica finds out that it is not alone.
+    // Each replica detects that it is not alone.
     load.until_more(30, &[0, 1, 2]).await?;
     let commits_before = replicas.metric("bandana_trusted_commits_total").await?;
     let collisions_before = replicas.metric("bandana_trusted_collisions_total").await?;
     load.until_more(200, &[0, 1, 2]).await?;
     let (acknowledged, counted) = load.stop().await?;
-    // Each was sent once, and answered.
+    // Each disclosure was sent once, and answered.
     ensure!(acknowledged == counted, "{counted} of {acknowledged} were counted");
     ensure!(replicas.metric("bandana_disclosures_total{outcome=\"counted\"}").await? == counted);
     let commits = replicas.metric("bandana_trusted_commits_total").await? - commits_before;
     let collisions = replicas.metric("bandana_trusted_collisions_total").await? - collisions_before;
     let handed_over = replicas.metric("bandana_disclosures_handed_over_total").await?;
-    // If all were to commit, most commits would be tried more than once.
+    // If all replicas committed, most commits would be retried.
     ensure!(collisions * 5 < commits, "{collisions} collisions, {commits} commits");
-    // Two of them were sent 200 each at least.
+    // Two of the replicas received at least 200 each.
     ensure!(handed_over > 200, "{handed_over} of {acknowledged} were handed over");
     let released = replicas.metric("bandana_trusted_releases_total").await?;
     let told = replicas.ways[0].clone().status(EXPERIMENT).await?.releases;
-    // A replica that was not the leader at the end learns of the releases with a delay.
+    // Replicas other than the last leader learn of releases with a delay.
     ensure!(released >= told, "{told} releases are shown, and {released} were made");
     replicas.end(acknowledged).await
 }
