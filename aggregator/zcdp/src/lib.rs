@@ -37,12 +37,12 @@
 //!
 //! # Privacy
 //! All of them rest on one claim. A *buffer* is a sum of rewards of which nothing has been
-//! released. **If (1) which buffer a reward enters, and when a buffer is released, depend on
-//! earlier releases, on plays and on the number of rewards, never on the rewards; (2) every reward
+//! released. **If (1) which buffer a reward enters, and when a buffer is released, depend only on
+//! earlier releases, on plays and on the number of rewards, never on their values; (2) every reward
 //! enters at most one buffer, and a buffer is released once, with Gaussian noise that makes this
 //! one release ρ-zCDP for the change of one reward; and (3) all else is computed from released
 //! statistics, then the complete observable output is ρ-zCDP, for any number of buffers open at the
-//! same time, and any choice of the arms.**
+//! same time, and for any adversary that chooses the arms.**
 //!
 //! *Proof.* Fix an adversary with its coins, who chooses every arm that is played from what was
 //! recommended, and two tables of rewards that differ in the row of one user, at time s. Let O_1,

@@ -32,7 +32,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// The server's message at the end of a stream that it cuts off.
 const GOING_DOWN: &str = "the aggregator is going down; call again";
 
-/// A stream of uploads that goes on until the server ends it.
+/// A stream of uploads that continues until the server ends it.
 struct Streamed {
     acknowledgements: UnboundedReceiver<(u128, UploadStatus)>,
     /// The number of uploads accepted by the stream, from [`FIRST_STREAMED`] on.

@@ -277,7 +277,7 @@ fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "dies")?)?;
     commit(&mut *store, &[arrival(&only, 1, 98, 1)?], 100)?;
-    // While its host is dead, nothing that a replica or the database says arrives.
+    // While its host is dead, no message between the replica and the database arrives.
     let is_dead = Arc::new((Mutex::new(false), Condvar::new()));
     let of_this = Arc::clone(&is_dead);
     let rule = Arc::new(move || {

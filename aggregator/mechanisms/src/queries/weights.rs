@@ -19,9 +19,10 @@
 //! row changes c(D) by at most 1, and so the compared quantity too. After c updates the session
 //! answers no more.
 //!
-//! All of this holds for sequential rounds, each compared with the state after the previous one. A
-//! caller that compares two queries with the same state may release at most one result, chosen
-//! independently of both results (`service/curator/sessions.rs`).
+//! All of this holds for sequential rounds, each compared with the state after the previous one,
+//! and each released as it was compared. A caller that compares two queries with the same state may
+//! release at most one result, chosen independently of both results
+//! (`service/curator/sessions.rs`).
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};

@@ -52,12 +52,11 @@ impl Course {
     }
 }
 
-/// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when
-/// it was told to stop.
+/// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when stopped.
 ///
-/// The rewards of an arm come from a generator of its own, and its noise from another, so
-/// that all learners meet the same rewards under one `seed`, those of an arm's first pull
-/// and so on, and the same noise if they have the same channel.
+/// The rewards of an arm come from a separate generator, and its noise from another, so that all
+/// learners get the same rewards under one `seed`, those of an arm's first pull and so on, and the
+/// same noise if they have the same channel.
 ///
 /// # Errors
 /// When the learner fails.
